@@ -1,0 +1,56 @@
+# Set-up and every check of the project. `make` alone prints what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+LISTEN ?= 127.0.0.1:9092
+DATA ?= data
+
+.PHONY: help install serve test check unit compat demo bench soak reference clean
+
+help: ## Show the targets.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+install: $(INSTALLED) ## Create .venv with every extra.
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,testing,dev]'
+	@touch $@
+
+serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DATA (./data).
+	$(BIN)/magnetar serve --listen $(LISTEN) --data-dir $(DATA)
+
+test: check unit compat ## Everything that CI runs.
+
+check: install ## Lint, format, types, layers, sizes.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_tidy.py
+
+unit: install reference ## The tests of the packages.
+	$(BIN)/pytest -q -n 2 tests
+
+compat: install reference ## Real clients against magnetar and against Apache Kafka.
+	$(BIN)/pytest -q -n 2 --dist loadgroup compat_tests
+
+reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, through Maven.
+	$(BIN)/python -m tools.reference_kafka fetch
+
+demo: install ## Count words exactly once while workers and the broker are killed (under a minute).
+	$(BIN)/python -m compat_tests.pipeline.demo
+
+bench: install reference ## Measure magnetar beside Apache Kafka in one run.
+	$(BIN)/python -m benchmarks.bench
+
+soak: install reference ## Crash properties and the pipeline, 20 times in a row. Long.
+	$(BIN)/python -m tools.soak
+
+clean: ## Remove what the targets above made (data stays).
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

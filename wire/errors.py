@@ -1,0 +1,23 @@
+"""The two ways in which a peer's request can fail.
+
+`WireError`: the bytes are no message; the connection that sent them is closed, alone.
+`KafkaError`: a well-formed request is refused with an error code; nothing has happened.
+Everything else that goes wrong is a broken invariant or a failing disk, and stops the broker.
+"""
+
+from __future__ import annotations
+
+from wire.error_code import ErrorCode
+
+
+class WireError(ValueError):
+    """Bytes that are no well-formed message, header or record batch."""
+
+
+class KafkaError(Exception):
+    """An expected refusal: `code` is for the client, `detail` for the log and the error message."""
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(f"{code.name}: {detail}" if detail else code.name)
+        self.code = code
+        self.detail = detail
