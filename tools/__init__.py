@@ -1,0 +1,1 @@
+"""Programs for working on the project: they are never imported by what users install."""

@@ -1,0 +1,12 @@
+"""Apache Kafka 4.3.1 as the reference: its jars, its command line tools, and a single-node KRaft
+broker.
+
+Nothing of magnetar is imported here: the reference must stand when magnetar does not. Needs Java
+17 or newer and, the first time, Maven. Where a Docker engine answers, `container` starts the
+official image instead.
+"""
+
+from tools.reference_kafka.broker import ReferenceKafka
+from tools.reference_kafka.jars import VERSION, ReferenceUnavailable, fetch, java_command
+
+__all__ = ["VERSION", "ReferenceKafka", "ReferenceUnavailable", "fetch", "java_command"]

@@ -1,0 +1,178 @@
+"""One Apache Kafka node in KRaft mode (broker and controller in one process), on files below a
+directory of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.reference_kafka.jars import ReferenceUnavailable, java_command
+
+#: What kafka-server-start passes, so that measurements are of Kafka as people run it.
+SERVER_OPTIONS = (
+    "-server",
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+START_TIMEOUT_S = 60.0
+_LOGGING = """\
+rootLogger.level=warn
+rootLogger.appenderRef.console.ref=console
+appender.console.type=Console
+appender.console.name=console
+"""
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ReferenceKafka:
+    """A broker that can be started, killed and started again on the same port and files.
+
+    `settings` are lines of server.properties by Kafka's names; they come after the defaults below,
+    so they win.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = SERVER_OPTIONS,
+    ) -> None:
+        self.port = port
+        self.directory = directory
+        self.log_directory = directory / "log"
+        self._controller_port = free_port()
+        self._settings = dict(settings or {})
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Format the directory if it is new, start the process, return when the port answers."""
+        self.spawn()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers():
+            if self._process is None or self._process.poll() is not None:
+                raise ReferenceUnavailable(f"Kafka ended while starting:\n{self.output()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ReferenceUnavailable(f"Kafka's port stayed closed:\n{self.output()}")
+            time.sleep(0.02)
+
+    def spawn(self) -> None:
+        """Start the process without waiting for anything."""
+        properties = self._configure()
+        command = java_command(
+            "kafka.Kafka",
+            str(properties),
+            options=(
+                *self._options,
+                f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            ),
+        )
+        with (self.directory / "output.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """End the process as a power button would, if it runs: SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask the process to end and wait for it; kill it when it takes longer than 30 s."""
+        self._end(signal.SIGTERM)
+
+    def wait(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.wait()
+
+    def output(self) -> str:
+        """Return the last lines the process wrote."""
+        path = self.directory / "output.log"
+        return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _configure(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j2.properties").write_text(_LOGGING)
+        properties = self.directory / "server.properties"
+        lines = {**self._defaults(), **self._settings}
+        properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        if not (self.log_directory / "meta.properties").exists():
+            self._format(properties)
+        return properties
+
+    def _defaults(self) -> dict[str, str]:
+        host = "127.0.0.1"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"{host}:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{host}:{self.port},"
+            f"CONTROLLER://{host}:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{host}:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.log_directory),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ("format", "-t", cluster_id, "-c", str(properties), "--standalone")
+        formatted = subprocess.run(
+            java_command("kafka.tools.StorageTool", *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if formatted.returncode != 0:
+            raise ReferenceUnavailable(f"kafka-storage format failed:\n{formatted.stdout[-2000:]}")
