@@ -1,0 +1,34 @@
+"""Which shard of an internal topic coordinates a transactional id or a group.
+
+The one hash function of the project. It is Java's: a client, a tool or an adopted data directory of Apache Kafka
+expects `transactional.id` and `group.id` on exactly this partition of `__transaction_state` and `__consumer_offsets`.
+Source: java.lang.String.hashCode; org.apache.kafka.common.utils.Utils.abs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from sys import byteorder
+
+_UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
+
+
+def java_string_hash(text: str) -> int:
+    """Return Java's `String.hashCode` of `text` as an unsigned 32-bit number.
+
+    It runs over UTF-16 code units: a character outside the basic plane counts as its two surrogates.
+    """
+    value = 0
+    for unit in array("H", text.encode(_UTF_16, "surrogatepass")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value
+
+
+@lru_cache(maxsize=4096)
+def partition_for(key: str, partition_count: int) -> int:
+    """Return the partition in [0, partition_count) that coordinates `key`.
+
+    The sign bit is masked, not negated: so it stays positive for the hash -2**31 too.
+    """
+    return (java_string_hash(key) & 0x7FFFFFFF) % partition_count

@@ -1,0 +1,1 @@
+"""The coordinators' shells: they await, append and drive; every rule they follow lives in `coordinator`."""

@@ -1,0 +1,55 @@
+"""The log of one coordinator shard: a partition of `__transaction_state` or `__consumer_offsets`.
+
+Owns nothing but the way in: append now, learn later that it is durable, read everything once at the start. What the
+records mean is the coordinators'. A shard's epoch is the leader epoch of its partition, which rises at every start,
+so that what an earlier incarnation still writes is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from logstore.partition import PartitionLog
+from wire.records import BatchHeader, Marker, Record, SimpleRecord
+
+
+class ShardLog:
+    """One shard's log. Appends and applies belong in one step, without an await between."""
+
+    __slots__ = ("_log", "coordinator_epoch", "partition")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self.partition: int = log.partition
+        self.coordinator_epoch: int = log.leader_epoch
+
+    def append(
+        self,
+        records: Sequence[SimpleRecord],
+        now_ms: int,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        is_transactional: bool = False,
+    ) -> int:
+        """Return the log's end offset (exclusive) after appending `records`, also when there are none.
+
+        Await `durable` with it before anyone hears of the records.
+        """
+        if not records:
+            return self._log.log_end_offset
+        return self._log.append_records(
+            records,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=is_transactional,
+        ).end_offset
+
+    async def durable(self, end_offset: int) -> None:
+        """Return when everything before `end_offset` (exclusive) survives a power loss."""
+        await self._log.durable(end_offset)
+
+    def replay(self) -> Iterator[tuple[BatchHeader, Record | Marker]]:
+        """Yield all that the log holds, in offset order: data records, and transaction markers."""
+        return self._log.iterate_records_from(self._log.log_start_offset)
