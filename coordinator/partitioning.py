@@ -1,8 +1,9 @@
 """Which shard of an internal topic coordinates a transactional id or a group.
 
-The one hash function of the project. It is Java's: a client, a tool or an adopted data directory of Apache Kafka
-expects `transactional.id` and `group.id` on exactly this partition of `__transaction_state` and `__consumer_offsets`.
-Source: java.lang.String.hashCode; org.apache.kafka.common.utils.Utils.abs.
+The one hash function of the project. It is Java's: a client, a tool or an adopted data directory
+of Apache Kafka expects `transactional.id` and `group.id` on exactly this partition of
+`__transaction_state` and `__consumer_offsets`. Source: java.lang.String.hashCode;
+org.apache.kafka.common.utils.Utils.abs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 def java_string_hash(text: str) -> int:
     """Return Java's `String.hashCode` of `text` as an unsigned 32-bit number.
 
-    It runs over UTF-16 code units: a character outside the basic plane counts as its two surrogates.
+    It runs over UTF-16 code units: a character outside the basic plane counts as its two
+    surrogates.
     """
     value = 0
     for unit in array("H", text.encode(_UTF_16, "surrogatepass")):

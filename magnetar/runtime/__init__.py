@@ -1,1 +1,2 @@
-"""The coordinators' shells: they await, append and drive; every rule they follow lives in `coordinator`."""
+"""The coordinators' shells: they await, append and drive; every rule they follow lives in
+`coordinator`."""

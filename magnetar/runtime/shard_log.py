@@ -1,8 +1,9 @@
 """The log of one coordinator shard: a partition of `__transaction_state` or `__consumer_offsets`.
 
-Owns nothing but the way in: append now, learn later that it is durable, read everything once at the start. What the
-records mean is the coordinators'. A shard's epoch is the leader epoch of its partition, which rises at every start,
-so that what an earlier incarnation still writes is refused.
+Owns nothing but the way in: append now, learn later that it is durable, read everything once at
+the start. What the records mean is the coordinators'. A shard's epoch is the leader epoch of its
+partition, which rises at every start, so that what an earlier incarnation still writes is
+refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class ShardLog:
         producer_epoch: int = -1,
         is_transactional: bool = False,
     ) -> int:
-        """Return the log's end offset (exclusive) after appending `records`, also when there are none.
+        """Return the log's end offset (exclusive) after appending `records`, also when there are
+        none.
 
         Await `durable` with it before anyone hears of the records.
         """
