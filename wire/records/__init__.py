@@ -1,0 +1,39 @@
+"""Record batches (magic 2): header view, CRC, records, transaction markers, compression."""
+
+from wire.records.compression import DECOMPRESSED_BYTES_MAX
+from wire.records.control import ControlType, Marker, build_marker, parse_marker
+from wire.records.header import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    Compression,
+    TimestampType,
+    crc_ok,
+    iterate_batches,
+    next_sequence,
+    place,
+    set_log_append_time,
+)
+from wire.records.record import Record, SimpleRecord, build_batch, iterate_records
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "DECOMPRESSED_BYTES_MAX",
+    "BatchHeader",
+    "Buffer",
+    "Compression",
+    "ControlType",
+    "Marker",
+    "Record",
+    "SimpleRecord",
+    "TimestampType",
+    "build_batch",
+    "build_marker",
+    "crc_ok",
+    "iterate_batches",
+    "iterate_records",
+    "next_sequence",
+    "parse_marker",
+    "place",
+    "set_log_append_time",
+]

@@ -1,0 +1,123 @@
+"""Compressing and decompressing the records of a batch, within a bound, through one library.
+
+Decompression writes into a buffer of a fixed size that grows up to the caller's bound, so a few
+bytes that inflate to gigabytes cost at most that bound, and then a WireError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+import cramjam
+
+from wire.errors import WireError
+from wire.records.header import Buffer, Compression
+
+#: Records of one batch after decompression, unless the caller says otherwise.
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+_FIRST_GUESS_MIN = 16 * 1024
+_GROWTH = 4
+#: What cramjam says when the output buffer is too small.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+#: Snappy as snappy-java frames it: this, then blocks of (length int32, raw snappy).
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = Struct(">i")
+#: A snappy element of 3 bytes makes at most 64 bytes, so no block inflates further than this.
+_SNAPPY_RATIO_MAX = 22
+
+
+def compress(codec: Compression, data: bytes) -> bytes:
+    """Return `data` as the codec's stream, as Java's clients write and read it."""
+    if codec is Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec is Compression.SNAPPY:
+        return _compress_snappy(data)
+    if codec is Compression.LZ4:
+        # Java's reader refuses frames whose blocks depend on one another.
+        compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
+    if codec is Compression.ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    return data
+
+
+def decompress(codec: Compression, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """Return the decompressed stream: at most `max_bytes`.
+
+    Raises WireError when it has more, or is no stream of that codec.
+    """
+    if codec is Compression.NONE:
+        return bytes(data)
+    try:
+        if codec is Compression.SNAPPY:
+            return _decompress_snappy(bytes(data), max_bytes)
+        return _decompress_stream(_DECOMPRESS_INTO[codec], data, max_bytes)
+    except cramjam.DecompressionError as failure:
+        raise WireError(f"{codec.name.lower()}: {failure}") from None
+
+
+_DECOMPRESS_INTO: dict[Compression, Callable[[Buffer, bytearray], int]] = {
+    Compression.GZIP: cramjam.gzip.decompress_into,
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def _decompress_stream(
+    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
+) -> bytes:
+    size_bytes = min(max_bytes, max(_FIRST_GUESS_MIN, _GROWTH * len(data)))
+    while True:
+        output = bytearray(size_bytes)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as failure:
+            if str(failure) != _OUTPUT_FULL:
+                raise
+        else:
+            return bytes(memoryview(output)[:written])
+        if size_bytes >= max_bytes:
+            raise WireError(f"records inflate to more than {max_bytes} bytes")
+        size_bytes = min(max_bytes, _GROWTH * size_bytes)
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _decompress_snappy_block(data, max_bytes)
+    blocks = []
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        if len(data) - position < _INT32.size:
+            raise WireError("snappy: a block without its length")
+        (length,) = _INT32.unpack_from(data, position)
+        position += _INT32.size
+        if not 0 <= length <= len(data) - position:
+            raise WireError(f"snappy: a block of {length} bytes, {len(data) - position} remain")
+        block = _decompress_snappy_block(data[position : position + length], max_bytes)
+        max_bytes -= len(block)
+        blocks.append(block)
+        position += length
+    return b"".join(blocks)
+
+
+def _decompress_snappy_block(block: bytes, max_bytes: int) -> bytes:
+    size_bytes = cramjam.snappy.decompress_raw_len(block)
+    if size_bytes > min(max_bytes, _SNAPPY_RATIO_MAX * len(block)):
+        raise WireError(f"snappy: {len(block)} bytes claim to inflate to {size_bytes}")
+    output = bytearray(size_bytes)
+    written = cramjam.snappy.decompress_raw_into(block, output)
+    return bytes(memoryview(output)[:written])

@@ -1,0 +1,108 @@
+"""Control records: the markers that end a transaction in a partition.
+
+A marker is a batch of one record, control and transactional, with no sequence:
+
+    key    version int16, 0 | type int16: 0 abort, 1 commit
+    value  version int16, 0 | coordinator epoch int32
+
+Source: KIP-98, Kafka's EndTxnMarker schema.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from wire.errors import WireError
+from wire.records.header import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_OVERHEAD,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_SEQUENCE,
+    BatchHeader,
+    Buffer,
+    pack_batch,
+)
+from wire.records.record import iterate_records
+
+_KEY = Struct(">hh")
+_VALUE = Struct(">hi")
+#: The one record of a marker: length 16, attributes and deltas 0, a key of 4 bytes, a value of 6,
+#: no headers (a length's zigzag varint is twice the length).
+_RECORD = Struct(">bbbbbhhbhib")
+_MARKER_VERSION = 0
+#: No marker's record needs more than this, compressed or not.
+_MARKER_BYTES_MAX = 4096
+
+
+class ControlType(IntEnum):
+    """What a marker says of its producer's open transaction."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """The content of a marker's one record."""
+
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def build_marker(
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    commit: bool,
+    timestamp_ms: int,
+    leader_epoch: int = 0,
+) -> bytearray:
+    """Return the batch that ends the producer's transaction, CRC set."""
+    control_type = ControlType.COMMIT if commit else ControlType.ABORT
+    record = _RECORD.pack(
+        32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, coordinator_epoch, 0
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(record),
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+    return pack_batch(header, record)
+
+
+def parse_marker(batch: Buffer) -> Marker:
+    """Return what the control batch at the buffer's start says.
+
+    Later versions of key and value are read by the fields known here, as Kafka reads them.
+    Raises WireError when it is no commit or abort marker.
+    """
+    if not BatchHeader.parse(batch).is_control:
+        raise WireError("no control batch")
+    records = list(iterate_records(batch, _MARKER_BYTES_MAX))
+    if len(records) != 1:
+        raise WireError(f"a marker has one record, not {len(records)}")
+    key, value = records[0].key, records[0].value
+    if key is None or len(key) < _KEY.size or value is None or len(value) < _VALUE.size:
+        raise WireError("a marker's key or value is too short")
+    key_version, control_type = _KEY.unpack_from(key)
+    value_version, coordinator_epoch = _VALUE.unpack_from(value)
+    if min(key_version, value_version) < _MARKER_VERSION:
+        raise WireError(f"marker versions {key_version} and {value_version}")
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        raise WireError(f"control record of type {control_type} is no transaction marker")
+    return Marker(ControlType(control_type), coordinator_epoch)

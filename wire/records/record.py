@@ -1,0 +1,211 @@
+"""The records inside a batch: decoding and building. Every length is checked.
+
+    record     length varint (of all that follows) | attributes int8, unused |
+               timestamp delta varlong | offset delta varint | key | value |
+               header count varint | headers
+    key, value length varint, -1: null | bytes
+    header     key length varint | key utf-8 | value length varint, -1: null | bytes
+
+Source: KIP-98, the protocol guide's "Record".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from wire.errors import WireError
+from wire.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
+from wire.records.header import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_OVERHEAD,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    Buffer,
+    Compression,
+    TimestampType,
+    pack_batch,
+)
+from wire.records.varint import encode_varint, read_varint, read_varlong
+
+RecordHeader = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it: absolute offset, timestamp in ms."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[RecordHeader, ...]
+
+
+class SimpleRecord(NamedTuple):
+    """One record to be put into a batch; `timestamp` in ms, -1: none."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Sequence[RecordHeader] = ()
+
+
+def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """Yield the records of one whole batch, which begins at the buffer's first byte.
+
+    `max_bytes` bounds the records after decompression. Raises WireError for anything malformed:
+    codec, lengths, a count that is not that of the records, bytes left over. The CRC is the
+    caller's to check.
+    """
+    header = BatchHeader.parse(batch)
+    body = records_of(header, batch, max_bytes)
+    if header.record_count < 0:
+        raise WireError(f"record count {header.record_count}")
+    append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _read_record(body, position, header.base_offset, header.base_timestamp)
+        yield record._replace(timestamp=header.max_timestamp) if append_time else record
+    if position != len(body):
+        raise WireError(
+            f"{len(body) - position} bytes after the last of {header.record_count} records"
+        )
+
+
+def records_of(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes:
+    """Return the encoded records, decompressed: at most `max_bytes`, else WireError."""
+    if header.magic != MAGIC:
+        raise WireError(f"magic {header.magic}, only {MAGIC} is read")
+    if header.size_bytes > len(batch):
+        raise WireError(f"a batch of {header.size_bytes} bytes, {len(batch)} are there")
+    body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
+    if header.compression is Compression.NONE:
+        return bytes(body)
+    return decompress(header.compression, body, max_bytes)
+
+
+def _read_record(
+    body: bytes, position: int, base_offset: int, base_timestamp: int
+) -> tuple[Record, int]:
+    length, position = read_varint(body, position)
+    end = position + length
+    if length < 0 or end > len(body):
+        raise WireError(f"a record of {length} bytes, {len(body) - position} remain")
+    timestamp_delta, position = read_varlong(body, position + 1)
+    offset_delta, position = read_varint(body, position)
+    key, position = _read_bytes(body, position, end)
+    value, position = _read_bytes(body, position, end)
+    header_count, position = read_varint(body, position)
+    headers: tuple[RecordHeader, ...] = ()
+    if header_count:
+        headers, position = _read_headers(body, position, end, header_count)
+    if position != end:
+        raise WireError(f"a record that claims {length} bytes ends {end - position} before that")
+    record = Record(
+        base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers
+    )
+    return record, end
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(body, position)
+    if length < 0:
+        if length < -1:
+            raise WireError(f"length {length}")
+        return None, position
+    if length > end - position:
+        raise WireError(f"a length of {length} bytes, {end - position} remain in the record")
+    return body[position : position + length], position + length
+
+
+def _read_headers(
+    body: bytes, position: int, end: int, count: int
+) -> tuple[tuple[RecordHeader, ...], int]:
+    # A header has at least two bytes: its lengths.
+    if not 0 <= count <= (end - position) // 2:
+        raise WireError(f"{count} headers in {end - position} bytes")
+    headers = []
+    for _ in range(count):
+        key, position = _read_bytes(body, position, end)
+        value, position = _read_bytes(body, position, end)
+        if key is None:
+            raise WireError("a header without a key")
+        try:
+            headers.append((key.decode(), value))
+        except UnicodeDecodeError:
+            raise WireError("a header's key is no utf-8") from None
+    return tuple(headers), position
+
+
+def encode_record(record: SimpleRecord, offset_delta: int, base_timestamp: int) -> bytes:
+    """Return the record's bytes inside a batch, its length first."""
+    timestamp_delta = record.timestamp - base_timestamp
+    parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta)]
+    _encode_bytes(parts, record.key)
+    _encode_bytes(parts, record.value)
+    parts.append(encode_varint(len(record.headers)))
+    for key, value in record.headers:
+        _encode_bytes(parts, key.encode())
+        _encode_bytes(parts, value)
+    encoded = b"".join(parts)
+    return encode_varint(len(encoded)) + encoded
+
+
+def _encode_bytes(parts: list[bytes], data: bytes | None) -> None:
+    if data is None:
+        parts.append(b"\x01")  # the varint of -1
+    else:
+        parts.append(encode_varint(len(data)))
+        parts.append(data)
+
+
+def build_batch(
+    records: Sequence[SimpleRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """Return one batch of these records, at consecutive offsets, timestamps by creation, CRC set.
+
+    At least one record: a batch that a client reads is never empty.
+    """
+    if not records:
+        raise ValueError("a batch has at least one record")
+    base_timestamp = records[0].timestamp
+    body = b"".join(
+        [encode_record(record, delta, base_timestamp) for delta, record in enumerate(records)]
+    )
+    if compression:
+        body = compress(compression, body)
+    attributes = int(compression)
+    if is_transactional:
+        attributes |= ATTRIBUTE_TRANSACTIONAL
+    if is_control:
+        attributes |= ATTRIBUTE_CONTROL
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max([record.timestamp for record in records]),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return pack_batch(header, body)

@@ -1,0 +1,60 @@
+"""Variable-length integers of records: zigzag, seven bits to a byte, the lowest first."""
+
+from __future__ import annotations
+
+from wire.errors import WireError
+
+
+def _encode(value: int) -> bytes:
+    zigzag = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+#: Encodings of 0 to 1023: lengths and deltas of nearly all records.
+_SMALL = tuple(map(_encode, range(1024)))
+
+
+def encode_varint(value: int) -> bytes:
+    """Return the encoding of an int32 (varint) or int64 (varlong): at most 5 and 10 bytes."""
+    return _SMALL[value] if 0 <= value < 1024 else _encode(value)
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the int32 at `position` and the position after it, or raise WireError."""
+    try:
+        byte = data[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        return _read_long(data, position, 32)
+    except IndexError:
+        raise WireError("a varint goes beyond the records") from None
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """Return the int64 at `position` and the position after it, or raise WireError."""
+    try:
+        byte = data[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        return _read_long(data, position, 64)
+    except IndexError:
+        raise WireError("a varint goes beyond the records") from None
+
+
+def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
+    zigzag = shift = 0
+    while shift < bits:
+        byte = data[position]
+        position += 1
+        zigzag |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if byte >= 0x80 or zigzag >> bits:
+        raise WireError(f"a varint of more than {bits} bits")
+    return (zigzag >> 1) ^ -(zigzag & 1), position
