@@ -1,13 +1,17 @@
 """The seam to storage: one partition's sequence of record batches, and small attachments beside it.
 
-A ledger knows batches, offsets and durability; it knows no producers and no transactions (`PartitionLog` does).
-All calls come from the event loop's thread, `read_cold` works in a thread of its own. The invariants:
+A ledger knows batches, offsets and durability; it knows no producers and no transactions
+(`PartitionLog` does). All calls come from the event loop's thread, `read_cold` works in a thread
+of its own. The invariants:
 
-- `start_offset <= durable_end_offset <= end_offset`; what is read is asked for by an `end_offset` of the caller's,
-  who shows nobody anything past `durable_end_offset`.
-- Offsets are contiguous: a batch begins at `end_offset`, or it is a bug of the caller (an assertion).
-- An append is a whole batch or none. A `StorageFailure` is final: nothing is retried, the process stops and recovers.
-- After `open`, all that was ever durable is there, a prefix of what was appended, and everything in it is durable.
+- `start_offset <= durable_end_offset <= end_offset`; what is read is asked for by an `end_offset`
+  of the caller's, who shows nobody anything past `durable_end_offset`.
+- Offsets are contiguous: a batch begins at `end_offset`, or it is a bug of the caller (an
+  assertion).
+- An append is a whole batch or none. A `StorageFailure` is final: nothing is retried, the process
+  stops and recovers.
+- After `open`, all that was ever durable is there, a prefix of what was appended, and everything
+  in it is durable.
 
 Implementations: `FileLedger`, `MemoryLedger`; one contract test serves both.
 """
@@ -26,6 +30,10 @@ class StorageFailure(Exception):
     """The storage refused a write or a sync. Final: stop the process, recover at the next start."""
 
 
+class LedgerClosed(Exception):
+    """The ledger was closed while somebody waited: the topic is gone, or the broker stops."""
+
+
 class LedgerFenced(Exception):
     """A ledger was opened with a lower epoch than one that has already written to it."""
 
@@ -39,14 +47,15 @@ class TimestampOffset(NamedTuple):
 
 
 class Ledger(Protocol):
-    """One partition's batches. Offsets named `end_` are exclusive, `start_` and `first_` inclusive."""
+    """One partition's batches. `end_` offsets are exclusive, `start_` and `first_` inclusive."""
 
-    #: Called on the event loop with the new durable end offset after it moved, once per sync, before any waiter
-    #: resumes; by then every ledger covered by the same sync has its new `durable_end_offset`.
+    #: Called on the event loop with the new durable end offset after it moved, once per sync,
+    #: before any waiter resumes; by then every ledger covered by the same sync has its new
+    #: `durable_end_offset`.
     on_durable: Callable[[int], None]
 
-    #: Called inside `append`, before anything is written, when a new segment is about to begin; with its base
-    #: offset, which is the log's end at that moment. The time for a snapshot.
+    #: Called inside `append`, before anything is written, when a new segment is about to begin;
+    #: with its base offset, which is the log's end at that moment. The time for a snapshot.
     on_roll: Callable[[int], None]
 
     @property
@@ -87,48 +96,55 @@ class Ledger(Protocol):
         ...
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Write one whole batch, already placed at `end_offset` (base offset, leader epoch) by the caller.
+        """Write one whole batch, which the caller has placed (base offset, leader epoch).
 
-        Goes to the page cache and returns; wait with `durable(end_offset)`. `batch` is not kept, nor copied where
-        avoidable. Raises `StorageFailure`, then nothing of the batch is visible and the ledger takes no more.
+        Goes to the page cache and returns; wait with `durable(end_offset)`. `batch` is not kept,
+        nor copied where avoidable. Raises `StorageFailure`, then nothing of the batch is visible
+        and the ledger takes no more.
         """
         ...
 
     async def durable(self, end_offset: int) -> None:
-        """Return once `durable_end_offset >= end_offset`. Raises `StorageFailure` if it will never be."""
+        """Return once `durable_end_offset >= end_offset`.
+
+        Raises `StorageFailure` or `LedgerClosed` if it will never be.
+        """
         ...
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview | None:
-        """Return whole batches from the one containing `offset` on, none that ends past `end_offset`.
+        """Return whole batches from the one containing `offset` on, none that ends past
+        `end_offset`.
 
-        At most `max_bytes`, but with `at_least_one` the first batch whole, however large. Empty when nothing
-        fits or nothing is there. None: the disk would be waited for, use `read_cold`. May return less than is there
-        (reads end with a segment). Expects `start_offset <= offset <= self.end_offset`.
+        At most `max_bytes`, but with `at_least_one` the first batch whole, however large. Empty
+        when nothing fits or nothing is there. None: the disk would be waited for, use
+        `read_cold`. May return less than is there (reads end with a segment). Expects
+        `start_offset <= offset <= self.end_offset`.
         """
         ...
 
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        """As `read`, in a thread: never None. The range stays readable while a trim passes over it."""
+        """As `read`, in a thread: never None. A trim meanwhile takes nothing from the reader."""
         ...
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        """Yield the header of every batch from the one containing `from_offset` on. Blocks: for replay."""
+        """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
         ...
 
     def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """As `headers`, with each whole batch. The memoryview is valid for as long as it is held."""
+        """As `headers`, with each whole batch. The memoryview is the caller's to keep."""
         ...
 
     def batch_at(self, offset: int) -> memoryview | None:
-        """The whole batch that contains `offset`; the next one where compaction left a gap; None at the end."""
+        """The batch that contains `offset`; the next one where there is a gap; None at the end."""
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        """The first record below `end_offset` whose timestamp is `>= timestamp_ms`, from `start_offset` on."""
+        """The first record below `end_offset` whose timestamp is `>= timestamp_ms`, from
+        `start_offset` on."""
         ...
 
     def max_timestamp(self) -> TimestampOffset | None:
@@ -136,22 +152,24 @@ class Ledger(Protocol):
         ...
 
     def trim(self, start_offset: int) -> None:
-        """Forget everything below `start_offset`, which may be in mid-batch. Whole segments are deleted.
+        """Forget everything below `start_offset`, which may be in mid-batch. Whole segments are
+        deleted.
 
-        Never moves back, never beyond `durable_end_offset`. The caller makes the start offset itself durable first.
+        Never moves back, never beyond `durable_end_offset`. The caller makes the start offset
+        itself durable first.
         """
         ...
 
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         """Replace an attachment atomically. Blocks for the syncs.
 
-        With `sync=False` atomic against the end of the process only: after power loss the file may be the old
-        or the new one, absent, empty or torn, so it needs a checksum of its own.
+        With `sync=False` atomic against the end of the process only: after power loss the file
+        may be the old or the new one, absent, empty or torn, so it needs a checksum of its own.
         """
         ...
 
     def append_attachment(self, name: str, data: Buffer) -> None:
-        """Append to an attachment. Durable no later than any batch appended after it, or in the same step.
+        """Append to an attachment; durable with the batches appended in the same step, or later.
 
         After power loss it may end anywhere, torn, unless that batch became durable.
         """
@@ -170,5 +188,5 @@ class Ledger(Protocol):
         ...
 
     def close(self, *, clean: bool) -> None:
-        """Release all resources. `clean`: everything is synced first, and `recovery_point` is the end."""
+        """Release everything. `clean`: all is synced first, and `recovery_point` is the end."""
         ...

@@ -1,0 +1,72 @@
+"""A ledger's durable end offset: its hooks, those who wait for it, its part in group commit.
+
+`CommittedLedger` is the half of `Ledger` that every ledger synced by group commit shares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from logstore.group_commit import GroupCommit, Sync
+from logstore.ledger import LedgerClosed
+
+
+def _nobody(_offset: int) -> None:
+    """The hook that nobody has set."""
+
+
+class CommittedLedger:
+    """The durable end offset, moved by group commit alone. Subclasses say what a sync covers."""
+
+    def __init__(self, group_commit: GroupCommit) -> None:
+        self.on_durable: Callable[[int], None] = _nobody
+        self.on_roll: Callable[[int], None] = _nobody
+        self._group_commit = group_commit
+        self._durable_end_offset = 0
+        self._will_not_be: Exception | None = None
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def durable_end_offset(self) -> int:
+        return self._durable_end_offset
+
+    async def durable(self, end_offset: int) -> None:
+        if self._durable_end_offset >= end_offset:
+            return
+        if self._will_not_be is not None:
+            raise self._will_not_be
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append((end_offset, waiter))
+        await waiter
+
+    def begin_sync(self) -> Sync:
+        raise NotImplementedError
+
+    def complete_sync(self, sync: Sync) -> None:
+        self._durable_end_offset = max(self._durable_end_offset, sync.end_offset)
+
+    def announce_durable(self) -> None:
+        self.on_durable(self._durable_end_offset)
+
+    def resume_waiters(self) -> None:
+        if not self._waiters:
+            return
+        waiting, self._waiters = self._waiters, []
+        for entry in waiting:
+            if entry[0] > self._durable_end_offset:
+                self._waiters.append(entry)
+            elif not entry[1].done():
+                entry[1].set_result(None)
+
+    def fail_waiters(self, failure: Exception) -> None:
+        self._will_not_be = failure
+        waiting, self._waiters = self._waiters, []
+        for _, waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(failure)
+
+    def _stop_committing(self) -> None:
+        """Wake all who wait: the ledger is closed."""
+        self._group_commit.forget(self)
+        self.fail_waiters(LedgerClosed("closed before it was durable"))

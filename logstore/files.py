@@ -1,0 +1,280 @@
+"""The seam between the log store and the operating system's files.
+
+Everything the log store knows of a disk goes through `FileSystem` and `File`; `DiskFiles` is the
+real one, the simulated disk in `logstore.testing` the one that loses power. Paths are strings, as
+the operating system takes them. Errors are `OSError`; callers turn them into `StorageFailure`.
+
+What is durable when: a file's bytes and size after `File.sync`, its name (created, renamed,
+unlinked) after `sync_directory` of the directory that holds it, all of them after `sync_all`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+#: Linux takes at most IOV_MAX buffers in one call.
+_IOV_MAX = 1024
+
+
+class File(Protocol):
+    """An open file. Opened, pinned, unpinned and closed on one thread; the rest is safe on any."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        ...
+
+    def size(self) -> int:
+        """The file's size in bytes."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all of `buffers` from `position` on, or raise; then part may have been written."""
+        ...
+
+    def read(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file. May wait for the disk."""
+        ...
+
+    def read_now(self, size: int, position: int) -> Buffer | None:
+        """As `read`, but None where the disk would have to be waited for."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros, to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Make all bytes written, and the size, durable. A failure is final: never try again."""
+        ...
+
+    def pin(self) -> None:
+        """Keep the file open for somebody's use, until `unpin`, whoever closes it meanwhile."""
+        ...
+
+    def unpin(self) -> None:
+        """End one `pin`."""
+        ...
+
+    def close(self) -> None:
+        """Close, as soon as nobody has it pinned."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Directories and names."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes the file if it is missing."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has that name."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted. Raises `FileNotFoundError`."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and its parents, unless it exists."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory, replacing a file of the target's name."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Delete a file's name. Open files remain readable."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in this directory durable (not those in directories below)."""
+        ...
+
+    @property
+    def can_sync_all(self) -> bool:
+        """Whether `sync_all` works here."""
+        ...
+
+    def sync_all(self) -> None:
+        """Make everything on this file system durable. A failure is final."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Lock a file, created if missing, against other processes; returns the release.
+
+        Raises `BlockingIOError` when somebody else has it.
+        """
+        ...
+
+
+class DiskFile:
+    """A file descriptor, closed only when nobody has it pinned."""
+
+    __slots__ = ("_closing", "_descriptor", "_path", "_pins")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._pins = 0
+        self._closing = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        if len(buffers) == 1:
+            written = os.pwrite(self._descriptor, buffers[0], position)
+        else:
+            written = os.pwritev(self._descriptor, buffers[:_IOV_MAX], position)
+        total = sum(len(buffer) for buffer in buffers)
+        if written < total:
+            self._write_rest(buffers, position, written, total)
+
+    def _write_rest(
+        self, buffers: Sequence[Buffer], position: int, written: int, total: int
+    ) -> None:
+        rest = memoryview(b"".join(buffers))
+        while written < total:
+            written += os.pwrite(self._descriptor, rest[written:], position + written)
+
+    def read(self, size: int, position: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) in (size, 0):
+            return data
+        parts, have = [data], len(data)
+        while have < size and (data := os.pread(self._descriptor, size - have, position + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def read_now(self, size: int, position: int) -> Buffer | None:
+        buffer = bytearray(size)
+        try:
+            have = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        if have == size:
+            return buffer
+        # Short because the file ends here, or because the next page is not in memory.
+        return memoryview(buffer)[:have] if position + have >= self.size() else None
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def pin(self) -> None:
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._closing and not self._pins:
+            self._close_now()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._pins:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class DiskFiles:
+    """The operating system's files.
+
+    `sync_all` is syncfs(2) on the file system that holds `root`. It reports write-back errors that
+    happened since its descriptor was opened (Linux 5.8), so that is opened here, at start.
+    """
+
+    def __init__(self, root: str) -> None:
+        os.makedirs(root, exist_ok=True)
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        self._syncfs = _find_syncfs()
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return DiskFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def can_sync_all(self) -> bool:
+        return self._syncfs is not None
+
+    def sync_all(self) -> None:
+        assert self._syncfs is not None
+        self._syncfs(self._root)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return lambda: os.close(descriptor)
+
+    def close(self) -> None:
+        """Release the descriptor kept for `sync_all`."""
+        with contextlib.suppress(OSError):
+            os.close(self._root)
+
+
+def _find_syncfs() -> Callable[[int], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if function is None:
+        return None
+
+    def syncfs(descriptor: int) -> None:
+        if function(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), "syncfs")
+
+    return syncfs

@@ -1,0 +1,270 @@
+"""Group commit: appends return at once, one sync at a time makes whole groups of them durable.
+
+A ledger that has written something calls `touch`. When no sync is under way, one begins at the end
+of the event loop's turn, so that all that a turn wrote (a transaction's markers on many partitions)
+rides together. It covers everything written before it began; what is written meanwhile rides the
+next, which begins when this one ends. Completion is one step on the event loop over all ledgers
+covered: first every durable end offset, then the hooks, then the waiters. No reader can run
+between, so nobody sees half of a group.
+
+A failed sync is final. The kernel may have dropped the pages and called them clean, so a second
+fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
+recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
+
+Few dirty files are synced one by one (fdatasync), many by one syncfs. Figures and alternatives:
+docs/decisions/0002-group-commit.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
+
+from logstore.durability import Durability
+from logstore.files import File, FileSystem
+from logstore.ledger import StorageFailure
+
+#: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
+SYNC_ALL_FROM = 4
+
+_Done: TypeAlias = Callable[[OSError | None], None]
+
+
+@dataclass(slots=True)
+class Sync:
+    """What one ledger wants of one sync, and the end offset that is durable after it."""
+
+    end_offset: int
+    files: Sequence[File] = ()
+    directories: Sequence[str] = ()
+
+
+class Member(Protocol):
+    """A ledger, as group commit sees it. All of it is called on the event loop."""
+
+    def begin_sync(self) -> Sync:
+        """Everything written so far; the files stay pinned until `complete_sync`."""
+        ...
+
+    def complete_sync(self, sync: Sync) -> None:
+        """Move the durable end offset. Nobody is to be called from here."""
+        ...
+
+    def announce_durable(self) -> None:
+        """Call the hook; every member covered has been completed."""
+        ...
+
+    def resume_waiters(self) -> None:
+        """Wake those who waited; every member covered has been announced."""
+        ...
+
+    def fail_waiters(self, failure: StorageFailure) -> None:
+        """Tell those who wait that it will never be durable."""
+        ...
+
+
+class SyncExecutor(Protocol):
+    """Where syncs run. The thread in production; step by step in a simulation."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of this turn of the event loop."""
+        ...
+
+    def submit(self, work: Callable[[], None], done: _Done) -> None:
+        """Do `work` aside, then call `done` on the event loop with the error, if there was one."""
+        ...
+
+    def close(self) -> None:
+        """Finish the work under way and release everything. Nothing is called afterwards."""
+        ...
+
+
+class ThreadExecutor:
+    """One daemon thread, blocked on a queue; started with the first work, from a running loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._work: SimpleQueue[tuple[Callable[[], None], _Done] | None] = SimpleQueue()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(callback)
+
+    def submit(self, work: Callable[[], None], done: _Done) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+            self._thread.start()
+        self._work.put((work, done))
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        while (item := self._work.get()) is not None:
+            work, done = item
+            failure = None
+            try:
+                work()
+            except OSError as error:
+                failure = error
+            self._loop.call_soon_threadsafe(done, failure)
+
+
+class SteppedExecutor:
+    """For simulations and tests: nothing happens but by `step`, on the caller's thread."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Callable[[], None]] = deque()
+
+    @property
+    def pending(self) -> int:
+        """How many steps are due."""
+        return len(self._steps)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._steps.append(callback)
+
+    def submit(self, work: Callable[[], None], done: _Done) -> None:
+        def perform() -> None:
+            failure = None
+            try:
+                work()
+            except OSError as error:
+                failure = error
+            self._steps.append(lambda: done(failure))
+
+        self._steps.append(perform)
+
+    def step(self) -> bool:
+        """Do the next thing: begin a sync, perform it, or complete it. False: nothing was due."""
+        if not self._steps:
+            return False
+        self._steps.popleft()()
+        return True
+
+    def run(self) -> None:
+        """Step until nothing is due: everything appended is durable then."""
+        while self.step():
+            pass
+
+    def close(self) -> None:
+        self._steps.clear()
+
+
+class GroupCommit:
+    """Makes durable what ledgers have written, many at a time."""
+
+    def __init__(
+        self,
+        files: FileSystem | None,
+        durability: Durability,
+        *,
+        on_failure: Callable[[StorageFailure], None],
+        executor: SyncExecutor | None = None,
+        sync_all_from: int = SYNC_ALL_FROM,
+    ) -> None:
+        """`files` may be None unless `durability` is FSYNC.
+
+        `on_failure` is called once, on the event loop, when a sync or a write has failed: it stops
+        the process. An exception out of a ledger's hook reaches the loop's exception handler and
+        must stop the process too.
+        """
+        self.durability = durability
+        self.failure: StorageFailure | None = None
+        self._files = files
+        self._on_failure = on_failure
+        self._executor: SyncExecutor = ThreadExecutor() if executor is None else executor
+        self._sync_all_from = sync_all_from
+        self._dirty: dict[Member, None] = {}
+        self._covered: list[tuple[Member, Sync]] = []
+        self._busy = False  # a sync is under way, or about to begin
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything written is durable."""
+        return not self._busy and not self._dirty
+
+    def touch(self, member: Member) -> None:
+        """Have what `member` wrote covered by the next sync. Raises the failure that was."""
+        if self.failure is not None:
+            raise self.failure
+        self._dirty[member] = None
+        if not self._busy:
+            self._busy = True
+            self._executor.call_soon(self._begin)
+
+    def forget(self, member: Member) -> None:
+        """Leave out a ledger that is being closed."""
+        self._dirty.pop(member, None)
+
+    def fail(self, failure: StorageFailure) -> None:
+        """Nothing becomes durable any more: a write or a sync has failed."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        waiting = dict.fromkeys(member for member, _ in self._covered) | self._dirty
+        self._dirty.clear()
+        for member in waiting:
+            member.fail_waiters(failure)
+        self._on_failure(failure)
+
+    def close(self) -> None:
+        """End the thread. Close the ledgers first: what is dirty is not synced any more."""
+        self._executor.close()
+
+    def _begin(self) -> None:
+        if self.failure is not None or not self._dirty:
+            self._busy = False
+            return
+        self._covered = [(member, member.begin_sync()) for member in self._dirty]
+        self._dirty = {}
+        if self.durability is not Durability.FSYNC:
+            self._complete(None)
+            return
+        files = [file for _, sync in self._covered for file in sync.files]
+        directories = {directory for _, sync in self._covered for directory in sync.directories}
+        self._executor.submit(lambda: self._sync(files, directories), self._complete)
+
+    def _sync(self, files: list[File], directories: set[str]) -> None:
+        """In the thread. Files before directories: a name is not to precede its bytes."""
+        assert self._files is not None
+        if len(files) + len(directories) >= self._sync_all_from and self._files.can_sync_all:
+            self._files.sync_all()
+            return
+        for file in files:
+            file.sync()
+        for directory in directories:
+            self._files.sync_directory(directory)
+
+    def _complete(self, error: OSError | None) -> None:
+        covered, self._covered = self._covered, []
+        if error is not None or self.failure is not None:
+            self._busy = False
+            for member, _ in covered:
+                self._dirty[member] = None
+            if error is not None:
+                self.fail(StorageFailure(f"sync failed: {error}"))
+            return
+        for member, sync in covered:
+            member.complete_sync(sync)
+        for member, _ in covered:
+            member.announce_durable()
+        for member, _ in covered:
+            member.resume_waiters()
+        if not self._dirty:
+            self._busy = False
+        elif self.durability is Durability.FSYNC:
+            self._begin()
+        else:
+            self._executor.call_soon(self._begin)

@@ -1,0 +1,180 @@
+"""A ledger in this process's memory: `durability=memory`, and the fake of many tests.
+
+The object is its own storage: what was durable is there again when it is opened again, after
+`crash` too. Segments exist in name, so that snapshots are taken and trims behave as on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from logstore.durable_end import CommittedLedger
+from logstore.group_commit import GroupCommit, Sync
+from logstore.ledger import Buffer, LedgerFenced, TimestampOffset
+from logstore.timestamps import first_record_since, latest_record
+from wire.records import BatchHeader
+
+
+class MemoryLedger(CommittedLedger):
+    """Batches in a list, found by bisection."""
+
+    def __init__(
+        self, group_commit: GroupCommit, *, segment_bytes: int = 2**30, start_offset: int = 0
+    ) -> None:
+        super().__init__(group_commit)
+        self._segment_bytes = segment_bytes
+        self._batches: list[bytes] = []
+        self._base_offsets: list[int] = []
+        self._attachments: dict[str, bytes] = {}
+        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
+        self._segments = [start_offset]
+        self._active_bytes = 0
+        self._size_bytes = 0
+        self._epoch = -1
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._durable_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    @property
+    def segment_base_offsets(self) -> Sequence[int]:
+        return tuple(self._segments)
+
+    def open(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
+        self._epoch = epoch
+        self._will_not_be = None
+        self._durable_end_offset = self._end_offset
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        assert header.base_offset == self._end_offset, "a batch begins at the log's end"
+        assert header.size_bytes == len(batch), "one whole batch"
+        self._group_commit.touch(self)
+        if self._active_bytes and self._active_bytes + len(batch) > self._segment_bytes:
+            self._roll()
+        self._batches.append(bytes(batch))
+        self._base_offsets.append(header.base_offset)
+        self._end_offset = header.next_offset
+        self._active_bytes += len(batch)
+        self._size_bytes += len(batch)
+
+    def _roll(self) -> None:
+        self.on_roll(self._end_offset)
+        self._segments.append(self._end_offset)
+        self._active_bytes = 0
+
+    def begin_sync(self) -> Sync:
+        return Sync(self._end_offset)
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
+    ) -> memoryview:
+        chosen: list[bytes] = []
+        size = 0
+        for header, batch in self._from(offset):
+            if header.next_offset > end_offset:
+                break
+            size += len(batch)
+            if size > max_bytes and (chosen or not at_least_one):
+                break
+            chosen.append(batch)
+        return memoryview(b"".join(chosen) if len(chosen) != 1 else chosen[0])
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
+    ) -> memoryview:
+        return self.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
+
+    def headers(self, from_offset: int) -> Iterator[BatchHeader]:
+        for header, _ in self._from(from_offset):
+            yield header
+
+    def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for header, batch in self._from(from_offset):
+            yield header, memoryview(batch)
+
+    def batch_at(self, offset: int) -> memoryview | None:
+        for _, batch in self._from(offset):
+            return memoryview(batch)
+        return None
+
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
+        for header, batch in self._from(self._start_offset):
+            found = first_record_since(batch, header, timestamp_ms, self._start_offset)
+            if found is not None:
+                return found if found.offset < end_offset else None
+        return None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        batches = list(self._from(self._start_offset))
+        if not batches:
+            return None
+        header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
+        return latest_record(batch, header)
+
+    def trim(self, start_offset: int) -> None:
+        if start_offset <= self._start_offset:
+            return
+        assert start_offset <= self._durable_end_offset
+        self._start_offset = start_offset
+        while len(self._segments) > 1 and self._segments[1] <= start_offset:
+            del self._segments[0]
+        keep = bisect_right(self._base_offsets, self._segments[0] - 1)
+        self._size_bytes -= sum(map(len, self._batches[:keep]))
+        del self._batches[:keep], self._base_offsets[:keep]
+
+    def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        self._attachments[name] = bytes(data)
+
+    def append_attachment(self, name: str, data: Buffer) -> None:
+        self._attachments[name] = self._attachments.get(name, b"") + bytes(data)
+
+    def read_attachment(self, name: str) -> bytes | None:
+        return self._attachments.get(name)
+
+    def list_attachments(self) -> list[str]:
+        return sorted(self._attachments)
+
+    def delete_attachment(self, name: str) -> None:
+        self._attachments.pop(name, None)
+
+    def close(self, *, clean: bool) -> None:
+        if clean:
+            self._durable_end_offset = self._end_offset
+        self._stop_committing()
+
+    def crash(self) -> None:
+        """Lose every batch that is not durable, as power loss does; `open` again afterwards."""
+        self._stop_committing()
+        while self._base_offsets and self._base_offsets[-1] >= self._durable_end_offset:
+            del self._base_offsets[-1]
+            self._size_bytes -= len(self._batches.pop())
+        self._end_offset = self._durable_end_offset
+        while len(self._segments) > 1 and self._segments[-1] >= self._end_offset:
+            del self._segments[-1]
+        active = bisect_right(self._base_offsets, self._segments[-1] - 1)
+        self._active_bytes = sum(map(len, self._batches[active:]))
+
+    def _from(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Batches from the one containing `offset` on, or from the next where there is none."""
+        index = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        while index < len(self._batches):
+            batch = self._batches[index]
+            header = BatchHeader.parse(batch)
+            if header.next_offset > offset:
+                yield header, batch
+            index += 1
