@@ -1,0 +1,103 @@
+"""What goes into a classic group and what comes out of it.
+
+Refusals that leave the group as it was are raised as `KafkaError`; everything else is an
+`Outcome`. A token is whatever the caller wants back with the answer; here it is opaque.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wire.error_code import ErrorCode
+
+Token = object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A JoinGroup request. `new_member_id` is the id to give, should the member need one.
+
+    `must_know_its_id`: a dynamic member's first join is answered MEMBER_ID_REQUIRED (KIP-394, v4+).
+    `can_skip_assignment`: knows the field of that name (KIP-814, v9+).
+    """
+
+    member_id: str
+    new_member_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    must_know_its_id: bool = False
+    can_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as its leader sees it: `metadata` is for the selected protocol."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAnswer:
+    """The answer to a JoinGroup request. `members` is filled for the leader alone."""
+
+    member_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """A SyncGroup request; `assignments` by member id, from the leader alone."""
+
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncAnswer:
+    """The answer to a SyncGroup request."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """Whom a LeaveGroup names: by member id, or with an empty one by instance id alone."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one input brought about, in order.
+
+    `changed`: the group has a new persistent value, to be appended to the shard's log in the same
+    step; the answers may go out once it is durable.
+    """
+
+    answers: list[tuple[Token, JoinAnswer | SyncAnswer]] = field(default_factory=list)
+    changed: bool = False
+
+    def answer(self, token: Token, answer: JoinAnswer | SyncAnswer) -> None:
+        """Have `token` answered. Whoever calls this must have forgotten the token."""
+        self.answers.append((token, answer))

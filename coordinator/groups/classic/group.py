@@ -1,0 +1,244 @@
+"""A classic group: its members, their votes, its generation and its deadlines.
+
+Owns the bookkeeping and its invariants, not the protocol: `joining` and its neighbours decide,
+and call what is here. Everything but a scan over the members is O(1): support for each protocol
+and the number of waiting joins are counted as they change.
+
+Deadlines: a member's session moves with every heartbeat, so the group does not keep them in
+order. It keeps `_wake_ms`, a lower bound of all of them; a heartbeat leaves it alone, and an
+`expire` that comes too early finds nothing and puts the bound where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from coordinator.groups.classic.exchange import JoinedMember, Token
+from coordinator.groups.classic.member import Member, Protocols
+from coordinator.groups.classic.state import LEGAL_PREDECESSORS, GroupState
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """What the configuration allows. `new_member_join_timeout_ms` is Kafka's constant."""
+
+    size_max: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 0
+    new_member_join_timeout_ms: int = 300_000
+    pending_members_max: int = 1_000
+
+
+class ClassicGroup:
+    """The state of one group. Fields are read freely; they change through methods here."""
+
+    def __init__(self, group_id: str, limits: GroupLimits, now_ms: int = -1) -> None:
+        self.group_id = group_id
+        self.limits = limits
+        self.state = GroupState.EMPTY
+        self.state_changed_ms = now_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        #: group instance id -> member id
+        self.static_members: dict[str, str] = {}
+        #: member id -> deadline of its first join with that id (KIP-394)
+        self.pending_members: dict[str, int] = {}
+        #: members of this generation that have not yet asked for their assignment
+        self.pending_syncs: set[str] = set()
+        self.join_deadline_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        #: an initial rebalance: how much longer it may be put off while members keep coming
+        self.initial_rebalance_left_ms: int | None = None
+        self.member_joined_meanwhile = False
+        self._supporters: Counter[str] = Counter()
+        self._joins_waiting = 0
+        self._wake_ms: int | None = None
+
+    # --- state and generation
+
+    def transition(self, state: GroupState, now_ms: int) -> None:
+        assert self.state in LEGAL_PREDECESSORS[state], f"{self.group_id}: {self.state} -> {state}"
+        self.state = state
+        self.state_changed_ms = now_ms
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nothing of it is worth a place in memory, nor is anything in the log."""
+        return self.generation_id == 0 and not self.members and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a rebalance waits for its members: as long as the slowest of them asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # --- protocols
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Return whether a member with these protocols could be in a generation with the rest."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        everyone = len(self.members)
+        return any(self._supporters[name] == everyone for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """Return the protocol with most votes among those that every member supports.
+
+        Each member votes for the first of its own that qualifies; between equals the leader's
+        order decides.
+        """
+        everyone = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == everyone}
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(name for name, _ in member.protocols if name in candidates)] += 1
+        assert self.leader is not None
+        preferred = [name for name, _ in self.members[self.leader].protocols]
+        return max(votes, key=lambda name: (votes[name], -preferred.index(name)))
+
+    # --- members
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self._supporters.update(name for name, _ in member.protocols)
+        self._joins_waiting += member.joining is not None
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member:
+        """Forget a member; the caller answers what it still had parked, if anything."""
+        member = self.members.pop(member_id)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self._forget_protocols(member)
+        self._joins_waiting -= member.joining is not None
+        self.pending_syncs.discard(member_id)
+        return member
+
+    def update(self, member: Member, protocols: Protocols, session: int, rebalance: int) -> None:
+        """Take over what a rejoining member says of itself; both timeouts in milliseconds."""
+        self._forget_protocols(member)
+        member.protocols = protocols
+        member.session_timeout_ms = session
+        member.rebalance_timeout_ms = rebalance
+        self._supporters.update(name for name, _ in protocols)
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member the id of its new incarnation, in the same place (KIP-345)."""
+        assert member.group_instance_id is not None
+        old = member.member_id
+        self.members = {
+            member_id if key == old else key: value for key, value in self.members.items()
+        }
+        member.member_id = member_id
+        self.static_members[member.group_instance_id] = member_id
+        if self.leader == old:
+            self.leader = member_id
+        if old in self.pending_syncs:
+            self.pending_syncs.remove(old)
+            self.pending_syncs.add(member_id)
+
+    def known(self, member_id: str, group_instance_id: str | None) -> Member:
+        """Return the member, or refuse: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if group_instance_id is not None:
+            holder = self.static_members.get(group_instance_id)
+            if holder is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"{self.group_id} has no member with group.instance.id {group_instance_id}",
+                )
+            if holder != member_id:
+                raise KafkaError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"{self.group_id}: {group_instance_id} is {holder} now, not {member_id}",
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member {member_id!r}"
+            )
+        return member
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(
+                member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
+            )
+            for member in self.members.values()
+        )
+
+    def _forget_protocols(self, member: Member) -> None:
+        for name, _ in member.protocols:
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
+
+    # --- parked requests
+
+    def park_join(self, member: Member, token: Token) -> Token | None:
+        """Hold `token` until the rebalance ends; return the older one that it supersedes."""
+        superseded, member.joining = member.joining, token
+        self._joins_waiting += superseded is None
+        return superseded
+
+    def take_join(self, member: Member) -> Token | None:
+        """Return the member's parked join, which is parked no more."""
+        token, member.joining = member.joining, None
+        self._joins_waiting -= token is not None
+        return token
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.members) == self._joins_waiting and not self.pending_members
+
+    @property
+    def joins_waiting(self) -> int:
+        return self._joins_waiting
+
+    # --- deadlines
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `expire` is due: the earliest deadline, or earlier. None: nothing is."""
+        deadlines = (self.join_deadline_ms, self.sync_deadline_ms, self._wake_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def restart_session(self, member: Member, now_ms: int, timeout_ms: int | None = None) -> None:
+        """Give the member its session timeout, or `timeout_ms`, from now on. O(1)."""
+        timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.session_deadline_ms = now_ms + timeout
+        self._wake_by(member.session_deadline_ms)
+
+    def add_pending(self, member_id: str, deadline_ms: int) -> None:
+        """Expect a join with this id until the deadline. Beyond the limit the oldest goes."""
+        if len(self.pending_members) >= self.limits.pending_members_max:
+            del self.pending_members[next(iter(self.pending_members))]
+        self.pending_members[member_id] = deadline_ms
+        self._wake_by(deadline_ms)
+
+    def reckon_wake(self) -> None:
+        """Put the lower bound where the earliest session or pending deadline is. O(members)."""
+        deadlines = [
+            member.session_deadline_ms for member in self.members.values() if member.session_counts
+        ]
+        deadlines.extend(self.pending_members.values())
+        self._wake_ms = min(deadlines, default=None)
+
+    def _wake_by(self, deadline_ms: int) -> None:
+        if self._wake_ms is None or deadline_ms < self._wake_ms:
+            self._wake_ms = deadline_ms

@@ -1,0 +1,30 @@
+"""Completion: every marker of a decided transaction is durable, and its outcome is remembered.
+
+Append it only then: COMPLETE_* in the log means that nothing of the transaction is open anywhere.
+Nobody waits for this record. Lost in a crash, replay finds PREPARE_* and drives the markers again.
+"""
+
+from __future__ import annotations
+
+from coordinator.decision import Decision
+from coordinator.transactions.metadata import TransactionMetadata, transition
+from coordinator.transactions.states import State
+from coordinator.transactions.work import MarkerWork
+
+_COMPLETED = {
+    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+}
+
+
+def complete(
+    txn: TransactionMetadata | None, done: MarkerWork, now_ms: int
+) -> Decision[TransactionMetadata]:
+    """Decide that `done` was all that `txn` owed. Nothing to log for work of another
+    transaction."""
+    if txn is None or txn.identity != (done.producer_id, done.producer_epoch):
+        return Decision()
+    completed = _COMPLETED.get(txn.state)
+    if completed is None:
+        return Decision()
+    return Decision((transition(txn, completed, now_ms, partitions=frozenset()),))

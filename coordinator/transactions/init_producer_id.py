@@ -1,0 +1,133 @@
+"""InitProducerId: give a producer its id and an epoch that fences every earlier incarnation.
+
+An open transaction of the earlier incarnation is aborted first, at a bumped epoch, by a decision of
+its own; once its markers are durable the request is decided again. A producer that names the
+identity it has (KIP-360) bumps its own epoch; naming an epoch that somebody else has bumped is
+PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from coordinator.decision import Decision
+from coordinator.transactions.fence import abort_fenced
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
+    ProducerIdentity,
+    TransactionMetadata,
+    transition,
+)
+from coordinator.transactions.states import PREPARED, State
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+def check_transactional_id(transactional_id: str | None) -> None:
+    """Refuse an empty transactional id: INVALID_REQUEST. None is a producer without
+    transactions."""
+    if transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+
+
+def check_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
+    """Refuse timeouts outside (0, transaction.max.timeout.ms]: INVALID_TRANSACTION_TIMEOUT."""
+    if not 0 < timeout_ms <= timeout_ms_max:
+        raise KafkaError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"transaction.timeout.ms={timeout_ms} is not within 1..{timeout_ms_max} "
+            "(transaction.max.timeout.ms)",
+        )
+
+
+def claimed_identity(producer_id: int, producer_epoch: int) -> ProducerIdentity | None:
+    """Return the identity a request names, None for (-1, -1). Half of one is INVALID_REQUEST."""
+    if producer_id < 0 and producer_epoch < 0:
+        return None
+    if producer_id < 0 or producer_epoch < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"producer id {producer_id} with epoch {producer_epoch}"
+        )
+    return ProducerIdentity(producer_id, producer_epoch)
+
+
+def init_producer_id(
+    txn: TransactionMetadata | None,
+    transactional_id: str,
+    *,
+    claimed: ProducerIdentity | None,
+    timeout_ms: int,
+    fresh_producer_id: int,
+    now_ms: int,
+) -> Decision[TransactionMetadata]:
+    """Decide which identity the producer gets: after applying, the metadata's.
+
+    `fresh_producer_id` is used up only if the answer carries it. A decision that leads to
+    PREPARE_ABORT is not an answer: decide again when its markers are durable.
+    PRODUCER_FENCED: `claimed` is not the current identity; CONCURRENT_TRANSACTIONS: markers of the
+    last transaction are still due.
+    """
+    if txn is None:
+        fresh = TransactionMetadata(
+            transactional_id=transactional_id,
+            producer_id=fresh_producer_id,
+            producer_epoch=0,
+            timeout_ms=timeout_ms,
+            state=State.EMPTY,
+            updated_at_ms=now_ms,
+        )
+        return Decision((fresh,))
+    is_retry = claimed is not None and _is_retry(txn, claimed)
+    if txn.state in PREPARED:
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is {txn.state.label}"
+        )
+    if txn.state is State.ONGOING:
+        if is_retry:
+            raise KafkaError(
+                ErrorCode.PRODUCER_FENCED,
+                f"{transactional_id}: a late retry; epoch {txn.producer_epoch} is in use already",
+            )
+        last_epoch = NO_PRODUCER_EPOCH if claimed is None else txn.producer_epoch
+        return Decision((abort_fenced(txn, now_ms, last_producer_epoch=last_epoch),))
+    if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
+        return Decision()
+    last_epoch = NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch
+    if txn.is_epoch_exhausted:
+        changes = {
+            "producer_id": fresh_producer_id,
+            "producer_epoch": 0,
+            "previous_producer_id": txn.producer_id,
+        }
+    else:
+        changes = {"producer_epoch": txn.producer_epoch + 1}
+    emptied = transition(
+        txn,
+        State.EMPTY,
+        now_ms,
+        timeout_ms=timeout_ms,
+        last_producer_epoch=last_epoch,
+        partitions=frozenset(),
+        started_at_ms=NO_TIMESTAMP,
+        **changes,
+    )
+    return Decision((emptied,))
+
+
+def _is_retry(txn: TransactionMetadata, claimed: ProducerIdentity) -> bool:
+    """Return whether `claimed` is what the current identity was bumped from: the answer was lost.
+
+    False if it is the current identity; PRODUCER_FENCED if it is neither.
+    """
+    if claimed == txn.identity:
+        return False
+    is_known_id = claimed.producer_id == txn.producer_id or (
+        claimed.producer_id == txn.previous_producer_id
+        and claimed.producer_epoch >= PRODUCER_EPOCH_MAX
+    )
+    if is_known_id and claimed.producer_epoch == txn.last_producer_epoch:
+        return True
+    raise KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{txn.transactional_id}: {claimed} was fenced, {txn.identity} is current",
+    )

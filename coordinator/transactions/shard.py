@@ -1,0 +1,48 @@
+"""One shard: the transactional ids that one partition of `__transaction_state` coordinates.
+
+Changes only by `apply`, which is fed the records in log order: live right after the append, at the
+start from the log. So the live state is the replayed state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.states import State
+from coordinator.transactions.work import MarkerWork, work_due
+
+
+class Shard:
+    """The transactions of one partition of `__transaction_state`."""
+
+    __slots__ = ("_transactions", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self._transactions: dict[str, TransactionMetadata] = {}
+
+    def __iter__(self) -> Iterator[TransactionMetadata]:
+        return iter(self._transactions.values())
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """Return what is known of `transactional_id`, None if nothing."""
+        return self._transactions.get(transactional_id)
+
+    def apply(self, txn: TransactionMetadata) -> None:
+        """Make the whole new value that a record carries the current one; DEAD removes it."""
+        if txn.state is State.DEAD:
+            self._transactions.pop(txn.transactional_id, None)
+        else:
+            self._transactions[txn.transactional_id] = txn
+
+    def remove(self, transactional_id: str) -> None:
+        """Apply a tombstone."""
+        self._transactions.pop(transactional_id, None)
+
+    def work_due(self) -> list[MarkerWork]:
+        """Return all that is owed: the question that ends a replay."""
+        return [work for txn in self if (work := work_due(txn)) is not None]
