@@ -27,6 +27,12 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
+#: What the streams of the other codecs begin with.
+_MAGIC = {
+    Compression.GZIP: b"\x1f\x8b\x08",
+    Compression.LZ4: b"\x04\x22\x4d\x18",
+    Compression.ZSTD: b"\x28\xb5\x2f\xfd",
+}
 #: A snappy element of 3 bytes makes at most 64 bytes, so no block inflates further than this.
 _SNAPPY_RATIO_MAX = 22
 
@@ -67,6 +73,23 @@ _DECOMPRESS_INTO: dict[Compression, Callable[[Buffer, bytearray], int]] = {
     Compression.LZ4: cramjam.lz4.decompress_into,
     Compression.ZSTD: cramjam.zstd.decompress_into,
 }
+
+
+def begins_like(codec: Compression, data: memoryview) -> bool:
+    """Whether the first bytes are those of the codec's stream: tells garbage by a look."""
+    if codec is Compression.NONE:
+        return True
+    if codec is Compression.SNAPPY:
+        return bytes(data[:8]) == _XERIAL_MAGIC or _snappy_claim_is_plausible(data)
+    return bytes(data[:4]).startswith(_MAGIC[codec])
+
+
+def _snappy_claim_is_plausible(block: memoryview) -> bool:
+    try:
+        size_bytes = cramjam.snappy.decompress_raw_len(bytes(block[:10]))
+    except cramjam.DecompressionError:
+        return False
+    return 0 < size_bytes <= _SNAPPY_RATIO_MAX * len(block)
 
 
 def _decompress_stream(
