@@ -1,0 +1,212 @@
+"""A running broker of either kind, as the tests see it: an address, a directory, start and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.reference_kafka import ReferenceKafka
+from tools.reference_kafka.broker import free_port
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 20.0
+MAGNETAR = Path(sys.executable).with_name("magnetar")
+
+#: Both kinds run with these: few internal partitions and short session timeouts keep tests quick.
+SETTINGS = {
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.min.session.timeout.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+}
+#: What only Kafka needs: it looks for timed-out transactions every 10 s by default.
+KAFKA_SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+#: For tests a small, quickly started machine will do.
+KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class BrokerFailed(Exception):
+    """The broker ended, or never became ready; the message carries the end of its output."""
+
+
+class Broker(ABC):
+    """One broker on a port and a directory that stay the same when it is killed and started
+    again.
+    """
+
+    kind: str
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.directory = directory
+        self.settings = {**SETTINGS, **(settings or {})}
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    @abstractmethod
+    def log_directory(self) -> Path:
+        """The directory that holds `<topic>-<partition>`."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int: ...
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the process and return when it serves."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it by SIGKILL, if it runs."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it in order, if it runs."""
+
+    def restart(self, *, clean: bool) -> None:
+        if clean:
+            self.stop()
+        else:
+            self.kill()
+        self.start()
+
+    def partition_directory(self, topic: str, partition: int) -> Path:
+        return self.log_directory / f"{topic}-{partition}"
+
+
+class KafkaBroker(Broker):
+    """Apache Kafka from its jars."""
+
+    kind = "kafka"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, {**KAFKA_SETTINGS, **(settings or {})})
+        self._kafka = ReferenceKafka(self.port, directory, self.settings, KAFKA_OPTIONS)
+
+    @property
+    def log_directory(self) -> Path:
+        return self._kafka.log_directory
+
+    @property
+    def pid(self) -> int:
+        return self._kafka.pid
+
+    def start(self) -> None:
+        self._kafka.start()
+
+    def kill(self) -> None:
+        self._kafka.kill()
+
+    def stop(self) -> None:
+        self._kafka.stop()
+
+
+class MagnetarBroker(Broker):
+    """magnetar through its command line; it prints a line that begins with `ready` when it
+    serves.
+    """
+
+    kind = "magnetar"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, settings)
+        self._output = directory / "output.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_directory(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status of a process that ended on its own, else None."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        offset = self._output.stat().st_size if self._output.exists() else 0
+        self.spawn()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._is_ready(offset):
+            if self.returncode is not None:
+                raise BrokerFailed(f"magnetar ended with {self.returncode}:\n{self.output()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(f"magnetar is not ready:\n{self.output()}")
+            time.sleep(0.005)
+
+    def spawn(self) -> None:
+        """Start the process without waiting for anything."""
+        command = [str(MAGNETAR), "serve", "--listen", self.bootstrap]
+        command += ["--data-dir", str(self.log_directory)]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def output(self) -> str:
+        """Return the last lines the process wrote."""
+        if not self._output.exists():
+            return ""
+        return self._output.read_text(errors="replace")[-6000:]
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise BrokerFailed(
+                f"magnetar did not stop on {number.name}:\n{self.output()}"
+            ) from None
+
+    def _is_ready(self, offset: int) -> bool:
+        with self._output.open("rb") as output:
+            output.seek(offset)
+            if not any(line.startswith(b"ready") for line in output):
+                return False
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+def make_broker(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Broker:
+    """Return a broker of `kind`, not yet started."""
+    if kind == "magnetar":
+        return MagnetarBroker(directory, settings)
+    return KafkaBroker(directory, settings)

@@ -1,0 +1,59 @@
+"""What every client does in these tests, under one small interface.
+
+Each call opens a client, does one thing and closes it, so that nothing leaks between tests.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+Mode = Literal["plain", "idempotent", "transactional"]
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
+MODES: tuple[Mode, ...] = ("plain", "idempotent", "transactional")
+TIMEOUT_S = 30.0
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Read(NamedTuple):
+    """A record as a consumer saw it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Client(Protocol):
+    """One client library, reading and writing partition 0 of a topic."""
+
+    name: str
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        pairs: Sequence[Pair],
+        *,
+        mode: Mode = "plain",
+        codec: Codec = "none",
+        transactional_id: str | None = None,
+        commit: bool = True,
+    ) -> None:
+        """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended."""
+
+    def consume(
+        self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
+    ) -> list[Read]:
+        """Read from the first offset up to what ListOffsets calls latest for `isolation`."""
+
+
+class StuckClient(AssertionError):
+    """A client did not finish within TIMEOUT_S."""
+
+
+def new_transactional_id() -> str:
+    return f"txn-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,122 @@
+"""Brokers for the tests: one of each kind for the session, and ones of a test's own to kill."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from compat_tests.admin import create_topic
+from compat_tests.brokers import Broker, make_broker
+from tools.reference_kafka import ReferenceUnavailable, fetch
+
+KINDS = ("magnetar", "kafka")
+MakeName = Callable[[str], str]
+MakeTopic = Callable[..., str]
+StartBroker = Callable[..., Broker]
+#: The client libraries' own: deprecated calls, and sockets they leave to the garbage collector.
+_CLIENTS_OWN_WARNINGS = (
+    "ignore::DeprecationWarning",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "magnetar_only(reason): a promise of magnetar's that Kafka does not make"
+    )
+    for ignored in _CLIENTS_OWN_WARNINGS:
+        config.addinivalue_line("filterwarnings", ignored)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every test that uses a broker one run per kind, each kind in a worker of its own."""
+    if "broker_kind" not in metafunc.fixturenames:
+        return
+    beyond_kafka = metafunc.definition.get_closest_marker("magnetar_only") is not None
+    kinds = KINDS[:1] if beyond_kafka else KINDS
+    metafunc.parametrize(
+        "broker_kind",
+        [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in kinds],
+        scope="session",
+    )
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """Kafka's jars; a machine without Java or Maven fails here and says what is missing."""
+    try:
+        return fetch()
+    except ReferenceUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Broker]]:
+    """Return the session's broker of a kind, started at its first use."""
+    started: dict[str, Broker] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Broker:
+            if kind not in started:
+                broker = make_broker(kind, tmp_path_factory.mktemp(kind))
+                stack.callback(broker.stop)
+                broker.start()
+                started[kind] = broker
+            return started[kind]
+
+        yield get
+
+
+@pytest.fixture
+def broker(broker_kind: str, shared_broker: Callable[[str], Broker]) -> Broker:
+    """The session's broker of this kind. Shared: use names of your own, and do not end it."""
+    return shared_broker(broker_kind)
+
+
+@pytest.fixture
+def both_brokers(shared_broker: Callable[[str], Broker]) -> tuple[Broker, Broker]:
+    """magnetar and Kafka, for a script that must do the same on both."""
+    return shared_broker("magnetar"), shared_broker("kafka")
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers of a test's own: `start_broker(kind, settings={...})`. Killed at its end."""
+    with ExitStack() as stack:
+
+        def start(kind: str, settings: dict[str, str] | None = None) -> Broker:
+            broker = make_broker(kind, tmp_path / f"{kind}-{uuid.uuid4().hex[:6]}", settings)
+            stack.callback(broker.kill)
+            broker.start()
+            return broker
+
+        yield start
+
+
+@pytest.fixture
+def own_broker(broker_kind: str, start_broker: StartBroker) -> Broker:
+    """A broker of this kind that belongs to the test alone."""
+    return start_broker(broker_kind)
+
+
+@pytest.fixture
+def name() -> MakeName:
+    """Make names that no other test uses: `name("orders")`."""
+    return lambda base: f"{base}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(broker: Broker, name: MakeName) -> MakeTopic:
+    """Create a topic on the shared broker: `topic("orders", partitions=4)` returns its name."""
+
+    def create(base: str, partitions: int = 1, **configs: str) -> str:
+        created = name(base)
+        create_topic(broker.bootstrap, created, partitions, configs)
+        return created
+
+    return create

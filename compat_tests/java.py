@@ -1,0 +1,116 @@
+"""The Java clients, through the command line tools in Kafka's own jars."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from compat_tests.client import (
+    TIMEOUT_S,
+    Codec,
+    Isolation,
+    Mode,
+    Pair,
+    Read,
+    StuckClient,
+)
+from tools.reference_kafka import java_command
+
+TOOLS = "org.apache.kafka.tools."
+_QUIET = Path(__file__).with_name("log4j2-quiet.properties")
+_FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+#: ConsoleConsumer's answer for an absent key or value, and what separates the columns.
+_NULL, _COLUMN = "\x01", "\x02"
+
+
+def command(tool: str, *arguments: str) -> list[str]:
+    options = (*_FAST_START, f"-Dlog4j2.configurationFile={_QUIET}")
+    return java_command(TOOLS + tool, *arguments, options=options)
+
+
+def run(tool: str, *arguments: str, stdin: str = "", timeout_s: float = 2 * TIMEOUT_S) -> str:
+    """Run a tool to its end and return its standard output; a non-zero exit is an error."""
+    process = subprocess.Popen(
+        command(tool, *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(stdin, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise StuckClient(f"{tool} {' '.join(arguments)} ran for {timeout_s} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 0, f"{tool}: exit {process.returncode}\n{output}\n{errors}"
+    return output
+
+
+class JavaClient:
+    """ConsoleProducer and ConsoleConsumer; keys and values must be text without `|` or newlines.
+
+    The console producer knows no transactions: a transactional write is
+    TransactionalMessageCopier's.
+    """
+
+    name = "java"
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        pairs: Sequence[Pair],
+        *,
+        mode: Mode = "plain",
+        codec: Codec = "none",
+        transactional_id: str | None = None,
+        commit: bool = True,
+    ) -> None:
+        assert mode != "transactional", "the console producer knows no transactions"
+        idempotence = str(mode == "idempotent").lower()
+        lines = [f"{(key or b'').decode()}|{(value or b'').decode()}" for key, value in pairs]
+        run(
+            "ConsoleProducer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
+            *("--command-property", f"enable.idempotence={idempotence}"),
+            *("--command-property", "acks=all"),
+            *("--reader-property", "parse.key=true", "--reader-property", "key.separator=|"),
+            stdin="\n".join(lines) + "\n",
+        )
+
+    def consume(
+        self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
+    ) -> list[Read]:
+        properties = {
+            "print.offset": "true",
+            "print.key": "true",
+            "null.literal": _NULL,
+            "key.separator": _COLUMN,
+        }
+        output = run(
+            "consumer.ConsoleConsumer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
+            *("--isolation-level", isolation, "--timeout-ms", "2500"),
+            *_repeated("--formatter-property", properties),
+        )
+        return [_parse(line) for line in output.splitlines()]
+
+
+def _repeated(option: str, properties: dict[str, str]) -> list[str]:
+    return [part for name, value in properties.items() for part in (option, f"{name}={value}")]
+
+
+def _parse(line: str) -> Read:
+    offset, key, value = line.split(_COLUMN)
+    found = re.fullmatch(r"Offset:(\d+)", offset)
+    assert found is not None, line
+    texts = [None if text == _NULL else text.encode() for text in (key, value)]
+    return Read(int(found[1]), *texts)
