@@ -1,0 +1,84 @@
+"""Kafka's message schemas, read out of its jars: JSON resources with `//` comment lines.
+
+Only facts are taken: names, types, versions, tags, defaults. The texts that explain them stay
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+#: Where `make kafka-jars` puts the jars of the Apache Kafka release that magnetar follows.
+KAFKA_JARS = Path.home() / ".cache" / "magnetar" / "kafka-4.3.1"
+
+#: The jars that hold schemas of ours.
+JAR_NAMES = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+
+#: Spoken between brokers and controllers only, or about metadata snapshots: not declared.
+NOT_OURS = re.compile(
+    r"(AddRaftVoter|AllocateProducerIds|AlterPartition|AssignReplicasToDirs|BeginQuorumEpoch|"
+    r"BrokerHeartbeat|BrokerRegistration|ControllerRegistration|DeleteShareGroupState|"
+    r"EndQuorumEpoch|Envelope|FetchSnapshot|InitializeShareGroupState|ReadShareGroupState|"
+    r"ReadShareGroupStateSummary|RemoveRaftVoter|UnregisterBroker|UpdateRaftVoter|Vote|"
+    r"WriteShareGroupState)(Request|Response)|"
+    r"DefaultPrincipalData|ControlRecordTypeSchema|KRaftVersionRecord|LeaderChangeMessage|"
+    r"SnapshotFooterRecord|SnapshotHeaderRecord|VotersRecord"
+)
+
+Schema = dict[str, Any]
+
+
+def find_jars(directory: Path) -> list[Path]:
+    """The jars with schemas in `directory`. Raises FileNotFoundError naming a missing one."""
+    jars = []
+    for name in JAR_NAMES:
+        found = sorted(directory.glob(f"{name}-[0-9]*.jar"))
+        if not found:
+            raise FileNotFoundError(
+                f"{directory} holds no {name} jar: `make kafka-jars` fetches it"
+            )
+        jars.append(found[-1])
+    return jars
+
+
+def read_schemas(directory: Path) -> dict[str, Schema]:
+    """Every schema that is ours, by name, as it stands in the JSON."""
+    schemas: dict[str, Schema] = {}
+    for jar in find_jars(directory):
+        with zipfile.ZipFile(jar) as archive:
+            for entry in archive.namelist():
+                if entry.startswith("common/message/") and entry.endswith(".json"):
+                    schema = _parse(archive.read(entry).decode())
+                    if is_ours(schema):
+                        schemas[schema["name"]] = schema
+    return schemas
+
+
+def is_ours(schema: Schema) -> bool:
+    """Whether magnetar declares it: not if it was removed, nor if only brokers speak it."""
+    name: str = schema["name"]
+    return schema["validVersions"] != "none" and not NOT_OURS.fullmatch(name)
+
+
+def stable_versions(schema: Schema, request: Schema | None) -> tuple[int, int]:
+    """First and last version; the last one is left out where the request's is marked unstable."""
+    first, _, last = schema["validVersions"].partition("-")
+    newest = int(last or first)
+    unstable = schema.get("latestVersionUnstable") or (request or {}).get("latestVersionUnstable")
+    return int(first), newest - 1 if unstable else newest
+
+
+def snake_case(name: str) -> str:
+    """`V3AndBelowTopics` -> `v3_and_below_topics`."""
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name).lower()
+
+
+def _parse(text: str) -> Schema:
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("//"))
+    schema: Schema = json.loads("\n".join(lines))
+    return schema

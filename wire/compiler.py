@@ -1,0 +1,132 @@
+"""From declarations to Python functions: one constructor per struct, one decoder and one encoder
+per (message, version).
+
+The text made here is straight-line code: loops only over arrays, nested structs in place, fields of
+fixed width read and written in runs by one struct format. It is built from our own declarations
+alone, never from input. It interprets no schema and calls itself nowhere: nothing can recurse.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from wire import types
+from wire.schema import Field, fields_of
+
+#: Deeper declarations are refused: far above Kafka's, far below Python's limit for nested blocks.
+DEPTH_MAX = 8
+
+
+class Source:
+    """Python text under construction, and the constants it names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+        self.constants: dict[str, Any] = {}
+        self._named: dict[tuple[str, Any], str] = {}
+        self._count = 0
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self, prefix: str) -> str:
+        """A variable name used nowhere else."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def constant(self, prefix: str, key: Any, value: Any) -> str:
+        """The name of a constant; the same for the same prefix and key."""
+        name = self._named.get((prefix, key))
+        if name is None:
+            name = self._named[prefix, key] = f"{prefix}{len(self._named)}"
+            self.constants[name] = value
+        return name
+
+    def struct_method(self, method: str, codes: str) -> str:
+        """The name of a bound method of the big-endian struct format `codes`."""
+        return self.constant(method[0].upper(), codes, getattr(struct.Struct(f">{codes}"), method))
+
+    def function(self, head: str, label: str) -> Callable[..., Any]:
+        """Compile the lines as the body of the function `head`; tracebacks say `label`."""
+        text = "\n".join([f"def {head}:", *self.lines, ""])
+        scope = dict(self.constants)
+        exec(compile(text, f"<{label}>", "exec"), scope)
+        made: Callable[..., Any] = scope[head.partition("(")[0]]
+        return made
+
+    def default(self, field: Field) -> str:
+        """An expression for the default of a field; lists and structs are new each time."""
+        default = field.default
+        if isinstance(field.type, types.Uuid):
+            return self.constant("Z", default, default)
+        if isinstance(default, type):
+            return f"{self.constant('C', default, default)}()"
+        return repr(default)
+
+
+def is_flexible(message: Any, version: int) -> bool:
+    return message.flexible_since is not None and version >= message.flexible_since
+
+
+def size_min(wire_type: types.WireType, version: int, flexible: bool) -> int:
+    """The fewest bytes a value can take: what a count is multiplied with before it is believed."""
+    match wire_type:
+        case types.Scalar():
+            return wire_type.size_bytes
+        case types.Uuid():
+            return 16
+        case types.String():
+            return 1 if flexible else 2
+        case types.Bytes() | types.Array():
+            return 1 if flexible else 4
+        case types.Nested():
+            return _struct_size_min(wire_type.struct, version, flexible)
+    raise TypeError(f"{wire_type!r} has no size")
+
+
+def _struct_size_min(declared: Any, version: int, flexible: bool) -> int:
+    total = 1 if flexible else 0
+    for field in fields_of(declared):
+        if version not in field.versions or version in field.tagged:
+            continue
+        if isinstance(field.type, types.Nested) and version in field.nullable:
+            total += 1
+        else:
+            total += size_min(field.type, version, field.is_flexible(version, flexible))
+    return total
+
+
+def compile_constructor(declared: Any) -> Callable[..., None]:
+    """Build `__init__(self, *, field=default, ..., unknown_tags=())`."""
+    source = Source()
+    source.constants["MISSING"] = object()
+    parameters = ["self", "*"]
+    for field in fields_of(declared):
+        default = source.default(field)
+        if default.endswith(("()", "[]")):
+            parameters.append(f"{field.name}=MISSING")
+            value = f"{default} if {field.name} is MISSING else {field.name}"
+        else:
+            parameters.append(f"{field.name}={default}")
+            value = field.name
+        source.emit(f"self.{field.name} = {value}")
+    source.emit("self.unknown_tags = unknown_tags")
+    head = f"__init__({', '.join([*parameters, 'unknown_tags=()'])})"
+    return source.function(head, f"{declared.__name__}()")
+
+
+def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
+    """Build `decode(buf, pos) -> (message, position behind it)`."""
+    from wire.compiler_decode import DecoderSource
+
+    return DecoderSource(message, version).build()
+
+
+def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
+    """Build `encode(message) -> parts`."""
+    from wire.compiler_encode import EncoderSource
+
+    return EncoderSource(message, version).build()

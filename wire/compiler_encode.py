@@ -1,0 +1,270 @@
+"""The text of encoders. See `wire.compiler`.
+
+The text trusts its message: a wrong one fails inside `struct`, `len` or `str.encode`, and only then
+does `wire.diagnosis` look for the field at fault. What would not fail by itself is checked in the
+text: a value in a field that the version does not have.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from wire import primitives, types
+from wire.compiler import Source, is_flexible
+from wire.diagnosis import unencodable
+from wire.schema import Field, fields_of
+
+#: Record batches shorter than this are copied into the piece before them: cheaper than one more.
+COPIED_BYTES_MAX = 1024
+
+
+class EncoderSource(Source):
+    """Builds the encoder of one message at one version."""
+
+    def __init__(self, message: Any, version: int) -> None:
+        super().__init__()
+        self.message = message
+        self.version = version
+        self.flexible = is_flexible(message, version)
+        self.sink = "w"
+        self._codes = ""  # the pending run of fixed-width values
+        self._values: list[str] = []
+        self._pieces: list[str] = []  # pending expressions, each of bytes
+
+    def build(self) -> Callable[..., Any]:
+        label = f"{self.message.__name__} v{self.version}"
+        self.constants |= {
+            "ENCODE_ERRORS": (struct.error, AttributeError, TypeError, ValueError, OverflowError),
+            "ONE_BYTE": primitives.ONE_BYTE,
+            "join": b"".join,
+            "pack": struct.pack,
+            "string_length": primitives.string_length,
+            "tag_section": primitives.tag_section,
+            "total": lambda buffers: sum(map(len, buffers)),
+            "unencodable": unencodable,
+            "uvarint": primitives.uvarint,
+        }
+        self.emit("parts = []")
+        self.emit("w = []")
+        self.emit("try:")
+        self.depth += 1
+        self.struct(self.message, "m0")
+        self.flush()
+        self.emit("pass")
+        self.depth -= 1
+        self.emit("except ENCODE_ERRORS as error:")
+        self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
+        self.emit("parts.append(join(w))")
+        self.emit("return parts")
+        return self.function("encode(m0)", f"encode {label}")
+
+    # A run of fixed-width values becomes one pack, several pieces one extension of the sink.
+
+    def fixed(self, code: str, value: str = "") -> None:
+        """Add a fixed-width value; `x` is a zero byte and takes none."""
+        self._codes += code
+        if value:
+            self._values.append(value)
+
+    def piece(self, expression: str) -> None:
+        self._end_run()
+        self._pieces.append(expression)
+
+    def compact(self, n: str, writer: str = "uvarint") -> None:
+        """Add a varint, packed with the run before it where it is one byte."""
+        if not self._codes:
+            self._pieces.append(f"ONE_BYTE[{n}] if {n} < 128 else {writer}({n})")
+            return
+        codes, values = self._codes, ", ".join(self._values)
+        self._codes, self._values = "", []
+        short = self.struct_method("pack", codes + "B")
+        long = self.struct_method("pack", codes)
+        self._pieces.append(
+            f"{short}({values}{', ' if values else ''}{n}) if {n} < 128 "
+            f"else {long}({values}) + {writer}({n})"
+        )
+
+    def _end_run(self) -> None:
+        codes, values = self._codes, self._values
+        self._codes, self._values = "", []
+        if codes and not values:
+            self._pieces.append(repr(bytes(struct.calcsize(">" + codes))))
+        elif codes:
+            self._pieces.append(f"{self.struct_method('pack', codes)}({', '.join(values)})")
+
+    def flush(self) -> None:
+        self._end_run()
+        pieces, self._pieces = self._pieces, []
+        if len(pieces) == 1:
+            self.emit(f"{self.sink}.append({pieces[0]})")
+        elif pieces:
+            self.emit(f"{self.sink} += ({', '.join(pieces)})")
+
+    # Structs.
+
+    def struct(self, declared: Any, var: str) -> None:
+        """Write the fields of `var`; leaves its last pieces pending."""
+        tagged = []
+        for field in fields_of(declared):
+            value = f"{var}.{field.name}"
+            if self.version not in field.versions:
+                if not field.ignorable:
+                    self.emit(f"if {self.differs(field, value)}:")
+                    self.emit(f"    raise ValueError('{field.name} is not in this version')")
+            elif self.version in field.tagged:
+                tagged.append(field)
+            else:
+                self.named(field, value)
+        if self.flexible:
+            self.tags(tagged, var)
+
+    def named(self, field: Field, value: str) -> None:
+        flexible = field.is_flexible(self.version, self.flexible)
+        self.value(field.type, value, self.version in field.nullable, flexible)
+
+    def differs(self, field: Field, value: str) -> str:
+        """A condition: is the value another than the field's default?"""
+        default, nullable = field.default, not field.nullable.empty
+        if default is None:
+            return f"{value} is not None"
+        if isinstance(default, type):
+            parts = [self.differs(part, f"{value}.{part.name}") for part in fields_of(default)]
+            return " or ".join([*parts, f"{value}.unknown_tags"])
+        if isinstance(field.type, types.Uuid):
+            zero = self.default(field)
+            return f"({value} is not {zero} and {value} != {zero})"
+        if isinstance(field.type, types.Array | types.Bytes):
+            null = f"{value} is None or " if nullable else ""
+            return f"({null}len({value}))"
+        return f"{value} != {default!r}"
+
+    def tags(self, tagged: list[Field], var: str) -> None:
+        """Write the tagged fields of a struct, known and unknown."""
+        if not tagged:
+            self.piece(f"tag_section([], {var}.unknown_tags) if {var}.unknown_tags else b'\\0'")
+            return
+        known = self.fresh("k")
+        self.emit(f"{known} = []")
+        for field in tagged:
+            self.emit(f"if {self.differs(field, f'{var}.{field.name}')}:")
+            self.depth += 1
+            outer = self.sink, self._codes, self._values, self._pieces
+            self.sink, self._codes, self._values, self._pieces = self.fresh("w"), "", [], []
+            self.emit(f"{self.sink} = []")
+            self.named(field, f"{var}.{field.name}")
+            self.flush()
+            self.emit(f"{known}.append(({field.tag}, join({self.sink})))")
+            self.sink, self._codes, self._values, self._pieces = outer
+            self.depth -= 1
+        self.piece(
+            f"tag_section({known}, {var}.unknown_tags) if {known} or {var}.unknown_tags else b'\\0'"
+        )
+
+    # Values.
+
+    def value(self, kind: types.WireType, value: str, nullable: bool, flexible: bool) -> None:
+        match kind:
+            case types.Scalar():
+                self.fixed(kind.code, value)
+            case types.Uuid():
+                self.piece(f"{value}.bytes")
+            case types.String():
+                self.string(value, nullable, flexible)
+            case types.RecordBytes():
+                self.records(value, nullable, flexible)
+            case types.Bytes():
+                self.sized(value, nullable, flexible)
+            case types.Array():
+                self.array(kind, value, nullable, flexible)
+            case types.Nested():
+                self.nested(kind, value, nullable)
+
+    def length(self, n: str, code: str, flexible: bool, writer: str = "uvarint") -> None:
+        """Write a length; `n` is already one more where it is compact."""
+        if flexible:
+            self.compact(n, writer)
+        else:
+            self.fixed(code, n)
+
+    def string(self, value: str, nullable: bool, flexible: bool) -> None:
+        raw, n = self.fresh("s"), self.fresh("n")
+        plus = " + 1" if flexible else ""
+        if nullable:
+            self.emit(f"{raw} = {value}")
+            self.emit(f"if {raw} is None: {raw} = b''; {n} = {0 if flexible else -1}")
+            self.emit(f"else: {raw} = {raw}.encode(); {n} = len({raw}){plus}")
+        else:
+            self.emit(f"{raw} = {value}.encode()")
+            self.emit(f"{n} = len({raw}){plus}")
+        self.length(n, "h", flexible, "string_length")
+        self.piece(raw)
+
+    def sized(self, value: str, nullable: bool, flexible: bool) -> None:
+        raw, n = self.fresh("s"), self.fresh("n")
+        plus = " + 1" if flexible else ""
+        self.emit(f"{raw} = {value}")
+        if nullable:
+            self.emit(f"if {raw} is None: {raw} = b''; {n} = {0 if flexible else -1}")
+            self.emit(f"else: {n} = len({raw}){plus}")
+        else:
+            self.emit(f"{n} = len({raw}){plus}")
+        self.length(n, "i", flexible)
+        self.piece(raw)
+
+    def records(self, value: str, nullable: bool, flexible: bool) -> None:
+        """Write record batches as pieces of their own, after all that is pending."""
+        if self.sink != "w":
+            raise TypeError(f"{self.message.__name__}: records in a tagged field")
+        raw, n = self.fresh("s"), self.fresh("n")
+        plus = " + 1" if flexible else ""
+        self.emit(f"{raw} = {value}")
+        if nullable:
+            self.emit(f"if {raw} is None: {n} = {0 if flexible else -1}; {raw} = ()")
+            self.emit(f"elif type({raw}) in (list, tuple): {n} = total({raw}){plus}")
+        else:
+            self.emit(f"if type({raw}) in (list, tuple): {n} = total({raw}){plus}")
+        self.emit(f"else: {n} = len({raw}){plus}; {raw} = ({raw},)")
+        self.length(n, "i", flexible)
+        self.flush()
+        self.emit(f"if {n} < {COPIED_BYTES_MAX}: w += {raw}")
+        self.emit(f"else: parts.append(join(w)); parts += {raw}; w = []")
+
+    def array(self, kind: types.Array, value: str, nullable: bool, flexible: bool) -> None:
+        items, n, item = self.fresh("a"), self.fresh("n"), self.fresh("m")
+        plus = " + 1" if flexible else ""
+        self.emit(f"{items} = {value}")
+        if nullable:
+            self.emit(f"if {items} is None: {items} = (); {n} = {0 if flexible else -1}")
+            self.emit(f"else: {n} = len({items}){plus}")
+        else:
+            self.emit(f"{n} = len({items}){plus}")
+        self.length(n, "i", flexible)
+        if isinstance(kind.element, types.Scalar):
+            self.piece(f"pack(f'>{{len({items})}}{kind.element.code}', *{items})")
+            return
+        self.flush()
+        self.emit(f"for {item} in {items}:")
+        self.depth += 1
+        if isinstance(kind.element, types.Nested):
+            self.struct(kind.element.struct, item)
+        else:
+            self.value(kind.element, item, False, flexible)
+        self.flush()
+        self.depth -= 1
+
+    def nested(self, kind: types.Nested, value: str, nullable: bool) -> None:
+        inner = self.fresh("m")
+        self.emit(f"{inner} = {value}")
+        if not nullable:
+            self.struct(kind.struct, inner)
+            return
+        self.flush()
+        self.emit(f"if {inner} is None: {self.sink}.append(b'\\xff')")
+        self.emit("else:")
+        self.depth += 1
+        self.fixed("b", "1")
+        self.struct(kind.struct, inner)
+        self.flush()
+        self.depth -= 1

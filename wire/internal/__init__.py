@@ -1,0 +1,1 @@
+"""What Kafka writes into internal topics, control records and opaque bytes fields, by kind."""

@@ -1,0 +1,17 @@
+"""ConsumerGroupMetadata (record type 3): versions 0.
+
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+"""
+
+from __future__ import annotations
+
+from wire.message import RecordKey, RecordValue, in_versions, int32, int64
+
+
+class ConsumerGroupMetadataKey(RecordKey, record_type=3, versions="0"):
+    group_id: str = ""
+
+
+class ConsumerGroupMetadataValue(RecordValue, record_type=3, versions="0", flexible="0+"):
+    epoch: int32 = 0
+    metadata_hash: int64 = in_versions("0+", tag=0)

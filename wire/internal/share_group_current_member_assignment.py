@@ -1,0 +1,27 @@
+"""ShareGroupCurrentMemberAssignment (record type 14): versions 0.
+
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+"""
+
+from __future__ import annotations
+
+from wire.message import UUID, ZERO_UUID, RecordKey, RecordValue, Struct, int8, int32
+
+
+class ShareGroupCurrentMemberAssignmentKey(RecordKey, record_type=14, versions="0"):
+    group_id: str = ""
+    member_id: str = ""
+
+
+class ShareGroupCurrentMemberAssignmentValue(
+    RecordValue, record_type=14, versions="0", flexible="0+"
+):
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    assigned_partitions: list[TopicPartitions] = []
+
+
+class TopicPartitions(Struct):
+    topic_id: UUID = ZERO_UUID
+    partitions: list[int32] = []

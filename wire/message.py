@@ -1,0 +1,229 @@
+"""Messages of the Kafka protocol, declared once for all versions.
+
+    class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
+        transactional_id: str = ""
+        producer_id: int64 = 0
+        ...
+
+A field names its type; its right-hand side is its default, or `in_versions(...)` where versions
+differ. Nothing is read off a declaration until it is first used: the first `decode` or `encode` of
+a (message, version) compiles straight-line Python for it (`wire.compiler`), which is kept.
+
+Invariant: decoding raises `WireError` and nothing else, whatever the bytes; it allocates only in
+proportion to the bytes that are really there. Tagged fields with unknown tags are kept in
+`unknown_tags` and written again, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, dataclass_transform
+from uuid import UUID
+
+from wire.errors import WireError
+from wire.schema import MISSING, VersionRange, in_versions
+from wire.types import (
+    ZERO_UUID,
+    Buffer,
+    RecordBuffers,
+    Records,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uint32,
+)
+
+__all__ = [
+    "UUID",
+    "ZERO_UUID",
+    "Buffer",
+    "Message",
+    "RecordBuffers",
+    "RecordKey",
+    "RecordValue",
+    "Records",
+    "Struct",
+    "float64",
+    "in_versions",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "uint16",
+    "uint32",
+]
+
+
+@dataclass_transform(kw_only_default=True)
+class StructType(type):
+    """Turns the annotations of a class into its slots, and keeps the right-hand sides aside."""
+
+    _declared: dict[str, tuple[Any, Any]]
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> StructType:
+        declared: dict[str, tuple[Any, Any]] = {}
+        if "__slots__" not in namespace:
+            for field, annotation in namespace.get("__annotations__", {}).items():
+                declared[field] = (annotation, namespace.pop(field, MISSING))
+            namespace["__slots__"] = tuple(declared)
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        cls._declared = declared
+        return cls
+
+
+class Struct(metaclass=StructType):
+    """A part of a message. Its constructor takes every field by name; the schema's default else."""
+
+    #: (tag, bytes) of tagged fields this schema does not know, by ascending tag.
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+
+    def __init__(self, **fields: Any) -> None:
+        from wire.compiler import compile_constructor
+
+        cls = type(self)
+        cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]  # once, then gone
+        cls.__init__(self, **fields)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in type(self)._declared
+        ) and (self.unknown_tags == other.unknown_tags)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, so unhashable, as a dataclass is
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={_shown(getattr(self, name))}" for name in type(self)._declared]
+        if self.unknown_tags:
+            shown.append(f"unknown_tags={self.unknown_tags!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, memoryview | bytearray):
+        return f"<{len(value)} bytes>"
+    return repr(value)
+
+
+class Message(Struct):
+    """A request, a response, a header or a persisted record: what is encoded and decoded whole."""
+
+    __slots__ = ()
+
+    #: The API's key; -1 where there is none.
+    api_key: ClassVar[int] = -1
+    #: The versions declared, both inclusive.
+    min_version: ClassVar[int] = 0
+    max_version: ClassVar[int] = -1
+    #: The first version with compact lengths and tagged fields, or None.
+    flexible_since: ClassVar[int | None] = None
+    _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
+    _encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
+
+    def __init_subclass__(
+        cls, *, api_key: int = -1, versions: str = "none", flexible: str = "none"
+    ) -> None:
+        valid = VersionRange.parse(versions)
+        cls.api_key = api_key
+        cls.min_version = valid.first
+        cls.max_version = valid.last
+        cls.flexible_since = None if flexible == "none" else int(flexible.rstrip("+"))
+        cls._decoders = {}
+        cls._encoders = {}
+
+    @classmethod
+    def header_version(cls, version: int) -> int:
+        """The version of the header that goes before this request or response.
+
+        ApiVersionsResponse always has header 0, so that a client which knows nothing of the broker
+        can read it (KIP-511).
+        """
+        flexible = cls.flexible_since is not None and version >= cls.flexible_since
+        if cls.__name__.endswith("Request"):
+            return 2 if flexible else 1
+        return 1 if flexible and cls.api_key != 18 else 0
+
+    @classmethod
+    def decode(cls, buffer: Buffer, version: int) -> Self:
+        """Read one message that fills `buffer`. Raises WireError, also for bytes left over."""
+        decoder = cls._decoders.get(version) or cls._compile_decoder(version)
+        message, end = decoder(buffer, 0)
+        if end != len(buffer):
+            raise WireError(
+                f"{cls.__name__} v{version} ends at byte {end}, {len(buffer) - end} bytes follow"
+            )
+        return message  # type: ignore[no-any-return]  # compiled code is not seen by mypy
+
+    @classmethod
+    def decode_from(cls, buffer: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:
+        """Read one message at `offset`; return it and the offset behind it."""
+        decoder = cls._decoders.get(version) or cls._compile_decoder(version)
+        return decoder(buffer, offset)
+
+    def encode(self, version: int) -> bytes:
+        """The message's bytes. Raises WireError, naming the field that cannot be sent."""
+        encoder = self._encoders.get(version) or self._compile_encoder(version)
+        parts = encoder(self)
+        first = parts[0]
+        return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
+
+    def encode_parts(self, version: int) -> list[Buffer]:
+        """The message's bytes in pieces, in order, for a gathering write.
+
+        Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
+        """
+        encoder = self._encoders.get(version) or self._compile_encoder(version)
+        return encoder(self)
+
+    @classmethod
+    def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+        from wire.compiler import compile_decoder
+
+        cls._check_version(version)
+        decoder = cls._decoders[version] = compile_decoder(cls, version)
+        return decoder
+
+    @classmethod
+    def _compile_encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
+        from wire.compiler import compile_encoder
+
+        cls._check_version(version)
+        encoder = cls._encoders[version] = compile_encoder(cls, version)
+        return encoder
+
+    @classmethod
+    def _check_version(cls, version: int) -> None:
+        if not cls.min_version <= version <= cls.max_version:
+            raise WireError(
+                f"{cls.__name__} has versions {cls.min_version}-{cls.max_version}, not {version}"
+            )
+
+
+class RecordKey(Message):
+    """The key of a record in an internal topic: its first two bytes are its `record_type`."""
+
+    __slots__ = ()
+
+    record_type: ClassVar[int] = -1
+
+    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.record_type = record_type
+
+
+class RecordValue(Message):
+    """The value of a record in an internal topic: its first two bytes are its version."""
+
+    __slots__ = ()
+
+    record_type: ClassVar[int] = -1
+
+    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.record_type = record_type

@@ -1,0 +1,39 @@
+"""DescribeAcls (API key 29): versions 1-3.
+
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+"""
+
+from __future__ import annotations
+
+from wire.message import Message, Struct, int8, int16, int32
+
+
+class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):
+    resource_type_filter: int8 = 0
+    resource_name_filter: str | None = ""
+    pattern_type_filter: int8 = 3
+    principal_filter: str | None = ""
+    host_filter: str | None = ""
+    operation: int8 = 0
+    permission_type: int8 = 0
+
+
+class DescribeAclsResponse(Message, api_key=29, versions="1-3", flexible="2+"):
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = ""
+    resources: list[DescribeAclsResource] = []
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int8 = 0
+    resource_name: str = ""
+    pattern_type: int8 = 3
+    acls: list[AclDescription] = []
+
+
+class AclDescription(Struct):
+    principal: str = ""
+    host: str = ""
+    operation: int8 = 0
+    permission_type: int8 = 0

@@ -1,0 +1,88 @@
+"""What compiled encoders and decoders call at run time: varints, UUIDs, tagged fields.
+
+Reading functions take the first byte of a varint and the position behind it, since compiled code
+reads that byte together with the fields before it and needs help only where it is above 127.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
+from uuid import UUID
+
+from wire.errors import WireError
+from wire.types import STRING_BYTES_MAX, Buffer
+
+#: The varints of 0 to 127.
+ONE_BYTE = tuple(bytes((value,)) for value in range(128))
+
+
+def read_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Return the value of an unsigned 32-bit varint and the position behind it."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+    raise WireError(f"varint of more than 32 bits before byte {position}")
+
+
+def read_string_length(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `read_uvarint`, for the length + 1 of a compact string."""
+    value, position = read_uvarint(buffer, position, first)
+    if value > STRING_BYTES_MAX + 1:
+        raise WireError(f"string of {value - 1} bytes before byte {position}")
+    return value, position
+
+
+def uvarint(value: int) -> bytes:
+    """Encode an unsigned 32-bit varint."""
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise ValueError(f"{value} does not fit an unsigned varint")
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def string_length(value: int) -> bytes:
+    """Encode the length + 1 of a compact string."""
+    if value > STRING_BYTES_MAX + 1:
+        raise ValueError(f"a string of {value - 1} bytes is too long for the protocol")
+    return uvarint(value)
+
+
+@lru_cache(maxsize=1024)
+def uuid_of(raw: bytes) -> UUID:
+    """The UUID of 16 bytes. Kept: topic ids come again and again, and building one is slow."""
+    return UUID(bytes=raw)
+
+
+def read_scalars(code: str, width: int, buffer: Buffer, position: int, count: int) -> list[int]:
+    """Read `count` big-endian numbers; the caller has checked that they are there."""
+    return [*_scalars(code, count).unpack_from(buffer, position)]
+
+
+@lru_cache(maxsize=256)
+def _scalars(code: str, count: int) -> Struct:
+    return Struct(f">{count}{code}")
+
+
+def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, bytes]]) -> bytes:
+    """Encode the tagged fields of a struct: count, then tag, size and bytes by ascending tag."""
+    fields = sorted([*known, *unknown], key=lambda field: field[0])
+    section = [uvarint(len(fields))]
+    previous = -1
+    for tag, content in fields:
+        if tag <= previous:
+            raise ValueError(f"tag {tag} is given twice")
+        previous = tag
+        section += (uvarint(tag), uvarint(len(content)), content)
+    return b"".join(section)

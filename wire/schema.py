@@ -1,0 +1,234 @@
+"""What a declaration says, made explicit: version ranges, and the fields of a struct in wire order.
+
+Annotations are evaluated here on first use, not when a module of messages is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+from uuid import UUID
+
+from wire import types
+
+VERSION_MAX = 0x7FFF
+_UNSET: Any = object()
+
+
+class VersionRange:
+    """The versions `first` to `last`, both inclusive; empty when first > last."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+
+    @classmethod
+    def parse(cls, text: str) -> VersionRange:
+        """Read Kafka's notation: `3`, `0-12`, `13+`, `none`."""
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), VERSION_MAX)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __and__(self, other: VersionRange) -> VersionRange:
+        return VersionRange(max(self.first, other.first), min(self.last, other.last))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VersionRange):
+            return NotImplemented
+        return (self.empty and other.empty) or (self.first, self.last) == (other.first, other.last)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+    def __repr__(self) -> str:
+        return f"VersionRange({self.first}, {self.last})"
+
+    @property
+    def empty(self) -> bool:
+        return self.first > self.last
+
+
+NO_VERSION = VersionRange(0, -1)
+EVERY_VERSION = VersionRange(0, VERSION_MAX)
+
+
+class InVersions:
+    """The right-hand side of a field that does not exist, or is not the same, in every version."""
+
+    __slots__ = ("default", "flexible", "ignorable", "nullable", "tag", "tagged", "versions")
+
+    def __init__(
+        self,
+        versions: str = "0+",
+        *,
+        nullable: str | None = None,
+        tag: int | None = None,
+        tagged: str | None = None,
+        default: Any = _UNSET,
+        ignorable: bool = False,
+        flexible: str | None = None,
+    ) -> None:
+        self.versions = versions
+        self.nullable = nullable
+        self.tag = tag
+        self.tagged = tagged
+        self.default = default
+        self.ignorable = ignorable
+        self.flexible = flexible
+
+
+def in_versions(
+    versions: str = "0+",
+    *,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    default: object = _UNSET,
+    ignorable: bool = False,
+    flexible: str | None = None,
+) -> Any:
+    """Declare a field that differs between the versions of its message.
+
+    `versions`: where it exists. `nullable`: where None may be sent (default: wherever it exists, if
+    its type says `| None`). `tag`: sent as this tagged field, in the versions `tagged` (default:
+    `versions`), and only when it is not the default. `default`: in Kafka's sense; left out: 0, "",
+    b"", [], the zero UUID, or an empty struct. `ignorable`: encoding a version without the field
+    drops its value silently; else a value other than the default is an error there. `flexible`:
+    overrides the message's own.
+    """
+    return InVersions(
+        versions,
+        nullable=nullable,
+        tag=tag,
+        tagged=tagged,
+        default=default,
+        ignorable=ignorable,
+        flexible=flexible,
+    )
+
+
+class Field:
+    """One field of a struct: where it exists, how it lies there, what it is when it is absent."""
+
+    __slots__ = (
+        "default",
+        "flexible",
+        "ignorable",
+        "name",
+        "nullable",
+        "tag",
+        "tagged",
+        "type",
+        "versions",
+    )
+
+    def __init__(self, name: str, annotation: Any, declared: Any) -> None:
+        if not isinstance(declared, InVersions):
+            declared = InVersions(default=declared)
+        self.name = name
+        self.type, optional = _wire_type(annotation)
+        self.versions = VersionRange.parse(declared.versions)
+        self.tag: int | None = declared.tag
+        self.tagged = NO_VERSION
+        if declared.tag is not None:
+            self.tagged = VersionRange.parse(declared.tagged or declared.versions)
+        self.nullable = self.versions if optional else NO_VERSION
+        if declared.nullable is not None:
+            self.nullable = VersionRange.parse(declared.nullable) & self.versions
+        self.ignorable: bool = declared.ignorable
+        self.flexible = VersionRange.parse(declared.flexible) if declared.flexible else None
+        #: None, a number, a string, bytes, a UUID; `[]` and a struct's class stand for a fresh one.
+        self.default: Any = declared.default
+        if declared.default is _UNSET:
+            self.default = default_of(self.type)
+
+    def is_flexible(self, version: int, message_flexible: bool) -> bool:
+        """Whether lengths are compact here; `message_flexible` unless the field overrides it."""
+        return message_flexible if self.flexible is None else version in self.flexible
+
+
+def default_of(wire_type: types.WireType) -> Any:
+    """The value of a field whose schema names no default."""
+    match wire_type:
+        case types.Scalar(code="?"):
+            return False
+        case types.Scalar(code="d"):
+            return 0.0
+        case types.Scalar():
+            return 0
+        case types.Uuid():
+            return types.ZERO_UUID
+        case types.String():
+            return ""
+        case types.Bytes():
+            return b""
+        case types.Array():
+            return []
+        case types.Nested():
+            return wire_type.struct
+    raise TypeError(f"no default for {wire_type!r}")
+
+
+_PLAIN: dict[Any, types.WireType] = {
+    bool: types.BOOL,
+    str: types.STRING,
+    bytes: types.BYTES,
+    UUID: types.UUID_TYPE,
+}
+
+
+def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
+    """Return the type an annotation means, and whether it allows None."""
+    if get_origin(annotation) is Annotated:
+        wire_type: types.WireType = annotation.__metadata__[0]
+        return wire_type, False
+    if get_origin(annotation) in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        if len(members) != 1:
+            raise TypeError(f"{annotation} is no type of the protocol")
+        return _wire_type(members[0])[0], True
+    if get_origin(annotation) is list:
+        element, optional = _wire_type(get_args(annotation)[0])
+        if optional:
+            raise TypeError(f"{annotation}: the protocol has no nullable elements")
+        return types.Array(element), False
+    if annotation in _PLAIN:
+        return _PLAIN[annotation], False
+    if hasattr(annotation, "_declared"):
+        return types.Nested(annotation), False
+    raise TypeError(f"{annotation} is no type of the protocol")
+
+
+def fields_of(struct: Any) -> tuple[Field, ...]:
+    """The fields of a declared struct, in wire order. Evaluated once per class."""
+    known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
+    if known is None:
+        known = tuple(_evaluate(struct))
+        struct._fields = known
+    return known
+
+
+def _evaluate(struct: Any) -> list[Field]:
+    scope = vars(sys.modules[struct.__module__])
+    fields = []
+    for name, (annotation, declared) in struct._declared.items():
+        if isinstance(annotation, str):
+            # The text is a declaration of ours, from the class body that is being compiled.
+            annotation = eval(annotation, scope)
+        if declared is MISSING:
+            declared = InVersions()
+        fields.append(Field(name, annotation, declared))
+    return fields
+
+
+#: The right-hand side of a field that has none.
+MISSING: Any = object()
