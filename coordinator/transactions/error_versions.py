@@ -1,16 +1,16 @@
 """Which code an older client is told: PRODUCER_FENCED is younger than the requests that meet it.
 
-Source: KIP-588; AddPartitionsToTxn, AddOffsetsToTxn and EndTxn know it since 2, InitProducerId
-since 4.
+Source: KIP-588.
 """
 
 from __future__ import annotations
 
 from wire.error_code import ErrorCode
 
-END_TXN_FENCED_SINCE = 2
+#: The first request versions whose clients know PRODUCER_FENCED; INVALID_PRODUCER_EPOCH before.
 ADD_PARTITIONS_FENCED_SINCE = 2
 ADD_OFFSETS_FENCED_SINCE = 2
+END_TXN_FENCED_SINCE = 2
 INIT_PRODUCER_ID_FENCED_SINCE = 4
 
 

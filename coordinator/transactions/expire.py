@@ -22,7 +22,7 @@ def deadline_ms(txn: TransactionMetadata, id_expiration_ms: int) -> int | None:
 
 
 def expire(
-    txn: TransactionMetadata, id_expiration_ms: int, now_ms: int
+    txn: TransactionMetadata | None, id_expiration_ms: int, now_ms: int
 ) -> Decision[TransactionMetadata]:
     """Decide what is due at `now_ms`, if anything.
 
@@ -30,8 +30,8 @@ def expire(
     PRODUCER_FENCED and cannot go on in a transaction that is gone. Unused past
     transactional.id.expiration.ms: DEAD, a tombstone.
     """
-    due_ms = deadline_ms(txn, id_expiration_ms)
-    if due_ms is None or now_ms < due_ms:
+    due_ms = None if txn is None else deadline_ms(txn, id_expiration_ms)
+    if txn is None or due_ms is None or now_ms < due_ms:
         return Decision()
     if txn.state is State.ONGOING:
         return Decision((abort_fenced(txn, now_ms),))

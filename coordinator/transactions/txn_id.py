@@ -12,13 +12,13 @@ also when the end fences the producer's epoch.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from uuid import UUID
+from dataclasses import dataclass
 
 COUNT_MAX = 0xFFFF_FFFF
 
 
-class TxnId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TxnId:
     """One transaction."""
 
     coordinator_partition: int
@@ -26,15 +26,15 @@ class TxnId(NamedTuple):
     count: int
     producer_id: int
 
-    def to_uuid(self) -> UUID:
-        """Return the 128 bits in the form in which records carry them."""
+    def to_bytes(self) -> bytes:
+        """Return the 16 bytes, most significant first."""
         high = self.coordinator_partition << 48 | self.producer_epoch << 32 | self.count
-        return UUID(int=high << 64 | self.producer_id)
+        return (high << 64 | self.producer_id).to_bytes(16, "big")
 
     @classmethod
-    def from_uuid(cls, value: UUID) -> TxnId:
-        """Return the id that `to_uuid` made `value` of."""
-        bits = value.int
+    def from_bytes(cls, value: bytes) -> TxnId:
+        """Return the id that `to_bytes` made the 16 bytes of `value` of."""
+        bits = int.from_bytes(value, "big")
         return cls(
             coordinator_partition=bits >> 112,
             producer_epoch=bits >> 96 & 0xFFFF,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logstore.partition import PartitionLog
+
 from wire.records import BatchHeader, Marker, Record, SimpleRecord
 
 
@@ -23,6 +24,11 @@ class ShardLog:
         self._log = log
         self.partition: int = log.partition
         self.coordinator_epoch: int = log.leader_epoch
+
+    @property
+    def end_offset(self) -> int:
+        """The log's end (exclusive), durable or not."""
+        return self._log.log_end_offset
 
     def append(
         self,

@@ -1,0 +1,118 @@
+"""TransactionMetadata <-> the records of `__transaction_state`, in Kafka's schemas.
+
+Key: TransactionLogKey v0. Value: TransactionLogValue v1; v0 is read too, from an adopted log. A
+tombstone forgets the transactional id. Kafka's tools read what is written here: what Kafka's schema
+has no place for goes into tagged fields of our own, which they skip.
+
+    tag 1000   16 bytes   TxnId of the current or last transaction
+    tag 1001    2 bytes   last producer epoch, big endian, signed
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+
+from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, TopicPartition, TransactionMetadata
+from coordinator.transactions.states import State
+from coordinator.transactions.txn_id import TxnId
+from wire.errors import WireError
+from wire.internal.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
+from wire.records import SimpleRecord
+
+KEY_VERSION = 0
+VALUE_VERSION = 1
+
+_TAG_TXN_ID = 1000
+_TAG_LAST_PRODUCER_EPOCH = 1001
+_NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
+
+
+def encode_record(txn: TransactionMetadata) -> SimpleRecord:
+    """Return the record that makes `txn` the value of its transactional id; DEAD: its tombstone."""
+    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id), KEY_VERSION)
+    value = None if txn.state is State.DEAD else encode_versioned(_to_value(txn), VALUE_VERSION)
+    return SimpleRecord(key, value, txn.updated_at_ms)
+
+
+def decode_key(key: bytes | memoryview) -> str | None:
+    """Return the transactional id, None for a kind of key that is not known here."""
+    if peek_version(key) != KEY_VERSION:
+        return None
+    return decode_versioned(TransactionLogKey, key).transactional_id
+
+
+def decode_value(transactional_id: str, value: bytes | memoryview) -> TransactionMetadata:
+    """Return the metadata in `value`. WireError for bytes that are none."""
+    record = decode_versioned(TransactionLogValue, value)
+    state = _state(record.transaction_status)
+    own = dict(record.unknown_tags)
+    txn_id = own.get(_TAG_TXN_ID)
+    last_epoch = own.get(_TAG_LAST_PRODUCER_EPOCH)
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        timeout_ms=record.transaction_timeout_ms,
+        state=state,
+        updated_at_ms=record.transaction_last_update_timestamp_ms,
+        started_at_ms=record.transaction_start_timestamp_ms,
+        partitions=frozenset(
+            TopicPartition(schema.topic, partition)
+            for schema in record.transaction_partitions or ()
+            for partition in schema.partition_ids
+        ),
+        txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
+        last_producer_epoch=(
+            NO_PRODUCER_EPOCH if last_epoch is None else int.from_bytes(last_epoch, signed=True)
+        ),
+        previous_producer_id=record.previous_producer_id,
+        next_producer_id=record.next_producer_id,
+        next_producer_epoch=record.next_producer_epoch,
+        client_transaction_version=record.client_transaction_version,
+    )
+
+
+def _state(status: int) -> State:
+    try:
+        state = State(status)
+    except ValueError:
+        raise WireError(f"transaction log: unknown status {status}") from None
+    if state in _NEVER_WRITTEN:
+        raise WireError(f"transaction log: status {state.label} is never written")
+    return state
+
+
+def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        previous_producer_id=txn.previous_producer_id,
+        next_producer_id=txn.next_producer_id,
+        producer_epoch=txn.producer_epoch,
+        next_producer_epoch=txn.next_producer_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.state,
+        transaction_partitions=_partitions(txn),
+        transaction_last_update_timestamp_ms=txn.updated_at_ms,
+        transaction_start_timestamp_ms=txn.started_at_ms,
+        client_transaction_version=txn.client_transaction_version,
+    )
+    own: list[tuple[int, bytes]] = []
+    if txn.txn_id is not None:
+        own.append((_TAG_TXN_ID, txn.txn_id.to_bytes()))
+    if txn.last_producer_epoch != NO_PRODUCER_EPOCH:
+        last_epoch = txn.last_producer_epoch.to_bytes(2, signed=True)
+        own.append((_TAG_LAST_PRODUCER_EPOCH, last_epoch))
+    value.unknown_tags = tuple(own)
+    return value
+
+
+def _partitions(txn: TransactionMetadata) -> list[PartitionsSchema] | None:
+    """Return the partitions by topic, both in order; None where Kafka writes null: EMPTY."""
+    if txn.state is State.EMPTY:
+        return None
+    return [
+        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in group])
+        for topic, group in groupby(sorted(txn.partitions), key=itemgetter(0))
+    ]

@@ -1,0 +1,39 @@
+"""AddOffsetsToTxn (API key 25): hold the offsets of a consumer group in the open transaction.
+
+Versions 0-4.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
+flexible.  4: may answer TRANSACTION_ABORTABLE (KIP-890).
+
+The same as AddPartitionsToTxn of the partition of `__consumer_offsets` that holds the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.transactions.error_versions import ADD_OFFSETS_FENCED_SINCE, code_for_version
+from coordinator.transactions.metadata import ProducerIdentity
+from magnetar.apis.registry import RequestContext, handles
+from wire.errors import KafkaError
+from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(AddOffsetsToTxnRequest, versions="0-4")
+async def add_offsets_to_txn(
+    broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    try:
+        await broker.transactions.add_offsets(
+            request.transactional_id,
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            request.group_id,
+        )
+    except KafkaError as refusal:
+        return AddOffsetsToTxnResponse(
+            error_code=code_for_version(
+                refusal.code, context.version, fenced_since=ADD_OFFSETS_FENCED_SINCE
+            )
+        )
+    return AddOffsetsToTxnResponse()

@@ -1,0 +1,127 @@
+"""AddPartitionsToTxn (API key 24): hold partitions in a producer's transaction, before data.
+
+Versions 0-5.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
+flexible.  4: between brokers: many transactions at once, each to add or only to verify (KIP-890).
+5: a partition that is not held is TRANSACTION_ABORTABLE, before: INVALID_TXN_STATE.
+
+All or nothing: where one partition does not exist it is UNKNOWN_TOPIC_OR_PARTITION, the others are
+OPERATION_NOT_ATTEMPTED, and nothing is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from coordinator.transactions.error_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_BATCHED_SINCE = 4
+_ABORTABLE_SINCE = 5
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+@handles(AddPartitionsToTxnRequest, versions="0-5")
+async def add_partitions_to_txn(
+    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    if context.version >= _BATCHED_SINCE:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=await _answer(broker, transaction, context.version),
+                )
+                for transaction in request.transactions
+            ]
+        )
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=await _answer(broker, transaction, context.version)
+    )
+
+
+async def _answer(
+    broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Add or verify one transaction's partitions; return the code of each."""
+    partitions = [
+        TopicPartition(topic.name, partition)
+        for topic in transaction.topics
+        for partition in topic.partitions
+    ]
+    codes = _missing(broker, partitions)
+    if not codes:
+        identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        try:
+            if transaction.verify_only:
+                codes = broker.transactions.verify_partitions(
+                    transaction.transactional_id,
+                    identity,
+                    partitions,
+                    is_abortable_known=version >= _ABORTABLE_SINCE,
+                )
+            else:
+                await broker.transactions.add_partitions(
+                    transaction.transactional_id, identity, frozenset(partitions)
+                )
+        except KafkaError as refusal:
+            code = code_for_version(refusal.code, version, fenced_since=ADD_PARTITIONS_FENCED_SINCE)
+            codes = dict.fromkeys(partitions, code)
+    return _results(transaction.topics, codes)
+
+
+def _missing(broker: Broker, partitions: Iterable[TopicPartition]) -> Codes:
+    """Return a code for every partition if one of them does not exist, else nothing."""
+    codes: Codes = {}
+    is_missing = False
+    for partition in partitions:
+        try:
+            broker.topics.partition(*partition)
+        except KafkaError as refusal:
+            is_missing = True
+            codes[partition] = refusal.code
+        else:
+            codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return codes if is_missing else {}
+
+
+def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: Codes
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition,
+                    partition_error_code=codes.get(
+                        TopicPartition(topic.name, partition), ErrorCode.NONE
+                    ),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

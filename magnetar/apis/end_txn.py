@@ -1,0 +1,41 @@
+"""EndTxn (API key 26): commit or abort the open transaction of a producer.
+
+Versions 0-4.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
+flexible.  4: may answer TRANSACTION_ABORTABLE (KIP-890).  5 (the epoch is bumped and returned)
+comes with transaction version 2.
+
+Answers when every read_committed reader and every offset fetch sees the outcome. A retry of what
+was decided already is success. See docs/transactions.md, "A commit that has returned is visible".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.transactions.error_versions import END_TXN_FENCED_SINCE, code_for_version
+from coordinator.transactions.metadata import ProducerIdentity
+from magnetar.apis.registry import RequestContext, handles
+from wire.errors import KafkaError
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(EndTxnRequest, versions="0-4")
+async def end_txn(
+    broker: Broker, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse:
+    try:
+        await broker.transactions.end(
+            request.transactional_id,
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+        )
+    except KafkaError as refusal:
+        return EndTxnResponse(
+            error_code=code_for_version(
+                refusal.code, context.version, fenced_since=END_TXN_FENCED_SINCE
+            )
+        )
+    return EndTxnResponse()

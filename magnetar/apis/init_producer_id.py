@@ -1,0 +1,42 @@
+"""InitProducerId (API key 22): give a producer its id and epoch, fencing its earlier incarnations.
+
+Versions 0-5.  2: flexible.  3: the producer may name the id and epoch it has, to bump its own epoch
+(KIP-360).  4: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  5: may
+answer TRANSACTION_ABORTABLE (KIP-890), which it never needs to.
+
+An open transaction of an earlier incarnation is aborted, and visible as aborted, before the answer.
+Without a transactional id: a fresh producer id at epoch 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.transactions.error_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
+from coordinator.transactions.init_producer_id import claimed_identity
+from magnetar.apis.registry import RequestContext, handles
+from wire.errors import KafkaError
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(InitProducerIdRequest, versions="0-5")
+async def init_producer_id(
+    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    try:
+        identity = await broker.transactions.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            claimed_identity(request.producer_id, request.producer_epoch),
+        )
+    except KafkaError as refusal:
+        code = code_for_version(
+            refusal.code, context.version, fenced_since=INIT_PRODUCER_ID_FENCED_SINCE
+        )
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(
+        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+    )

@@ -1,0 +1,75 @@
+"""WriteTxnMarkers (API key 27): carry a coordinator's decision into partitions of this broker.
+
+Versions 1-2.  2: the transaction version, which decides how epochs are compared (KIP-1228); under
+the older protocol, the one served here, it changes nothing.
+
+Each partition answers for itself; a marker is answered when it is durable and visible. In
+`__consumer_offsets` it resolves the transaction's pending acks.  KIP-98.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.partition import PartitionLog
+
+from coordinator.transactions.metadata import TopicPartition
+from logstore.ledger import LedgerClosed
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.participants import LocalParticipants
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
+
+
+@handles(WriteTxnMarkersRequest, versions="1-2")
+async def write_txn_markers(
+    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    participants = LocalParticipants(broker)
+    appended: list[Appended] = []
+    results = [_append(participants, marker, appended) for marker in request.markers]
+    for log, end_offset, result in appended:
+        try:
+            await log.durable(end_offset)
+        except LedgerClosed:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return WriteTxnMarkersResponse(markers=results)
+
+
+def _append(
+    participants: LocalParticipants, marker: WritableTxnMarker, appended: list[Appended]
+) -> WritableTxnMarkerResult:
+    """Append one producer's marker to the partitions named; add what is to be awaited."""
+    topics = []
+    for topic in marker.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            result = WritableTxnMarkerPartitionResult(partition_index=index)
+            try:
+                log, end_offset = participants.append_marker(
+                    TopicPartition(topic.name, index),
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    commit=marker.transaction_result,
+                )
+            except KafkaError as refusal:
+                result.error_code = refusal.code
+            else:
+                appended.append((log, end_offset, result))
+            partitions.append(result)
+        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)

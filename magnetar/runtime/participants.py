@@ -1,0 +1,131 @@
+"""Participants: the partitions of a transaction, and the way its outcome reaches them.
+
+A port: the coordinator knows partitions by name and asks for markers; it never touches a
+partition's log. Here they are in this process; WriteTxnMarkers to another broker would stand
+behind the same methods, and what WriteTxnMarkers asks of this broker goes the same way.
+
+A partition that is gone (its topic was deleted) is skipped, alone: the others get their markers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from logstore.partition import PartitionLog
+
+from coordinator.transactions.add_partitions import OFFSETS_TOPIC
+from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.work import MarkerWork
+from logstore.ledger import LedgerClosed
+from magnetar.logging import get_logger
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_log = get_logger("transactions")
+
+#: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
+#: or a later epoch of the producer has passed and everything of this one is closed.
+_NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class Participants(Protocol):
+    """Where markers go."""
+
+    async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
+        """Return when every partition of `work` that exists holds its marker, durably and visibly.
+
+        The first drive marks every partition, empty ones too, as Kafka does, so that offsets
+        agree; a re-drive skips those in which the producer has nothing open any more.
+        """
+        ...
+
+
+class LocalParticipants:
+    """Partitions in this process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def append_marker(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+    ) -> tuple[PartitionLog, int]:
+        """Append one marker; return the log and the end offset (exclusive) to await.
+
+        In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        broker = self._broker
+        now_ms = broker.clock.now_ms()
+        log = broker.topics.partition(*partition)
+        if partition.topic == OFFSETS_TOPIC:
+            return broker.groups.append_marker(
+                partition.partition,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                commit=commit,
+                now_ms=now_ms,
+            )
+        appended = log.append_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+        )
+        return log, appended.end_offset
+
+    async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
+        """As `Participants.end`: appends all markers in one step, one sync covers them."""
+        awaited = []
+        for partition in work.partitions:
+            try:
+                if is_redrive and self._is_closed(partition, work.producer_id):
+                    continue
+                marker = self.append_marker(
+                    partition,
+                    work.producer_id,
+                    work.producer_epoch,
+                    coordinator_epoch,
+                    commit=work.commit,
+                )
+            except KafkaError as refusal:
+                if refusal.code not in _NOTHING_OPEN:
+                    raise
+                _report_skipped(work, partition, refusal)
+            else:
+                awaited.append((partition, marker))
+        for partition, (log, end_offset) in awaited:
+            try:
+                await log.durable(end_offset)
+            except LedgerClosed as closed:
+                if not self._is_gone(partition, log):
+                    raise
+                _report_skipped(work, partition, closed)
+
+    def _is_closed(self, partition: TopicPartition, producer_id: int) -> bool:
+        return not self._broker.topics.partition(*partition).transactions.is_open(producer_id)
+
+    def _is_gone(self, partition: TopicPartition, log: PartitionLog) -> bool:
+        try:
+            return self._broker.topics.partition(*partition) is not log
+        except KafkaError:
+            return True
+
+
+def _report_skipped(work: MarkerWork, partition: TopicPartition, reason: Exception) -> None:
+    _log.warning(
+        "marker skipped",
+        transactional_id=work.transactional_id,
+        producer_id=work.producer_id,
+        producer_epoch=work.producer_epoch,
+        commit=work.commit,
+        topic=partition.topic,
+        partition=partition.partition,
+        reason=str(reason),
+    )

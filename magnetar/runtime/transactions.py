@@ -1,0 +1,397 @@
+"""The transaction coordinator at work: decide, append, apply, durable, answer, and the work due.
+
+Owns no rule: they are in `coordinator.transactions`. Between a decision and its application there
+is no await, so nobody sees a state that is not in the log; before an answer everything that it
+rests on is durable. A decided transaction is settled in a task of its own, which no client's
+disconnect can stop: the decision durable, then markers and pending acks durable and visible, then
+COMPLETE_* appended. Answers of EndTxn wait for that task, up to a bound.
+
+A restart is the replay of every shard, then the same question, what is due, for every id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
+
+from coordinator.decision import Decision
+from coordinator.partitioning import partition_for
+from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
+from coordinator.transactions import add_partitions, checks, complete, end_txn, expire
+from coordinator.transactions import init_producer_id as init
+from coordinator.transactions.deadlines import Deadlines
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
+from coordinator.transactions.records import decode_key, decode_value, encode_record
+from coordinator.transactions.shard import Shard
+from coordinator.transactions.states import PREPARED
+from coordinator.transactions.work import MarkerWork, work_due
+from magnetar.logging import get_logger
+from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.participants import LocalParticipants, Participants
+from magnetar.runtime.shard_log import ShardLog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import Marker
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+STATE_TOPIC = "__transaction_state"
+
+#: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
+#: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
+SETTLE_TIMEOUT_MS = 5_000
+
+_log = get_logger("transactions")
+
+Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata]]
+
+
+class _RunningShard(NamedTuple):
+    """One shard's state and the log that it is a fold of."""
+
+    state: Shard
+    log: ShardLog
+
+
+class Transactions:
+    """The coordinator of every transactional id, and the source of producer ids."""
+
+    def __init__(self, broker: Broker, participants: Participants | None = None) -> None:
+        self._broker = broker
+        self._participants = participants or LocalParticipants(broker)
+        self._shards: list[_RunningShard] = []
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        self._producer_ids = ProducerIdBlock()
+        self._deadlines = Deadlines()
+        self._alarm = Alarm(self._on_deadline)
+        self._expiring: asyncio.Task[None] | None = None
+        #: EndTxn answers given before their markers were durable.
+        self.late_settlements = 0
+
+    async def start(self) -> None:
+        """Replay every shard and settle what was decided before. Groups must have replayed."""
+        if self._broker.topics.by_name(STATE_TOPIC) is None:
+            return
+        self._open_shards()
+        if self._settling:
+            await asyncio.wait(self._settling.values(), timeout=SETTLE_TIMEOUT_MS / 1000)
+
+    async def stop(self) -> None:
+        """End what is under way. What it leaves undone the next start finds due."""
+        self._alarm.cancel()
+        under_way = list(self._settling.values())
+        if under_way:
+            _, late = await asyncio.wait(under_way, timeout=SETTLE_TIMEOUT_MS / 1000)
+            for task in late:
+                task.cancel()
+
+    def __iter__(self) -> Iterator[TransactionMetadata]:
+        for shard in self._shards:
+            yield from shard.state
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """Return what is known of `transactional_id`, None if nothing."""
+        if not self._shards:
+            return None
+        return self._shard_of(transactional_id).state.get(transactional_id)
+
+    async def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, claimed: ProducerIdentity | None
+    ) -> ProducerIdentity:
+        """Return the identity with which the producer may begin, every earlier one fenced.
+
+        An open transaction is aborted and settled first, here: the client need not come back.
+        CONCURRENT_TRANSACTIONS where that takes longer than the bound; else as
+        `coordinator.transactions.init_producer_id`.
+        """
+        init.check_transactional_id(transactional_id)
+        if transactional_id is None:
+            return ProducerIdentity(self._fresh_ids().take(), 0)
+        init.check_timeout(timeout_ms, self._broker.config.transaction_max_timeout_ms)
+        if not self._shards:
+            self._broker.topics.ensure_internal(STATE_TOPIC)
+            self._open_shards()
+        shard = self._shard_of(transactional_id)
+        while True:
+            await self._settled(transactional_id)
+            txn, end_offset = self._init(shard, transactional_id, timeout_ms, claimed)
+            if txn.state not in PREPARED:
+                await shard.log.durable(end_offset)
+                return txn.identity
+
+    async def add_partitions(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
+    ) -> None:
+        """Return when the producer's transaction holds `partitions`, durably.
+
+        Refuses as `coordinator.transactions.add_partitions`.
+        """
+        shard = self._known_shard_of(transactional_id)
+        now_ms = self._broker.clock.now_ms()
+        _, end_offset = self._submit(
+            shard,
+            transactional_id,
+            lambda txn: add_partitions.add_partitions(
+                txn,
+                identity,
+                partitions,
+                coordinator_partition=shard.state.partition,
+                now_ms=now_ms,
+            ),
+        )
+        await shard.log.durable(end_offset)
+
+    async def add_offsets(
+        self, transactional_id: str, identity: ProducerIdentity, group_id: str
+    ) -> None:
+        """Return when the producer's transaction holds the offsets of `group_id`, durably."""
+        await self.add_partitions(
+            transactional_id, identity, frozenset({self._offsets_partition(group_id)})
+        )
+
+    async def end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
+        """Return when every read_committed reader and every offset fetch sees the outcome.
+
+        Where markers take longer than the bound it returns once the decision is durable.
+        Refuses as `coordinator.transactions.end_txn`.
+        """
+        shard = self._known_shard_of(transactional_id)
+        now_ms = self._broker.clock.now_ms()
+        _, end_offset = self._submit(
+            shard,
+            transactional_id,
+            lambda txn: end_txn.end_txn(txn, identity, commit=commit, now_ms=now_ms),
+        )
+        await shard.log.durable(end_offset)
+        if not await self._settled(transactional_id):
+            self.late_settlements += 1
+            _log.warning(
+                "answered before the markers",
+                transactional_id=transactional_id,
+                waited_ms=SETTLE_TIMEOUT_MS,
+            )
+
+    def check_produce(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+        *,
+        version: int,
+    ) -> None:
+        """Refuse a transactional batch that no ongoing transaction holds. Call where it appends.
+
+        Codes: `coordinator.transactions.checks`; TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the
+        request names no transactional id, as Kafka answers.
+        """
+        checks.check_holds(
+            self._named(transactional_id),
+            producer_id,
+            producer_epoch,
+            (topic, partition),
+            is_abortable_known=version >= checks.PRODUCE_ABORTABLE_SINCE,
+        )
+
+    def check_offsets(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        *,
+        version: int,
+    ) -> None:
+        """Refuse transactional offsets of a group that no ongoing transaction holds."""
+        checks.check_holds(
+            self._named(transactional_id),
+            producer_id,
+            producer_epoch,
+            self._offsets_partition(group_id),
+            is_abortable_known=version >= checks.TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
+        )
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        *,
+        is_abortable_known: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Return, per partition, whether the producer's ongoing transaction holds it."""
+        txn = self.find(transactional_id)
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        for partition in codes:
+            try:
+                checks.check_holds(txn, *identity, partition, is_abortable_known=is_abortable_known)
+            except KafkaError as refusal:
+                codes[partition] = refusal.code
+        return codes
+
+    def _named(self, transactional_id: str | None) -> TransactionMetadata | None:
+        if transactional_id is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch in a request without a transactional id",
+            )
+        return self.find(transactional_id)
+
+    def _offsets_partition(self, group_id: str) -> TopicPartition:
+        topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
+        return add_partitions.offsets_partition(group_id, len(topic.partitions))
+
+    def _open_shards(self) -> None:
+        """Replay the state topic, and set to work on what is due."""
+        topic = self._broker.topics.ensure_internal(STATE_TOPIC)
+        for log in topic.partitions:
+            shard = _RunningShard(Shard(log.partition), ShardLog(log))
+            _replay(shard)
+            self._shards.append(shard)
+        now_ms = self._broker.clock.now_ms()
+        for shard in self._shards:
+            end_offset = shard.log.end_offset
+            for txn in shard.state:
+                self._schedule(txn)
+                if (work := work_due(txn)) is not None:
+                    self._settle(shard, work, end_offset, is_redrive=True)
+        self._alarm.set(self._deadlines.next_ms(), now_ms)
+
+    def _shard_of(self, transactional_id: str) -> _RunningShard:
+        return self._shards[partition_for(transactional_id, len(self._shards))]
+
+    def _known_shard_of(self, transactional_id: str) -> _RunningShard:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if not self._shards:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown"
+            )
+        return self._shard_of(transactional_id)
+
+    def _fresh_ids(self) -> ProducerIdBlock:
+        """Return the block, with at least one id left that is persisted as handed out."""
+        if self._producer_ids.is_used_up:
+            self._producer_ids.refill(self._broker.catalog.allocate_producer_ids(BLOCK_SIZE))
+        return self._producer_ids
+
+    def _init(
+        self,
+        shard: _RunningShard,
+        transactional_id: str,
+        timeout_ms: int,
+        claimed: ProducerIdentity | None,
+    ) -> tuple[TransactionMetadata, int]:
+        producer_ids = self._fresh_ids()
+        fresh_producer_id = producer_ids.peek()
+        now_ms = self._broker.clock.now_ms()
+        txn, end_offset = self._submit(
+            shard,
+            transactional_id,
+            lambda txn: init.init_producer_id(
+                txn,
+                transactional_id,
+                claimed=claimed,
+                timeout_ms=timeout_ms,
+                fresh_producer_id=fresh_producer_id,
+                now_ms=now_ms,
+            ),
+        )
+        if txn is None:
+            raise AssertionError(f"{transactional_id}: InitProducerId decided nothing")
+        if txn.producer_id == fresh_producer_id:
+            producer_ids.take()
+        return txn, end_offset
+
+    def _submit(
+        self, shard: _RunningShard, transactional_id: str, decide: Decide
+    ) -> tuple[TransactionMetadata | None, int]:
+        """Decide, append, apply, without an await; return the new state and what to await.
+
+        A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
+        """
+        decision = decide(shard.state.get(transactional_id))
+        end_offset = shard.log.append(
+            [encode_record(record) for record in decision.records], self._broker.clock.now_ms()
+        )
+        for record in decision.records:
+            shard.state.apply(record)
+            self._schedule(record)
+        txn = shard.state.get(transactional_id)
+        if decision.records and txn is not None and (work := work_due(txn)) is not None:
+            self._settle(shard, work, end_offset, is_redrive=False)
+        return txn, end_offset
+
+    def _settle(
+        self, shard: _RunningShard, work: MarkerWork, end_offset: int, *, is_redrive: bool
+    ) -> None:
+        """Carry out the decision that the shard's log holds before `end_offset`, in a task."""
+        task = asyncio.get_running_loop().create_task(
+            self._perform(shard, work, end_offset, is_redrive=is_redrive)
+        )
+        self._settling[work.transactional_id] = task
+        task.add_done_callback(self._on_task_done)
+
+    async def _perform(
+        self, shard: _RunningShard, work: MarkerWork, end_offset: int, *, is_redrive: bool
+    ) -> None:
+        await shard.log.durable(end_offset)
+        await self._participants.end(work, shard.log.coordinator_epoch, is_redrive=is_redrive)
+        now_ms = self._broker.clock.now_ms()
+        del self._settling[work.transactional_id]
+        self._submit(shard, work.transactional_id, lambda txn: complete.complete(txn, work, now_ms))
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """A task that failed leaves undone what is due: stop, replay, and do it then."""
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._broker.fail(failure)
+
+    async def _settled(self, transactional_id: str) -> bool:
+        """Return whether nothing is due to `transactional_id`, waiting up to the bound for it."""
+        task = self._settling.get(transactional_id)
+        if task is None:
+            return True
+        done, _ = await asyncio.wait((task,), timeout=SETTLE_TIMEOUT_MS / 1000)
+        return bool(done)
+
+    def _schedule(self, txn: TransactionMetadata) -> None:
+        due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
+        if due_ms is not None:
+            self._deadlines.schedule(txn.transactional_id, due_ms)
+            self._alarm.set(due_ms, self._broker.clock.now_ms())
+
+    def _on_deadline(self) -> None:
+        self._expiring = asyncio.get_running_loop().create_task(self._expire_due())
+        self._expiring.add_done_callback(self._on_task_done)
+
+    async def _expire_due(self) -> None:
+        """Decide for every id whose deadline may have come; nobody waits, work settles itself."""
+        now_ms = self._broker.clock.now_ms()
+        id_expiration_ms = self._broker.config.transactional_id_expiration_ms
+        for transactional_id in self._deadlines.take_due(now_ms):
+            shard = self._shard_of(transactional_id)
+            txn, _ = self._submit(
+                shard,
+                transactional_id,
+                lambda txn: expire.expire(txn, id_expiration_ms, now_ms),
+            )
+            if txn is not None:
+                self._schedule(txn)
+        self._alarm.set(self._deadlines.next_ms(), now_ms)
+
+
+def _replay(shard: _RunningShard) -> None:
+    """Apply everything that the shard's log holds, in order."""
+    for _, record in shard.log.replay():
+        if isinstance(record, Marker) or record.key is None:
+            continue
+        transactional_id = decode_key(record.key)
+        if transactional_id is None:
+            continue
+        if record.value is None:
+            shard.state.remove(transactional_id)
+        else:
+            shard.state.apply(decode_value(transactional_id, record.value))
