@@ -74,7 +74,7 @@ class ClassicGroup:
     @property
     def rebalance_timeout_ms(self) -> int:
         """How long a rebalance waits for its members: as long as the slowest of them asks for."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max(0, 0, *(member.rebalance_timeout_ms for member in self.members.values()))
 
     # --- protocols
 
@@ -139,12 +139,11 @@ class ClassicGroup:
         self._supporters.update(name for name, _ in protocols)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of its new incarnation, in the same place (KIP-345)."""
+        """Give a static member the id of its new incarnation (KIP-345)."""
         assert member.group_instance_id is not None
         old = member.member_id
-        self.members = {
-            member_id if key == old else key: value for key, value in self.members.items()
-        }
+        del self.members[old]
+        self.members[member_id] = member
         member.member_id = member_id
         self.static_members[member.group_instance_id] = member_id
         if self.leader == old:

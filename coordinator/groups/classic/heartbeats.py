@@ -1,0 +1,82 @@
+"""Heartbeat, and the check that a commit comes from a member of the current generation."""
+
+from __future__ import annotations
+
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.state import GroupState
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+def heartbeat(
+    group: ClassicGroup,
+    member_id: str,
+    generation_id: int,
+    group_instance_id: str | None,
+    now_ms: int,
+) -> None:
+    """Restart the member's session. O(1), and nothing is written.
+
+    Refuses with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+    COORDINATOR_NOT_AVAILABLE; with REBALANCE_IN_PROGRESS the session is restarted all the same:
+    the member is alive and shall join again.
+    """
+    _refuse_dead(group)
+    member = group.known(member_id, group_instance_id)
+    _refuse_other_generation(group, generation_id)
+    group.restart_session(member, now_ms)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
+
+
+def check_commit(
+    group: ClassicGroup,
+    member_id: str,
+    generation_id: int,
+    group_instance_id: str | None,
+    *,
+    transactional: bool,
+) -> None:
+    """Return if whoever says this may commit offsets, else raise.
+
+    A generation of -1, no member id and no instance id is a consumer that does its own
+    assignment: only while the group has no members (UNKNOWN_MEMBER_ID), but in a transaction
+    always, as TxnOffsetCommit up to v2 could not say more (KIP-447). Members are fenced by id,
+    instance and generation in both. Between JoinGroup and SyncGroup a plain commit is told
+    REBALANCE_IN_PROGRESS.
+    """
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return
+    _refuse_dead(group)
+    if generation_id >= 0 or member_id or group_instance_id is not None:
+        group.known(member_id, group_instance_id)
+        _refuse_other_generation(group, generation_id)
+    elif not transactional:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{group.group_id} has members, and this is none of them"
+        )
+    if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} has no assignment yet")
+
+
+def keep_alive(group: ClassicGroup, member_id: str, now_ms: int) -> None:
+    """A commit is a sign of life, as a heartbeat is."""
+    member = group.members.get(member_id)
+    if member is not None and group.state in (
+        GroupState.STABLE,
+        GroupState.PREPARING_REBALANCE,
+    ):
+        group.restart_session(member, now_ms)
+
+
+def _refuse_dead(group: ClassicGroup) -> None:
+    if group.state is GroupState.DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+
+
+def _refuse_other_generation(group: ClassicGroup, generation_id: int) -> None:
+    if generation_id != group.generation_id:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"{group.group_id} is at generation {group.generation_id}, not {generation_id}",
+        )

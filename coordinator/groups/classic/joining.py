@@ -1,0 +1,202 @@
+"""JoinGroup: a member comes, comes back, or says something new of itself.
+
+A dynamic member without an id gets one first and joins with it (KIP-394), so that a client which
+never hears the answer leaves no ghost behind. A known member that says nothing new, and is not the
+leader of a stable group, is told the current generation again: it may have missed the answer.
+"""
+
+from __future__ import annotations
+
+from coordinator.groups.classic.exchange import (
+    JoinAnswer,
+    JoinRequest,
+    Outcome,
+    SyncAnswer,
+    Token,
+)
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.member import Member
+from coordinator.groups.classic.rebalance import (
+    complete_if_all_joined,
+    generation_answer,
+    prepare,
+    prepare_or_complete,
+)
+from coordinator.groups.classic.state import GroupState
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+def join(group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token) -> Outcome:
+    """Take a JoinGroup request: answered in the outcome, or parked until the rebalance ends.
+
+    Refuses with GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID, COORDINATOR_NOT_AVAILABLE (the group is being deleted: try again).
+    """
+    if group.state is GroupState.DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+    if not _has_room(group, request.member_id):
+        group.pending_members.pop(request.member_id, None)
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"{group.group_id} has group.max.size={group.limits.size_max} members",
+        )
+    if not group.supports(request.protocol_type, request.protocols):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"{group.group_id} speaks {group.protocol_type} {group.protocol_name}",
+        )
+    outcome = Outcome()
+    if request.member_id:
+        _join_known(group, request, now_ms, token, outcome)
+    elif request.group_instance_id is not None:
+        _join_static(group, request, now_ms, token, outcome)
+    elif request.must_know_its_id:
+        group.add_pending(request.new_member_id, now_ms + request.session_timeout_ms)
+        outcome.answer(
+            token,
+            JoinAnswer(member_id=request.new_member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED),
+        )
+    else:
+        _add(group, request, request.new_member_id, now_ms, token, outcome)
+    return outcome
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    size_max = group.limits.size_max
+    if group.state is GroupState.EMPTY:
+        return True
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return (member is not None and member.joining is not None) or (
+            group.joins_waiting < size_max
+        )
+    return member is not None or len(group.members) < size_max
+
+
+def _join_known(
+    group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
+) -> None:
+    if request.member_id in group.pending_members:
+        if request.group_instance_id is not None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} was given to no static member"
+            )
+        _add(group, request, request.member_id, now_ms, token, outcome)
+        return
+    member = group.known(request.member_id, request.group_instance_id)
+    says_nothing_new = member.protocols == request.protocols
+    leads = group.leader == member.member_id
+    completing = group.state is GroupState.COMPLETING_REBALANCE
+    stable = group.state is GroupState.STABLE
+    if says_nothing_new and (completing or (stable and not leads)):
+        outcome.answer(token, generation_answer(group, member))
+        return
+    _update(group, member, request, token, outcome)
+    prepare_or_complete(group, now_ms, outcome)
+
+
+def _add(
+    group: ClassicGroup,
+    request: JoinRequest,
+    member_id: str,
+    now_ms: int,
+    token: Token,
+    outcome: Outcome,
+) -> None:
+    member = Member(
+        member_id=member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+        joining=token,
+        is_new=True,
+    )
+    group.add(member, request.protocol_type)
+    group.member_joined_meanwhile = True
+    group.restart_session(member, now_ms, group.limits.new_member_join_timeout_ms)
+    prepare_or_complete(group, now_ms, outcome)
+
+
+def _update(
+    group: ClassicGroup, member: Member, request: JoinRequest, token: Token, outcome: Outcome
+) -> None:
+    """Take over what the member says and park its join; an older one of it is sent back."""
+    group.update(
+        member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms
+    )
+    superseded = group.park_join(member, token)
+    if superseded is not None:
+        outcome.answer(
+            superseded,
+            JoinAnswer(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS),
+        )
+
+
+def _join_static(
+    group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
+) -> None:
+    """A static member without an id: new, or a restart that takes its old place (KIP-345)."""
+    assert request.group_instance_id is not None
+    old_member_id = group.static_members.get(request.group_instance_id)
+    if old_member_id is None:
+        _add(group, request, request.new_member_id, now_ms, token, outcome)
+        return
+    old_leader = group.leader
+    member = group.members[old_member_id]
+    _fence_parked(group, member, outcome)
+    group.rename(member, request.new_member_id)
+    member.client_id, member.client_host = request.client_id, request.client_host
+    member.is_new = False
+    _update(group, member, request, token, outcome)
+    group.restart_session(member, now_ms)
+    if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+        _answer_restart(group, member, request, old_leader, outcome)
+    elif group.state is GroupState.PREPARING_REBALANCE:
+        complete_if_all_joined(group, now_ms, outcome)
+    else:
+        # In COMPLETING_REBALANCE the leader may be assigning to the old id: begin again.
+        prepare(group, now_ms, outcome)
+
+
+def _fence_parked(group: ClassicGroup, member: Member, outcome: Outcome) -> None:
+    code = ErrorCode.FENCED_INSTANCE_ID
+    if (joining := group.take_join(member)) is not None:
+        outcome.answer(joining, JoinAnswer(member_id=member.member_id, error_code=code))
+    syncing, member.syncing = member.syncing, None
+    if syncing is not None:
+        outcome.answer(syncing, SyncAnswer(error_code=code))
+
+
+def _answer_restart(
+    group: ClassicGroup,
+    member: Member,
+    request: JoinRequest,
+    old_leader: str | None,
+    outcome: Outcome,
+) -> None:
+    """Give a restarted static member its generation back, without a rebalance.
+
+    A restarted leader must not assign again: a stable group would not take it. It is told so
+    (KIP-814), or, if it would not understand, it is told the old leader's id, which is not its own.
+    """
+    token = group.take_join(member)
+    assert token is not None
+    leads = group.leader == member.member_id
+    group_members = group.joined_members() if leads and request.can_skip_assignment else ()
+    outcome.answer(
+        token,
+        JoinAnswer(
+            member_id=member.member_id,
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=(group.leader if request.can_skip_assignment else old_leader) or "",
+            skip_assignment=leads and request.can_skip_assignment,
+            members=group_members,
+        ),
+    )
+    outcome.changed = True

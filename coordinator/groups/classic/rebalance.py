@@ -1,0 +1,151 @@
+"""How a generation ends and the next one is formed: what joins, leaves and timeouts share.
+
+    prepare -> (all have joined | the rebalance timeout) -> complete_join -> the leader's sync
+
+A member that has not rejoined when the rebalance times out is removed, a static one is kept until
+its session ends. A member that does not ask for its assignment in time is removed as well.
+"""
+
+from __future__ import annotations
+
+from coordinator.groups.classic.exchange import JoinAnswer, Outcome, SyncAnswer
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.member import Member
+from coordinator.groups.classic.state import LEGAL_PREDECESSORS, GroupState
+from wire.error_code import ErrorCode
+
+_MAY_PREPARE = LEGAL_PREDECESSORS[GroupState.PREPARING_REBALANCE]
+
+
+def prepare_or_complete(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """Members changed: begin a rebalance, or see whether the one under way is complete."""
+    if group.state in _MAY_PREPARE:
+        prepare(group, now_ms, outcome)
+    else:
+        complete_if_all_joined(group, now_ms, outcome)
+
+
+def prepare(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """Begin a rebalance. The first one of an empty group waits for more members instead."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        refuse_syncs(group, now_ms, outcome)
+    group.sync_deadline_ms = None
+    group.pending_syncs.clear()
+    was_empty = group.state is GroupState.EMPTY
+    group.transition(GroupState.PREPARING_REBALANCE, now_ms)
+    if was_empty:
+        _wait_for_first_members(group, now_ms, outcome)
+        return
+    group.initial_rebalance_left_ms = None
+    group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
+    complete_if_all_joined(group, now_ms, outcome)
+
+
+def _wait_for_first_members(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    delay = group.limits.initial_rebalance_delay_ms
+    if delay <= 0:
+        complete_join(group, now_ms, outcome)
+        return
+    group.member_joined_meanwhile = False
+    group.initial_rebalance_left_ms = max(group.rebalance_timeout_ms - delay, 0)
+    group.join_deadline_ms = now_ms + delay
+
+
+def on_join_deadline(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """The wait for members is over; an initial one is put off while members keep coming."""
+    left = group.initial_rebalance_left_ms
+    if left and group.member_joined_meanwhile:
+        group.member_joined_meanwhile = False
+        delay = min(group.limits.initial_rebalance_delay_ms, left)
+        group.initial_rebalance_left_ms = left - delay
+        group.join_deadline_ms = now_ms + delay
+        return
+    complete_join(group, now_ms, outcome)
+
+
+def complete_if_all_joined(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """Form the generation if nobody is missing. An initial rebalance waits for its delay."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.initial_rebalance_left_ms is None
+        and group.all_joined
+    ):
+        complete_join(group, now_ms, outcome)
+
+
+def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """Form the next generation of whoever has joined, and answer their joins."""
+    group.join_deadline_ms = None
+    for member in list(group.members.values()):
+        if member.joining is None and not member.is_static:
+            group.remove(member.member_id)
+    if group.members and not _has_joined_leader(group):
+        # Only static members are left, and none has rejoined: their sessions will tell.
+        group.initial_rebalance_left_ms = None
+        group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, 1)
+        return
+    group.initial_rebalance_left_ms = None
+    group.generation_id += 1
+    if not group.members:
+        group.protocol_name = None
+        group.transition(GroupState.EMPTY, now_ms)
+        outcome.changed = True
+        return
+    group.protocol_name = group.select_protocol()
+    group.transition(GroupState.COMPLETING_REBALANCE, now_ms)
+    _answer_joins(group, now_ms, outcome)
+    group.pending_syncs = set(group.members)
+    group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
+
+
+def _has_joined_leader(group: ClassicGroup) -> bool:
+    """See to it that the leader is one of those who joined; False if nobody did."""
+    assert group.leader is not None
+    if group.members[group.leader].joining is not None:
+        return True
+    joined = (m.member_id for m in group.members.values() if m.joining is not None)
+    group.leader = next(joined, group.leader)
+    return group.members[group.leader].joining is not None
+
+
+def _answer_joins(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    for member in group.members.values():
+        group.restart_session(member, now_ms)
+        member.is_new = False
+        token = group.take_join(member)
+        if token is not None:
+            outcome.answer(token, generation_answer(group, member))
+
+
+def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
+    """Return what a member of the current generation is told of it."""
+    return JoinAnswer(
+        member_id=member.member_id,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader or "",
+        members=group.joined_members() if member.member_id == group.leader else (),
+    )
+
+
+def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
+    """The assignment will not come: the members that wait for it have to join again."""
+    for member in group.members.values():
+        member.assignment = b""
+        token, member.syncing = member.syncing, None
+        if token is not None:
+            outcome.answer(token, SyncAnswer(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            group.restart_session(member, now_ms)
+
+
+def drop(group: ClassicGroup, member_id: str, outcome: Outcome, code: ErrorCode) -> None:
+    """Remove a member; what it still had parked is refused with `code`."""
+    member = group.members[member_id]
+    joining = group.take_join(member)
+    syncing, member.syncing = member.syncing, None
+    group.remove(member_id)
+    if joining is not None:
+        outcome.answer(joining, JoinAnswer(member_id="", error_code=code))
+    if syncing is not None:
+        outcome.answer(syncing, SyncAnswer(error_code=code))

@@ -1,0 +1,73 @@
+"""One committed offset, and its record in `__consumer_offsets`: OffsetCommitKey and -Value.
+
+The key is (group, topic, partition): compaction keeps the last commit of each, never of a whole
+group. Versions as Apache Kafka 4.3 writes them: 4, or 1 where the client asked for a retention
+time of its own (OffsetCommit v2-v4), which only version 1 can hold, and which has no leader epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from wire.internal.offset_commit import OffsetCommitValue
+
+NO_TOPIC_ID = UUID(int=0)
+_VERSION = 4
+_VERSION_WITH_EXPIRY = 1
+
+
+class OffsetKey(NamedTuple):
+    """What an offset is committed for."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """An offset as committed. `expires_ms` is -1 unless the client asked for a retention time."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = -1
+    expires_ms: int = -1
+    topic_id: UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """The new value of a key; None deletes it, whatever is committed or pending for it."""
+
+    key: OffsetKey
+    value: CommittedOffset | None
+
+
+def value_version(committed: CommittedOffset) -> int:
+    """Return the version of OffsetCommitValue that holds all of `committed`."""
+    return _VERSION if committed.expires_ms < 0 else _VERSION_WITH_EXPIRY
+
+
+def to_value(committed: CommittedOffset) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.committed_ms,
+        expire_timestamp=committed.expires_ms,
+        topic_id=committed.topic_id,
+    )
+
+
+def from_value(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )

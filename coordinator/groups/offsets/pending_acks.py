@@ -1,0 +1,90 @@
+"""Pending acks: offsets committed inside transactions that have not ended.
+
+Keyed by what their batches carry, (producer id, producer epoch), and by (group, topic, partition);
+each with the log offset of its record, which decides between it and a plain commit in the
+meantime. The marker of the transaction resolves them all; replay feeds the same records and the
+same markers, and so ends where live ended.
+
+Under transaction version 2 a marker carries an epoch above that of the data it ends; so a marker
+resolves every epoch up to its own. Of several, only the newest can be the transaction it decides:
+anything older outlived the marker of its own, and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A committed offset and where in the shard's log its record is."""
+
+    committed: CommittedOffset
+    log_offset: int
+
+
+@dataclass(slots=True)
+class PendingAcks:
+    """The open transactions of one shard."""
+
+    #: producer id -> producer epoch -> key -> what it would commit
+    _staged: dict[int, dict[int, dict[OffsetKey, Stored]]] = field(default_factory=dict)
+    #: key -> how many transactions hold it
+    _holders: Counter[OffsetKey] = field(default_factory=Counter)
+
+    def stage(self, producer_id: int, producer_epoch: int, key: OffsetKey, stored: Stored) -> None:
+        """Hold an offset until the producer's marker. A later one of the same key replaces it."""
+        acks = self._staged.setdefault(producer_id, {}).setdefault(producer_epoch, {})
+        if key not in acks:
+            self._holders[key] += 1
+        acks[key] = stored
+
+    def resolve(self, producer_id: int, producer_epoch: int) -> dict[OffsetKey, Stored]:
+        """Forget what the producer staged up to this epoch; return what its marker decides."""
+        epochs = self._staged.get(producer_id, {})
+        ended = sorted(epoch for epoch in epochs if epoch <= producer_epoch)
+        decided: dict[OffsetKey, Stored] = {}
+        for epoch in ended:
+            decided = epochs.pop(epoch)
+            for key in decided:
+                self._release(key)
+        if not epochs:
+            self._staged.pop(producer_id, None)
+        return decided
+
+    def drop(self, key: OffsetKey) -> None:
+        """Forget the key in every transaction: its offset was deleted."""
+        if key not in self._holders:
+            return
+        for producer_id, epochs in list(self._staged.items()):
+            for epoch, acks in list(epochs.items()):
+                if acks.pop(key, None) is not None and not acks:
+                    del epochs[epoch]
+            if not epochs:
+                del self._staged[producer_id]
+        del self._holders[key]
+
+    def holds(self, key: OffsetKey) -> bool:
+        """Return whether a transaction that has not ended may change this offset."""
+        return key in self._holders
+
+    def held_keys(self) -> Iterator[OffsetKey]:
+        """Yield every key that some transaction holds."""
+        return iter(self._holders)
+
+    def open_transactions(self) -> dict[tuple[int, int], int]:
+        """Return how many acks each (producer id, producer epoch) has pending."""
+        return {
+            (producer_id, epoch): len(acks)
+            for producer_id, epochs in self._staged.items()
+            for epoch, acks in epochs.items()
+        }
+
+    def _release(self, key: OffsetKey) -> None:
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            del self._holders[key]

@@ -1,0 +1,126 @@
+"""The offsets of one shard's groups: a fold over its records and markers, live and on replay.
+
+Visible is what is committed; what is durable is the caller's to know: it answers a read once the
+log's end at the time of the read is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
+
+
+@dataclass(slots=True)
+class GroupOffsets:
+    """Committed offsets by group, and the pending acks beside them."""
+
+    pending: PendingAcks = field(default_factory=PendingAcks)
+    _committed: dict[str, dict[tuple[str, int], Stored]] = field(default_factory=dict)
+
+    # --- the fold
+
+    def on_record(self, record: OffsetRecord, log_offset: int) -> None:
+        """A plain commit, or a deletion, at `log_offset`."""
+        if record.value is None:
+            self._delete(record.key)
+        else:
+            self._set(record.key, Stored(record.value, log_offset))
+
+    def on_pending(
+        self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
+        """A commit inside a transaction, at `log_offset`."""
+        assert record.value is not None, "transactions do not delete offsets"
+        stored = Stored(record.value, log_offset)
+        self.pending.stage(producer_id, producer_epoch, record.key, stored)
+
+    def on_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """The end of a transaction: its offsets are committed, unless a newer record is there."""
+        decided = self.pending.resolve(producer_id, producer_epoch)
+        if not commit:
+            return
+        for key, stored in decided.items():
+            current = self._stored(key)
+            if current is None or current.log_offset < stored.log_offset:
+                self._set(key, stored)
+
+    # --- questions
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        stored = self._stored(key)
+        return None if stored is None else stored.committed
+
+    def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """Yield what the group has committed, by topic and partition."""
+        offsets = self._committed.get(group_id, {})
+        for topic, partition in sorted(offsets):
+            yield OffsetKey(group_id, topic, partition), offsets[topic, partition].committed
+
+    def groups(self) -> Iterator[str]:
+        """Yield the groups that have committed anything."""
+        return iter(self._committed)
+
+    def has_group(self, group_id: str) -> bool:
+        return group_id in self._committed
+
+    def has_pending(self, group_id: str) -> bool:
+        return any(key.group_id == group_id for key in self.pending.held_keys())
+
+    # --- decisions: the records that delete
+
+    def deletion_of_group(self, group_id: str) -> list[OffsetRecord]:
+        keys = {key for key, _ in self.of_group(group_id)}
+        keys.update(key for key in self.pending.held_keys() if key.group_id == group_id)
+        return [OffsetRecord(key, None) for key in sorted(keys)]
+
+    def deletion_of_topic(self, topic: str) -> list[OffsetRecord]:
+        keys = {
+            OffsetKey(group_id, *place)
+            for group_id, offsets in self._committed.items()
+            for place in offsets
+            if place[0] == topic
+        }
+        keys.update(key for key in self.pending.held_keys() if key.topic == topic)
+        return [OffsetRecord(key, None) for key in sorted(keys)]
+
+    def deletion_of_expired(
+        self, group_id: str, now_ms: int, retention_ms: int, unused_since_ms: int
+    ) -> list[OffsetRecord]:
+        """Return deletions of what nobody used for `retention_ms`, of a group without members.
+
+        Counted from the commit, or from when the group lost its last member, whichever is later;
+        a client's own retention time (OffsetCommit up to v4) counts instead where there is one.
+        An offset with a pending ack stays. Source: KIP-211.
+        """
+        return [
+            OffsetRecord(key, None)
+            for key, committed in self.of_group(group_id)
+            if not self.pending.holds(key)
+            and now_ms >= _expiry_ms(committed, retention_ms, unused_since_ms)
+        ]
+
+    # ---
+
+    def _stored(self, key: OffsetKey) -> Stored | None:
+        return self._committed.get(key.group_id, {}).get((key.topic, key.partition))
+
+    def _set(self, key: OffsetKey, stored: Stored) -> None:
+        self._committed.setdefault(key.group_id, {})[key.topic, key.partition] = stored
+
+    def _delete(self, key: OffsetKey) -> None:
+        self.pending.drop(key)
+        offsets = self._committed.get(key.group_id)
+        if offsets is None:
+            return
+        offsets.pop((key.topic, key.partition), None)
+        if not offsets:
+            del self._committed[key.group_id]
+
+
+def _expiry_ms(committed: CommittedOffset, retention_ms: int, unused_since_ms: int) -> int:
+    if committed.expires_ms >= 0:
+        return committed.expires_ms
+    return max(committed.committed_ms, unused_since_ms) + retention_ms

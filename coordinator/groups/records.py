@@ -1,0 +1,78 @@
+"""The records of a shard: groups and offsets, to and from the bytes of `__consumer_offsets`.
+
+A key's first two bytes are its type: 0 and 1 an offset, 2 a classic group. Others belong to
+protocols that are not served here (KIP-848, KIP-932, KIP-1071): `decode` passes over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.groups.classic import records as classic
+from coordinator.groups.offsets.committed import (
+    OffsetKey,
+    OffsetRecord,
+    from_value,
+    to_value,
+    value_version,
+)
+from wire.errors import WireError
+from wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
+from wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
+
+Buffer = bytes | bytearray | memoryview
+
+_OFFSET_KEYS = (0, 1)
+_OFFSET_KEY = 1
+_GROUP_KEY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """The new value of a classic group; None deletes it."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+ShardRecord = OffsetRecord | GroupRecord
+
+
+def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
+    """Return the record's key and value; a value of None is a tombstone."""
+    if isinstance(record, GroupRecord):
+        key = _with_type(_GROUP_KEY, GroupMetadataKey(group=record.group_id).encode(0))
+        group = record.value
+        return key, None if group is None else encode_versioned(group, classic.VERSION)
+    place = record.key
+    message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
+    key = _with_type(_OFFSET_KEY, message.encode(0))
+    committed = record.value
+    if committed is None:
+        return key, None
+    return key, encode_versioned(to_value(committed), value_version(committed))
+
+
+def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
+    """Return the record, or None for one that is not ours. Raises WireError on damaged bytes."""
+    if key is None:
+        raise WireError("a record of __consumer_offsets without a key")
+    kind = peek_version(key)
+    rest = memoryview(key)[2:]
+    if kind in _OFFSET_KEYS:
+        place = OffsetCommitKey.decode(rest, 0)
+        offset = None if value is None else decode_versioned(OffsetCommitValue, value)
+        return OffsetRecord(
+            OffsetKey(place.group, place.topic, place.partition),
+            None if offset is None else from_value(offset),
+        )
+    if kind == _GROUP_KEY:
+        group_id = GroupMetadataKey.decode(rest, 0).group
+        group = None if value is None else decode_versioned(GroupMetadataValue, value)
+        return GroupRecord(group_id, group)
+    return None
+
+
+def _with_type(kind: int, key: bytes) -> bytes:
+    return kind.to_bytes(2, "big") + key

@@ -1,0 +1,192 @@
+"""One shard of the group coordinator: the groups of a partition of `__consumer_offsets`.
+
+Owns what groups and offsets have in common: the log. Every change is a record; `apply` folds a
+record that is in the log, live and on replay, so both end in the same state. Of a classic group
+the record is the last stable generation: what is in the making lives in memory alone, and ends
+with the broker.
+
+The caller appends the records of a decision, applies each with its offset in the log, without an
+await in between, and answers when they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.heartbeats import check_commit, keep_alive
+from coordinator.groups.classic.records import group_value, restored, resume
+from coordinator.groups.classic.state import GroupState
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.store import GroupOffsets
+from coordinator.groups.records import GroupRecord, ShardRecord
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committer:
+    """Who commits offsets, as the request has it. Generation -1: no member of anything."""
+
+    group_id: str
+    member_id: str = ""
+    generation_id: int = -1
+    group_instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class GroupShard:
+    """The groups of one shard, by id, and their offsets."""
+
+    limits: GroupLimits
+    groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+
+    # --- groups
+
+    def exists(self, group_id: str) -> bool:
+        """Whether anything is known of the group: members, a generation, or offsets."""
+        return group_id in self.groups or self.offsets.has_group(group_id)
+
+    def find(self, group_id: str) -> ClassicGroup:
+        """Return the group; one that has only offsets is empty. Raises GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is None and not self.offsets.has_group(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group or ClassicGroup(group_id, self.limits)
+
+    def member_group(self, group_id: str) -> ClassicGroup:
+        """Return the group that a member claims to be in. Raises UNKNOWN_MEMBER_ID."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
+        return group
+
+    def joinable(self, group_id: str, member_id: str, now_ms: int) -> ClassicGroup:
+        """Return the group to join, made if it is missing: for whoever has no member id yet.
+
+        Call `forget_if_unused` after the join, also when it was refused.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            if member_id:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no member {member_id}"
+                )
+            group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
+        return group
+
+    def forget_if_unused(self, group: ClassicGroup) -> None:
+        """Let go of a group that never had a generation and has nobody in it."""
+        if group.is_forgettable:
+            self.groups.pop(group.group_id, None)
+
+    def group_record(self, group: ClassicGroup) -> GroupRecord:
+        return GroupRecord(group.group_id, group_value(group))
+
+    # --- offsets
+
+    def decide_commit(
+        self,
+        committer: Committer,
+        offsets: Sequence[tuple[str, int, CommittedOffset]],
+        now_ms: int,
+        *,
+        transactional: bool = False,
+        knows_group_not_found: bool = False,
+    ) -> list[OffsetRecord]:
+        """Return the records that commit (topic, partition, offset), or refuse.
+
+        ILLEGAL_GENERATION where a member commits for a group that does not exist, or
+        GROUP_ID_NOT_FOUND for who `knows_group_not_found` (OffsetCommit v9+); else as
+        `heartbeats.check_commit`. A commit by a member restarts its session, as a heartbeat does.
+        """
+        group_id = committer.group_id
+        if self.exists(group_id):
+            group = self.find(group_id)
+            check_commit(
+                group,
+                committer.member_id,
+                committer.generation_id,
+                committer.group_instance_id,
+                transactional=transactional,
+            )
+            if not transactional:
+                keep_alive(group, committer.member_id, now_ms)
+        elif committer.generation_id >= 0:
+            code = (
+                ErrorCode.GROUP_ID_NOT_FOUND
+                if knows_group_not_found and not transactional
+                else ErrorCode.ILLEGAL_GENERATION
+            )
+            raise KafkaError(code, f"group {group_id} does not exist")
+        return [
+            OffsetRecord(OffsetKey(group_id, topic, partition), committed)
+            for topic, partition, committed in offsets
+        ]
+
+    # --- deletion
+
+    def decide_delete(self, group_id: str) -> list[ShardRecord]:
+        """Return the records that delete a group with all it has committed or pending.
+
+        Refuses with GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while it has members.
+        """
+        group = self.find(group_id)
+        if group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        return [*self.offsets.deletion_of_group(group_id), GroupRecord(group_id, None)]
+
+    def decide_expiry(self, group_id: str, now_ms: int, retention_ms: int) -> list[ShardRecord]:
+        """Return deletions of offsets nobody used for `retention_ms`, and of the group with them.
+
+        Only of a group without members; one whose last offset goes is deleted as a whole.
+        """
+        group = self.groups.get(group_id)
+        if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
+            return []
+        unused_since_ms = -1 if group is None else group.state_changed_ms
+        expired: list[ShardRecord] = list(
+            self.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
+        )
+        left = sum(1 for _ in self.offsets.of_group(group_id)) - len(expired)
+        if group is not None and not left and not self.offsets.has_pending(group_id):
+            expired.append(GroupRecord(group_id, None))
+        return expired
+
+    # --- the fold
+
+    def apply(self, record: ShardRecord, log_offset: int) -> None:
+        """Fold a record of a decision that has just been appended at `log_offset`.
+
+        A live group is ahead of its record already; only its deletion is news.
+        """
+        if isinstance(record, OffsetRecord):
+            self.offsets.on_record(record, log_offset)
+        elif record.value is None:
+            group = self.groups.pop(record.group_id, None)
+            if group is not None:
+                group.transition(GroupState.DEAD, group.state_changed_ms)
+
+    def replay(self, record: ShardRecord, log_offset: int) -> None:
+        """Fold a record read from the log at start, in offset order."""
+        if isinstance(record, GroupRecord) and record.value is not None:
+            self.groups[record.group_id] = restored(record.group_id, record.value, self.limits)
+        else:
+            self.apply(record, log_offset)
+
+    def apply_pending(
+        self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Fold a record of a transactional batch, live or from the log."""
+        self.offsets.on_pending(record, log_offset, producer_id, producer_epoch)
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """Fold a transaction's marker, live or from the log."""
+        self.offsets.on_marker(producer_id, producer_epoch, commit=commit)
+
+    def resume(self, now_ms: int) -> None:
+        """The log is read to its end: sessions begin again, whole."""
+        for group in self.groups.values():
+            resume(group, now_ms)

@@ -1,0 +1,156 @@
+"""A group to drive with values: `Driver` numbers the requests and keeps what each was answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.groups.classic.exchange import (
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Outcome,
+    SyncAnswer,
+    SyncRequest,
+)
+from coordinator.groups.classic.expiry import expire
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import hang_up, leave
+from coordinator.groups.classic.records import group_value, restored, resume
+from coordinator.groups.classic.syncing import sync
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.internal.group_metadata import GroupMetadataValue
+
+RANGE = (("range", b"topics"),)
+
+
+class Driver:
+    """One group under test. Tokens are ints; `answers` by token, each written once."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits = GroupLimits(**limits)
+        self.group = ClassicGroup("group", self.limits)
+        self.now_ms = 1_000
+        self.tokens = 0
+        self.answers: dict[int, JoinAnswer | SyncAnswer] = {}
+        self.records: list[GroupMetadataValue] = []
+
+    def take(self, outcome: Outcome) -> None:
+        for token, answer in outcome.answers:
+            assert isinstance(token, int)
+            assert token not in self.answers, f"token {token} answered twice"
+            self.answers[token] = answer
+        if outcome.changed:
+            self.records.append(group_value(self.group))
+
+    def join(self, member_id: str = "", **fields: Any) -> int:
+        """Send a JoinGroup; return its token. A refusal is kept as an answer."""
+        self.tokens += 1
+        token = self.tokens
+        request = JoinRequest(
+            **{
+                "member_id": member_id,
+                "new_member_id": f"m{token}",
+                "session_timeout_ms": 10_000,
+                "rebalance_timeout_ms": 60_000,
+                "protocol_type": "consumer",
+                "protocols": RANGE,
+                **fields,
+            }
+        )
+        try:
+            self.take(join(self.group, request, self.now_ms, token))
+        except KafkaError as refusal:
+            self.answers[token] = JoinAnswer(member_id=member_id, error_code=refusal.code)
+        return token
+
+    def sync(self, member_id: str, generation_id: int | None = None, **fields: Any) -> int:
+        """Send a SyncGroup for the current generation; return its token."""
+        self.tokens += 1
+        token = self.tokens
+        generation = self.group.generation_id if generation_id is None else generation_id
+        request = SyncRequest(member_id=member_id, generation_id=generation, **fields)
+        try:
+            self.take(sync(self.group, request, self.now_ms, token))
+        except KafkaError as refusal:
+            self.answers[token] = SyncAnswer(error_code=refusal.code)
+        return token
+
+    def heartbeat(
+        self, member_id: str, generation_id: int | None = None, instance: str | None = None
+    ) -> ErrorCode:
+        generation = self.group.generation_id if generation_id is None else generation_id
+        try:
+            heartbeat(self.group, member_id, generation, instance, self.now_ms)
+        except KafkaError as refusal:
+            return refusal.code
+        return ErrorCode.NONE
+
+    def leave(self, *member_ids: str, instance: str | None = None) -> list[ErrorCode]:
+        leaving = [LeavingMember(member_id, instance) for member_id in member_ids]
+        codes, outcome = leave(self.group, leaving, self.now_ms)
+        self.take(outcome)
+        return codes
+
+    def hang_up(self, token: int) -> None:
+        hang_up(self.group, token, self.now_ms)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, doing what is due at each deadline on the way."""
+        end_ms = self.now_ms + milliseconds
+        for _ in range(10_000):
+            deadline = self.group.deadline_ms
+            if deadline is None or deadline > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline)
+            self.take(expire(self.group, self.now_ms))
+        else:
+            raise AssertionError("time stands still")
+        self.now_ms = end_ms
+
+    def reload(self) -> None:
+        """Restart: the group is what its last record says, or new."""
+        if self.records:
+            self.group = restored("group", self.records[-1], self.limits)
+        else:
+            self.group = ClassicGroup("group", self.limits)
+        resume(self.group, self.now_ms)
+
+    def joined(self, token: int) -> JoinAnswer:
+        answer = self.answers[token]
+        assert isinstance(answer, JoinAnswer)
+        return answer
+
+    def synced(self, token: int) -> SyncAnswer:
+        answer = self.answers[token]
+        assert isinstance(answer, SyncAnswer)
+        return answer
+
+    def stable(self, count: int, **fields: Any) -> list[str]:
+        """Bring `count` members to a stable generation; return their ids, the leader's first."""
+        for _ in range(count):
+            known = list(self.group.members)
+            tokens = [self.join("", **fields)]
+            tokens += [self.join(member_id, **fields) for member_id in known]
+            assert all(token in self.answers for token in tokens)
+        leader = self.group.leader
+        assert leader is not None
+        assigned = {member_id: member_id.encode() for member_id in self.group.members}
+        self.sync(leader, assignments=assigned)
+        for member_id in self.group.members:
+            self.sync(member_id)
+        return sorted(self.group.members, key=lambda member_id: member_id != leader)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def make_driver() -> type[Driver]:
+    return Driver
