@@ -1,0 +1,106 @@
+"""The worker on confluent-kafka.
+
+librdkafka delivers on after a rebalance what it had fetched before; an application that commits in
+transactions must drop it, so the callbacks here do more than print.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+from compat_tests.pipeline.job import Batch, Job, tell
+
+_CALL_TIMEOUT_S = 20.0
+
+
+class Worker:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.rebalanced = False
+        self.producer = Producer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "transactional.id": job.transactional_id,
+                "transaction.timeout.ms": job.transaction_timeout_ms,
+                "linger.ms": 2,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "group.id": job.group,
+                "client.id": job.worker,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "session.timeout.ms": job.session_timeout_ms,
+                "heartbeat.interval.ms": job.session_timeout_ms // 6,
+                "max.poll.interval.ms": job.rebalance_timeout_ms,
+                "partition.assignment.strategy": "range",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        self.producer.init_transactions(_CALL_TIMEOUT_S)
+        self.consumer.subscribe(
+            [self.job.text_topic],
+            on_assign=self._on_rebalance,
+            on_revoke=self._on_rebalance,
+            on_lost=self._on_rebalance,
+        )
+        tell("ready")
+        while True:
+            self.rebalanced = False
+            messages: list[Any] = self.consumer.consume(self.job.batch_records, 0.5)
+            if self.rebalanced:
+                self._rewind()
+                continue
+            inputs = [
+                (each.partition(), each.offset(), each.value())
+                for each in messages
+                if each.error() is None
+            ]
+            if inputs:
+                self._count(Batch.of(inputs))
+
+    def _on_rebalance(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.rebalanced = True
+
+    def _count(self, batch: Batch) -> None:
+        try:
+            self.producer.begin_transaction()
+            for output in batch.outputs(self.job):
+                self.producer.produce(output.topic, output.value, output.key, output.partition)
+            positions = [
+                TopicPartition(self.job.text_topic, partition, offset)
+                for partition, offset in batch.next_offsets().items()
+            ]
+            self.producer.send_offsets_to_transaction(
+                positions, self.consumer.consumer_group_metadata(), _CALL_TIMEOUT_S
+            )
+            aborts = self.job.aborts()
+            if not aborts:
+                self.producer.commit_transaction(_CALL_TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            tell("refused", why=str(error))
+            aborts = True
+        if aborts:
+            self.producer.abort_transaction(_CALL_TIMEOUT_S)
+            self._rewind()
+        tell("aborted" if aborts else "committed", records=batch.record_count)
+
+    def _rewind(self) -> None:
+        """Go back to what is committed: nothing read since was counted."""
+        assigned = self.consumer.assignment()
+        for position in self.consumer.committed(assigned, _CALL_TIMEOUT_S) if assigned else ():
+            if position.offset < 0:
+                position.offset = OFFSET_BEGINNING
+            self.consumer.seek(position)

@@ -1,0 +1,102 @@
+"""The worker on kafka-python. Its poll() calls the rebalance listener before it returns records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError, ProducerFencedError
+from kafka.structs import OffsetAndMetadata
+
+from compat_tests.pipeline.job import Batch, Job, tell
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library is untyped
+    def __init__(self) -> None:
+        self.owns_partitions = False
+        self.rewind_due = True
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self.owns_partitions = False
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.rewind_due = True
+        self.owns_partitions = True
+
+
+class Worker:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.listener = _Listener()
+        self.producer = KafkaProducer(
+            bootstrap_servers=job.bootstrap,
+            transactional_id=job.transactional_id,
+            transaction_timeout_ms=job.transaction_timeout_ms,
+            linger_ms=2,
+            reconnect_backoff_max_ms=500,
+        )
+        self.consumer = KafkaConsumer(
+            bootstrap_servers=job.bootstrap,
+            group_id=job.group,
+            client_id=job.worker,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=job.session_timeout_ms,
+            heartbeat_interval_ms=job.session_timeout_ms // 6,
+            max_poll_interval_ms=job.rebalance_timeout_ms,
+            max_poll_records=job.batch_records,
+            partition_assignment_strategy=[RangePartitionAssignor],
+            reconnect_backoff_max_ms=500,
+        )
+
+    def run(self) -> None:
+        self.producer.init_transactions()
+        self.consumer.subscribe([self.job.text_topic], listener=self.listener)
+        tell("ready")
+        while True:
+            polled: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=500)
+            if not self.listener.owns_partitions:
+                continue
+            if self.listener.rewind_due:
+                self.listener.rewind_due = False
+                self._rewind()
+                continue
+            inputs = [
+                (each.partition, each.offset, each.value)
+                for records in polled.values()
+                for each in records
+            ]
+            if inputs:
+                self._count(Batch.of(inputs))
+
+    def _count(self, batch: Batch) -> None:
+        self.producer.begin_transaction()
+        try:
+            for output in batch.outputs(self.job):
+                self.producer.send(output.topic, output.value, output.key, None, output.partition)
+            positions = {
+                TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, "", -1)
+                for partition, offset in batch.next_offsets().items()
+            }
+            self.producer.send_offsets_to_transaction(positions, self.consumer.group_metadata())
+            aborts = self.job.aborts()
+            if not aborts:
+                self.producer.commit_transaction()
+        except ProducerFencedError:
+            raise
+        except KafkaError as error:
+            tell("refused", why=repr(error))
+            aborts = True
+        if aborts:
+            self.producer.abort_transaction()
+            self._rewind()
+        tell("aborted" if aborts else "committed", records=batch.record_count)
+
+    def _rewind(self) -> None:
+        """Go back to what is committed: nothing read since was counted."""
+        for partition in self.consumer.assignment():
+            self.consumer.seek(partition, self.consumer.committed(partition) or 0)

@@ -1,0 +1,119 @@
+"""Whether the outputs are exactly the truth: read back with read_committed, compare with a count
+of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from compat_tests.pipeline.job import OUTPUT_PARTITIONS, Job
+
+_READ_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Truth:
+    """What was produced: the words, and how many records each input partition took."""
+
+    words: Counter[str] = field(default_factory=Counter)
+    inputs: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Empty `faults` is exactly once. Each fault is a sentence that names a witness."""
+
+    words: int
+    distinct_words: int
+    inputs: int
+    aborted_records: int
+    faults: tuple[str, ...]
+
+
+def judge(job: Job, truth: Truth) -> Verdict:
+    """Read both outputs of a finished run and say what is wrong with them."""
+    counted = Counter[str]()
+    committed = _read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_committed")
+    for key, value in committed:
+        counted[key.decode()] += int(value)
+    inputs: Counter[tuple[int, int]] = Counter()
+    for _, value in _read_all(job.bootstrap, job.inputs_topic, 1, "read_committed"):
+        for partition, offsets in json.loads(value).items():
+            inputs.update((int(partition), offset) for offset in offsets)
+    written = _read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_uncommitted")
+    return Verdict(
+        words=counted.total(),
+        distinct_words=len(counted),
+        inputs=len(inputs),
+        aborted_records=len(written) - len(committed),
+        faults=(*_input_faults(inputs, truth), *_word_faults(counted, truth)),
+    )
+
+
+def _input_faults(inputs: Counter[tuple[int, int]], truth: Truth) -> list[str]:
+    expected = {(p, offset) for p, count in truth.inputs.items() for offset in range(count)}
+    groups = {
+        "never counted": sorted(expected - inputs.keys()),
+        "counted more than once": sorted(each for each, times in inputs.items() if times > 1),
+        "counted but never produced": sorted(inputs.keys() - expected),
+    }
+    return [
+        f"{len(found)} inputs {what}, the first is text-{found[0][0]} at {found[0][1]}"
+        for what, found in groups.items()
+        if found
+    ]
+
+
+def _word_faults(counted: Counter[str], truth: Truth) -> list[str]:
+    wrong = sorted(
+        word for word in counted.keys() | truth.words.keys() if counted[word] != truth.words[word]
+    )
+    if not wrong:
+        return []
+    word = wrong[0]
+    return [
+        f"{len(wrong)} words have a wrong count, the first is {word!r}: "
+        f"{counted[word]} for {truth.words[word]}"
+    ]
+
+
+def _read_all(
+    bootstrap: str, topic: str, partitions: int, isolation: str
+) -> list[tuple[bytes, bytes]]:
+    """Return every (key, value) of a topic, from its first offset to the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "verdict",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: list[tuple[bytes, bytes]] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + _READ_TIMEOUT_S
+    try:
+        while len(ended) < partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}: no end of partition within {_READ_TIMEOUT_S} s")
+            batch: list[Any] = consumer.consume(5000, 0.2)
+            for message in batch:
+                error = message.error()
+                if error is None:
+                    found.append((message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
