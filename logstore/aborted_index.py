@@ -1,0 +1,172 @@
+"""The aborted transactions of one partition, and the file that keeps them: `.txnindex`.
+
+Owns which aborted transactions a read_committed fetch must be told of, at a cost that follows the
+overlap and not the history. Entries are in the order of their markers. On disk each segment has
+the entries whose markers lie in it; in memory they are one index, which loses its head when
+segments are deleted.
+
+    bytes 0-2   version            int16, 0
+          2-10  producer id        int64
+         10-18  first offset       int64, inclusive
+         18-26  last offset        int64, the marker's
+         26-34  last stable offset int64, right after the abort
+
+Source: KIP-98, Kafka's TransactionIndex and AbortedTxn.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+_VERSION = 0
+#: So many entries share one lower bound of their first offsets, and are skipped by it together.
+_BLOCK = 128
+
+
+class AbortedTransaction(NamedTuple):
+    """What Fetch tells a read_committed reader: skip this producer's records from there on, until
+    its marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AbortedEntry(NamedTuple):
+    """One aborted transaction; `last_offset` is its marker's offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def encode(self) -> bytes:
+        """The entry as it stands in a `.txnindex`."""
+        return _ENTRY.pack(_VERSION, *self)
+
+
+class CorruptIndex(ValueError):
+    """A `.txnindex` that does not hold what it should. It is rebuilt from the log."""
+
+
+def decode_entries(data: bytes) -> list[AbortedEntry]:
+    """Return the whole entries of a `.txnindex`, up to a torn tail.
+
+    Raises CorruptIndex for an unknown version, or where offsets do not grow as they must.
+    """
+    entries: list[AbortedEntry] = []
+    last_offset = -1
+    whole = len(data) - len(data) % ENTRY_SIZE
+    for version, *fields in _ENTRY.iter_unpack(data[:whole]):
+        entry = AbortedEntry._make(fields)
+        if version != _VERSION:
+            raise CorruptIndex(f"version {version}, know {_VERSION}")
+        if not (entry.first_offset >= 0 and entry.last_offset > last_offset):
+            raise CorruptIndex(f"{entry} after last offset {last_offset}")
+        if not entry.first_offset < entry.last_offset:
+            raise CorruptIndex(f"{entry} ends before it begins")
+        last_offset = entry.last_offset
+        entries.append(entry)
+    return entries
+
+
+class AbortedIndex:
+    """All aborted transactions that the partition still has, 32 bytes each."""
+
+    __slots__ = ("_block_first_offsets", "_first", "_last", "_producer_ids", "_stable")
+
+    def __init__(self, entries: Iterable[AbortedEntry] = ()) -> None:
+        self._producer_ids = array("q")
+        self._first = array("q")
+        self._last = array("q")
+        self._stable = array("q")
+        #: The smallest first offset in each block of entries.
+        self._block_first_offsets = array("q")
+        for entry in entries:
+            self.append(entry)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def __iter__(self) -> Iterator[AbortedEntry]:
+        return map(AbortedEntry, self._producer_ids, self._first, self._last, self._stable)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AbortedIndex):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
+
+    def append(self, entry: AbortedEntry) -> None:
+        """Add the transaction aborted last. Its marker lies after all others."""
+        assert not self._last or entry.last_offset > self._last[-1], entry
+        if len(self._last) % _BLOCK == 0:
+            self._block_first_offsets.append(entry.first_offset)
+        elif entry.first_offset < self._block_first_offsets[-1]:
+            self._block_first_offsets[-1] = entry.first_offset
+        self._producer_ids.append(entry.producer_id)
+        self._first.append(entry.first_offset)
+        self._last.append(entry.last_offset)
+        self._stable.append(entry.last_stable_offset)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last abort's marker, -1 if there is none."""
+        return self._last[-1] if self._last else -1
+
+    def any_from(self, offset: int) -> bool:
+        """Whether any marker of an abort lies at `offset` or after."""
+        return bool(self._last) and self._last[-1] >= offset
+
+    def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have anything in [first_offset, end_offset), in the
+        order of their markers.
+
+        Cost: the overlap, one step per 128 transactions that only lie between, and a bisection.
+        """
+        found: list[AbortedTransaction] = []
+        count = len(self._last)
+        index = bisect_left(self._last, first_offset)
+        while index < count:
+            block_end = min(count, (index // _BLOCK + 1) * _BLOCK)
+            if self._block_first_offsets[index // _BLOCK] < end_offset:
+                firsts = self._first[index:block_end]
+                found += [
+                    AbortedTransaction(self._producer_ids[index + at], first)
+                    for at, first in enumerate(firsts)
+                    if first < end_offset
+                ]
+            # Whatever is aborted later was open then or began later: not before the stable offset.
+            if self._stable[block_end - 1] >= end_offset:
+                break
+            index = block_end
+        return found
+
+    def entries(self, first_offset: int, end_offset: int) -> Iterator[AbortedEntry]:
+        """Yield the entries whose markers lie in [first_offset, end_offset): one segment's file."""
+        start, end = bisect_left(self._last, first_offset), bisect_left(self._last, end_offset)
+        for at in range(start, end):
+            yield AbortedEntry(
+                self._producer_ids[at], self._first[at], self._last[at], self._stable[at]
+            )
+
+    def prune(self, start_offset: int) -> None:
+        """Forget the transactions whose markers lie below `start_offset`."""
+        if self._last and self._last[0] < start_offset:
+            self._rebuild(self.entries(start_offset, self._last[-1] + 1))
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the transactions whose markers lie at `end_offset` or after."""
+        if self._last and self._last[-1] >= end_offset:
+            self._rebuild(self.entries(0, end_offset))
+
+    def _rebuild(self, entries: Iterable[AbortedEntry]) -> None:
+        kept = AbortedIndex(entries)
+        for name in self.__slots__:
+            setattr(self, name, getattr(kept, name))

@@ -1,0 +1,81 @@
+"""Which leader wrote which offsets: the start offset of every leader epoch of one partition.
+
+A fold over batch headers. Answers OffsetForLeaderEpoch. Source: KIP-101, KIP-320; Kafka's
+LeaderEpochFileCache; its file is `checkpoints`' business.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+UNDEFINED = -1
+
+
+class LeaderEpochs:
+    """Epochs and the offset at which each began, both ascending."""
+
+    __slots__ = ("epochs", "start_offsets")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self.epochs: list[int] = []
+        self.start_offsets: list[int] = []
+        for epoch, start_offset in entries:
+            self.epochs.append(epoch)
+            self.start_offsets.append(start_offset)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(leader epoch, start offset) of each, ascending."""
+        return list(zip(self.epochs, self.start_offsets, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch that has written, -1 if none has."""
+        return self.epochs[-1] if self.epochs else UNDEFINED
+
+    def on_batch(self, leader_epoch: int, base_offset: int) -> bool:
+        """Account for a batch at the log's end; whether a new epoch began with it."""
+        if leader_epoch <= self.latest:
+            return False
+        self.epochs.append(leader_epoch)
+        self.start_offsets.append(base_offset)
+        return True
+
+    def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
+        """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).
+
+        (-1, -1) for an epoch nobody has written in yet; for one before all that is known, itself
+        and the start of the first. `end_offset` is where the newest epoch ends.
+        """
+        if not self.epochs or leader_epoch < 0 or leader_epoch > self.epochs[-1]:
+            return UNDEFINED, UNDEFINED
+        if leader_epoch == self.epochs[-1]:
+            return leader_epoch, end_offset
+        above = bisect_right(self.epochs, leader_epoch)
+        epoch = self.epochs[above - 1] if above else leader_epoch
+        return epoch, self.start_offsets[above]
+
+    def prune(self, start_offset: int) -> bool:
+        """Forget epochs that ended at or before `start_offset`; whether anything changed."""
+        first = bisect_right(self.start_offsets, start_offset) - 1
+        if first < 0 or (first == 0 and self.start_offsets[0] == start_offset):
+            return False
+        del self.epochs[:first], self.start_offsets[:first]
+        self.start_offsets[0] = max(self.start_offsets[0], start_offset)
+        return True
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget epochs that began at `end_offset` or after."""
+        while self.start_offsets and self.start_offsets[-1] >= end_offset:
+            del self.epochs[-1], self.start_offsets[-1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LeaderEpochs):
+            return NotImplemented
+        return self.entries == other.entries
+
+    __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochs({self.entries})"

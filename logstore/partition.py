@@ -1,0 +1,472 @@
+"""One partition: validate, append, fold, durable, visible, answer.
+
+Owns what a partition promises, over a `Ledger` that keeps its bytes:
+
+- Nothing invalid is written: a refusal (`KafkaError`) leaves log and state as they were.
+- Nothing is visible that is not durable: the high watermark is the durable end.
+- High watermark and stable offset move in one step of the event loop, after the state is updated;
+  a transaction whose marker is not durable counts as open. No reader can run in between.
+- The live state equals the state replayed from the log, always (`partition_state`).
+
+Everything runs on the event loop's thread; only `durable` and `read_cold` wait. Not here: whether
+a transaction is ongoing at its coordinator, which is to be asked before `append`.
+Source: KIP-98, KIP-101, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
+
+from logstore.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_leader_epochs,
+    encode_partition_metadata,
+)
+from logstore.ledger import Buffer, Ledger, TimestampOffset
+from logstore.log_config import LogConfig
+from logstore.partition_reads import Appended, Isolation, Slice, aborted_in
+from logstore.partition_recovery import aborted_name, recover_state
+from logstore.partition_snapshots import Snapshots
+from logstore.partition_state import PartitionState
+from logstore.producer_state import Producers, RememberedBatch
+from logstore.transaction_buffer import TransactionBuffer
+from logstore.validation import check_batch
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+from wire.records import (
+    BatchHeader,
+    ControlType,
+    Marker,
+    Record,
+    SimpleRecord,
+    TimestampType,
+    build_batch,
+    build_marker,
+    iterate_records,
+    parse_marker,
+    place,
+    set_log_append_time,
+)
+from wire.records.header import ATTRIBUTE_TRANSACTIONAL
+
+__all__ = ["Appended", "Isolation", "PartitionLog", "Slice"]
+
+_EMPTY = memoryview(b"")
+_NO_APPEND_TIME = -1
+#: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
+_EXPIRATION_CHECK_MS = 600_000
+#: DeleteRecords: everything below the high watermark.
+_TO_HIGH_WATERMARK = -1
+
+
+class PartitionLog:
+    """The log of one partition. `open` first."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        ledger: Ledger,
+        config: LogConfig,
+        *,
+        leader_epoch: int = 0,
+        topic_id: UUID | None = None,
+        persist_start_offset: Callable[[PartitionLog, int], None] | None = None,
+    ) -> None:
+        """`persist_start_offset` makes a new log start offset durable, before anything goes."""
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.topic_id = topic_id
+        #: Exclusive bounds of what may be read; moved by `_on_durable` only.
+        self.high_watermark = 0
+        self.last_stable_offset = 0
+        self._ledger = ledger
+        self._persist_start_offset = persist_start_offset
+        self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
+        self._subscribers: dict[Callable[[], None], None] = {}
+        self._expiration_checked_ms = 0
+        self._leader_epoch_written = -1
+        self._take_state(PartitionState())
+
+    def _take_state(self, state: PartitionState) -> None:
+        self._state = state
+        self.producers: Producers = state.producers
+        self.transactions: TransactionBuffer = state.transactions
+
+    def open(self, now_ms: int) -> None:
+        """Recover what is stored; then everything in it is durable and visible. Blocks."""
+        ledger = self._ledger
+        ledger.open(self.leader_epoch)
+        self._take_state(recover_state(ledger, now_ms))
+        self._snapshots.found(self._state.end_offset)
+        self._leader_epoch_written = self._state.leader_epochs.latest
+        self._expiration_checked_ms = now_ms
+        self._move_bounds(ledger.durable_end_offset)
+        ledger.on_durable = self._on_durable
+        ledger.on_roll = self._on_roll
+        if ledger.end_offset > ledger.start_offset:
+            self._write_metadata()
+
+    @property
+    def state(self) -> PartitionState:
+        """Everything folded from the log up to its end, durable or not."""
+        return self._state
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._ledger.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._state.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches stored."""
+        return self._ledger.size_bytes
+
+    @property
+    def recovery_point(self) -> int:
+        """Where recovery of the bytes may begin."""
+        return self._ledger.recovery_point
+
+    # Writing.
+
+    def append(
+        self, batch: bytearray | memoryview, now_ms: int, *, header: BatchHeader | None = None
+    ) -> Appended:
+        """Append a client's batch; its base offset and leader epoch are written in place.
+
+        Raises KafkaError for what `check_batch` and `Producers.check` refuse, and
+        INVALID_TXN_STATE for a plain batch of a producer that has a transaction open here.
+        `header`, where the caller has parsed it, is not trusted.
+        """
+        header = check_batch(batch, self.config, now_ms)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            duplicate = self.producers.check(header)
+            if duplicate is not None:
+                return self._answer_duplicate(duplicate)
+            if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+                self._refuse_plain_inside_transaction(producer_id)
+        if isinstance(batch, memoryview) and batch.readonly:
+            batch = bytearray(batch)
+        append_time_ms = _NO_APPEND_TIME
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            set_log_append_time(batch, now_ms)
+            header = BatchHeader.parse(batch)
+            append_time_ms = now_ms
+        return self._append(batch, header, now_ms, append_time_ms)
+
+    def append_records(
+        self,
+        records: Sequence[SimpleRecord],
+        now_ms: int,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        is_transactional: bool = False,
+    ) -> Appended:
+        """Append a coordinator's own records as one batch, which carries no sequence.
+
+        Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, MESSAGE_TOO_LARGE.
+        """
+        if producer_id >= 0:
+            self.producers.check_epoch(producer_id, producer_epoch)
+            if not is_transactional:
+                self._refuse_plain_inside_transaction(producer_id)
+        batch = build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=is_transactional,
+        )
+        if len(batch) > self.config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
+            )
+        return self._append(batch, BatchHeader.parse(batch), now_ms, _NO_APPEND_TIME)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+        transaction_version: int = 1,
+    ) -> Appended:
+        """Append the marker that ends the producer's transaction here, or an empty one.
+
+        Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
+        data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
+        """
+        self.producers.check_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            transaction_version=transaction_version,
+            is_open=self.transactions.is_open(producer_id),
+        )
+        state, ledger = self._state, self._ledger
+        offset = state.end_offset
+        batch = build_marker(
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            commit=commit,
+            timestamp_ms=now_ms,
+            leader_epoch=self.leader_epoch,
+        )
+        header = BatchHeader.parse(batch)
+        self._write(batch, header)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        completed = state.on_marker(header, Marker(kind, coordinator_epoch), now_ms)
+        if completed is not None and completed.is_aborted:
+            # Durable in the same step as the marker, so the file is whole below every durable end.
+            ledger.append_attachment(
+                aborted_name(ledger.segment_base_offsets[-1]),
+                next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
+            )
+        self._after_append(len(batch), now_ms)
+        return Appended(
+            offset, offset, offset + 1, _NO_APPEND_TIME, ledger.start_offset, is_duplicate=False
+        )
+
+    def _append(
+        self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, append_time_ms: int
+    ) -> Appended:
+        state, leader_epoch = self._state, self.leader_epoch
+        base_offset = state.end_offset
+        place(batch, base_offset, leader_epoch)
+        header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        self._write(batch, header)
+        state.on_batch(header, now_ms)
+        self._after_append(header.batch_length, now_ms)
+        end_offset = state.end_offset
+        return Appended(
+            base_offset,
+            end_offset - 1,
+            end_offset,
+            append_time_ms,
+            self._ledger.start_offset,
+            False,
+        )
+
+    def _write(self, batch: Buffer, header: BatchHeader) -> None:
+        if self._leader_epoch_written != self.leader_epoch:
+            self._write_metadata()
+        self._ledger.append(batch, header)
+
+    def _after_append(self, size_bytes: int, now_ms: int) -> None:
+        if now_ms - self._expiration_checked_ms >= _EXPIRATION_CHECK_MS:
+            self.expire_producers(now_ms)
+        if self._snapshots.is_due(size_bytes):
+            self._snapshots.take(self._state, for_kafka=False)
+
+    def _write_metadata(self) -> None:
+        """Write the files that tell Kafka's tools of topic id and leader epochs.
+
+        Not synced: what they say is also in the catalog and in the batches' headers.
+        """
+        self._leader_epoch_written = self.leader_epoch
+        entries = self._state.leader_epochs.entries
+        if not entries or entries[-1][0] < self.leader_epoch:
+            entries.append((self.leader_epoch, self._state.end_offset))
+        self._replace_attachment(LEADER_EPOCHS, encode_leader_epochs(entries))
+        if self.topic_id is not None:
+            self._replace_attachment(PARTITION_METADATA, encode_partition_metadata(self.topic_id))
+
+    def _replace_attachment(self, name: str, data: bytes) -> None:
+        if self._ledger.read_attachment(name) != data:
+            self._ledger.write_attachment(name, data, sync=False)
+
+    def _answer_duplicate(self, original: RememberedBatch) -> Appended:
+        append_time_ms = _NO_APPEND_TIME
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = original.max_timestamp
+        return Appended(
+            original.base_offset,
+            original.last_offset,
+            original.last_offset + 1,
+            append_time_ms,
+            self._ledger.start_offset,
+            is_duplicate=True,
+        )
+
+    def _refuse_plain_inside_transaction(self, producer_id: int) -> None:
+        if self.transactions.is_open(producer_id):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open, its batch is not transactional",
+            )
+
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is
+        open. Returns their ids.
+        """
+        self._expiration_checked_ms = now_ms
+        return self.producers.expire(
+            now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
+        )
+
+    # Becoming durable and visible.
+
+    async def durable(self, end_offset: int) -> None:
+        """Return once everything below `end_offset` is durable and visible. Raises
+        StorageFailure."""
+        await self._ledger.durable(end_offset)
+
+    def _on_durable(self, end_offset: int) -> None:
+        self._move_bounds(end_offset)
+        self._snapshots.on_durable(end_offset)
+        for callback in tuple(self._subscribers):
+            callback()
+
+    def _move_bounds(self, end_offset: int) -> None:
+        """Move high watermark and stable offset: the one place, one step."""
+        assert end_offset <= self._state.end_offset, "durable, but not accounted for"
+        self.high_watermark = end_offset
+        self.last_stable_offset = max(
+            self.transactions.stabilize(end_offset), self._ledger.start_offset
+        )
+
+    def _on_roll(self, _base_offset: int) -> None:
+        self._snapshots.take(self._state, for_kafka=True)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call back, on the event loop, whenever high watermark or stable offset have moved."""
+        self._subscribers[callback] = None
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """End a subscription, if there is one."""
+        self._subscribers.pop(callback, None)
+
+    # Reading.
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
+    ) -> Slice | None:
+        """Return whole batches from the one containing `offset` on, below the isolation's bound.
+
+        None: the disk would be waited for, use `read_cold`. Raises OFFSET_OUT_OF_RANGE below the
+        log's start and above its end.
+        """
+        bound = self._check_offset(offset, isolation)
+        if offset >= bound:
+            return self._slice(offset, _EMPTY, isolation)
+        records = self._ledger.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        return None if records is None else self._slice(offset, records, isolation)
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
+    ) -> Slice:
+        """As `read`, waiting for the disk in a thread."""
+        bound = self._check_offset(offset, isolation)
+        if offset >= bound:
+            return self._slice(offset, _EMPTY, isolation)
+        records = await self._ledger.read_cold(offset, max_bytes, bound, at_least_one=at_least_one)
+        return self._slice(offset, records, isolation)
+
+    def bound(self, isolation: Isolation) -> int:
+        """The offset that a reader of that isolation may not reach: ListOffsets LATEST."""
+        if isolation == Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark
+
+    def _check_offset(self, offset: int, isolation: Isolation) -> int:
+        if not self._ledger.start_offset <= offset <= self._state.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset}, {self.topic}-{self.partition} has"
+                f" {self._ledger.start_offset} to {self._state.end_offset}",
+            )
+        return self.bound(isolation)
+
+    def _slice(self, offset: int, records: memoryview, isolation: Isolation) -> Slice:
+        aborted = None
+        if isolation == Isolation.READ_COMMITTED:
+            aborted = aborted_in(self.transactions.aborted, offset, records)
+        return Slice(
+            records,
+            self.high_watermark,
+            self.last_stable_offset,
+            self._ledger.start_offset,
+            aborted,
+        )
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampOffset | None:
+        """The first record below the isolation's bound whose timestamp is `>= timestamp_ms`."""
+        return self._ledger.offset_for_timestamp(timestamp_ms, self.bound(isolation))
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp; None when that is not visible yet."""
+        found = self._ledger.max_timestamp()
+        return found if found is not None and found.offset < self.high_watermark else None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
+
+        (-1, -1) for an epoch that has not written here. Source: KIP-320.
+        """
+        return self._state.leader_epochs.end_offset_for(leader_epoch, self.high_watermark)
+
+    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
+        """Yield every record and marker from `offset` to the log's end, in order. Blocks.
+
+        For a coordinator's replay of its shard at start.
+        """
+        for header, batch in self._ledger.batches(offset):
+            if header.is_control:
+                try:
+                    yield header, parse_marker(batch)
+                except WireError:
+                    continue  # Emptied by compaction.
+            else:
+                for record in iterate_records(batch):
+                    if record.offset >= offset:
+                        yield header, record
+
+    # Giving up what is old, and stopping.
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start to `before_offset` (-1: the high watermark); returns the start.
+
+        An offset that is below the start already changes nothing. Raises OFFSET_OUT_OF_RANGE above
+        the high watermark. Blocks for a sync.
+        """
+        if before_offset == _TO_HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {before_offset}, the high watermark is {self.high_watermark}",
+            )
+        if before_offset > self._ledger.start_offset:
+            if self._persist_start_offset is not None:
+                self._persist_start_offset(self, before_offset)
+            self._ledger.trim(before_offset)
+            self.transactions.aborted.prune(before_offset)
+            if self._state.leader_epochs.prune(before_offset):
+                self._write_metadata()
+            self._snapshots.prune(self._ledger.segment_base_offsets[0])
+            self.last_stable_offset = max(self.last_stable_offset, before_offset)
+        return self._ledger.start_offset
+
+    def close(self, *, clean: bool) -> None:
+        """Release the log; `clean` writes a snapshot at its end, so that nothing is replayed."""
+        if clean:
+            end_offset = self._state.end_offset
+            if end_offset > self._ledger.start_offset:
+                self._snapshots.take(self._state, for_kafka=True)
+                self._snapshots.on_durable(end_offset)
+        self._ledger.close(clean=clean)

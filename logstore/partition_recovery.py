@@ -1,0 +1,179 @@
+"""How a partition's state comes back: newest valid snapshot, then the headers after it.
+
+The ledger has recovered its batches first, so its end is final and durable. Snapshots and aborted
+entries beyond that end are deleted before anything is appended; a snapshot that is torn, of
+another log, or contradicted by the aborted index is passed over for the next older one, down to a
+replay of the whole log.
+"""
+
+from __future__ import annotations
+
+from logstore.aborted_index import AbortedIndex, CorruptIndex, decode_entries
+from logstore.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
+from logstore.leader_epochs import LeaderEpochs
+from logstore.ledger import Ledger
+from logstore.partition_snapshots import snapshot_name, snapshot_offsets
+from logstore.partition_state import PartitionState
+from logstore.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
+from logstore.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from logstore.snapshot_kafka import decode_kafka_snapshot
+from wire.errors import WireError
+from wire.records import BatchHeader, parse_marker
+
+ABORTED_SUFFIX = ".txnindex"
+
+
+def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
+    """Return the state as of the end of an opened ledger, everything in it stable.
+
+    Producers that only the log tells of count as heard of at `now_ms`. Blocks.
+    """
+    end_offset = ledger.end_offset
+    delete_snapshots_beyond(ledger, end_offset)
+    state = _newest_state(ledger, now_ms)
+    replay(ledger, state, now_ms)
+    state.transactions.stabilize(end_offset)
+    _repair_aborted_files(ledger, state.transactions.aborted)
+    return state
+
+
+def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
+    """Fold every batch from `state.end_offset` to the ledger's end."""
+    for header in ledger.headers(state.end_offset):
+        if header.is_control:
+            _replay_control(ledger, state, header, now_ms)
+        else:
+            state.on_batch(header, now_ms)
+    state.end_offset = max(state.end_offset, ledger.end_offset)
+
+
+def _replay_control(
+    ledger: Ledger, state: PartitionState, header: BatchHeader, now_ms: int
+) -> None:
+    batch = ledger.batch_at(header.base_offset)
+    assert batch is not None, header
+    try:
+        marker = parse_marker(batch)
+    except WireError:
+        # A control batch that compaction has emptied, or one that is not about transactions.
+        state.on_other(header)
+    else:
+        state.on_marker(header, marker, now_ms)
+
+
+def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
+    """Delete snapshots of an end that the log does not have."""
+    for suffix in (SUFFIX, KAFKA_SUFFIX):
+        for offset in snapshot_offsets(ledger, suffix):
+            if offset > end_offset:
+                ledger.delete_attachment(snapshot_name(offset, suffix))
+
+
+def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
+    """The newest snapshot that holds against the log, or the empty state at the log's start.
+
+    Ours before Kafka's where both end at the same offset: it remembers five batches.
+    """
+    start_offset = ledger.start_offset
+    candidates = sorted(
+        (
+            (offset, suffix == SUFFIX)
+            for suffix in (SUFFIX, KAFKA_SUFFIX)
+            for offset in snapshot_offsets(ledger, suffix)
+            if offset >= start_offset
+        ),
+        reverse=True,
+    )
+    for offset, is_own in candidates:
+        try:
+            return _state_at(ledger, offset, now_ms, is_own=is_own)
+        except (CorruptSnapshot, CorruptIndex):
+            # Not fatal: an older one, or the log itself, tells the same. It will not do later.
+            ledger.delete_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+    return PartitionState(start_offset)
+
+
+def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> PartitionState:
+    data = ledger.read_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+    if data is None:
+        raise CorruptSnapshot("it is gone")
+    aborted = _read_aborted(ledger, offset)
+    if not is_own:
+        state = decode_kafka_snapshot(data, offset, now_ms)
+        state.leader_epochs = _read_leader_epochs(ledger, offset)
+        state.last_batch_crc = _crc_before(ledger, offset)
+    else:
+        snapshot = decode_snapshot(data)
+        state = snapshot.state
+        if state.end_offset != offset:
+            raise CorruptSnapshot(f"named {offset}, ends at {state.end_offset}")
+        if offset > ledger.start_offset and _crc_before(ledger, offset) != state.last_batch_crc:
+            raise CorruptSnapshot("it is not of this log")
+        if snapshot.last_aborted_offset >= ledger.start_offset and (
+            snapshot.last_aborted_offset != aborted.last_offset
+        ):
+            raise CorruptIndex(f"the last abort is {snapshot.last_aborted_offset}")
+        state.leader_epochs.prune(ledger.start_offset)
+    state.transactions.aborted = aborted
+    return state
+
+
+def _crc_before(ledger: Ledger, offset: int) -> int:
+    if offset <= ledger.start_offset:
+        return 0
+    batch = ledger.batch_at(offset - 1)
+    if batch is None:
+        raise CorruptSnapshot(f"there is no batch before {offset}")
+    header = BatchHeader.parse(batch)
+    if header.next_offset != offset:
+        raise CorruptSnapshot(f"no batch ends at {offset}")
+    return header.crc
+
+
+def _read_aborted(ledger: Ledger, end_offset: int) -> AbortedIndex:
+    index = AbortedIndex()
+    for base_offset in ledger.segment_base_offsets:
+        data = ledger.read_attachment(aborted_name(base_offset))
+        if data is None:
+            continue
+        for entry in decode_entries(data):
+            if entry.last_offset < base_offset or entry.last_offset <= index.last_offset:
+                raise CorruptIndex(f"{entry} in the segment at {base_offset}")
+            if ledger.start_offset <= entry.last_offset < end_offset:
+                index.append(entry)
+    return index
+
+
+def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
+    data = ledger.read_attachment(LEADER_EPOCHS)
+    if data is None:
+        return LeaderEpochs()
+    try:
+        epochs = LeaderEpochs(decode_leader_epochs(data))
+    except CorruptCheckpoint as error:
+        raise CorruptSnapshot(f"with it goes a leader epoch checkpoint: {error}") from None
+    epochs.truncate(end_offset)
+    return epochs
+
+
+def aborted_name(segment_base_offset: int) -> str:
+    """The file name of a segment's aborted index."""
+    return f"{segment_base_offset:020d}{ABORTED_SUFFIX}"
+
+
+def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
+    """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it."""
+    bases = [*ledger.segment_base_offsets]
+    for base_offset, end_offset in zip(bases, [*bases[1:], 2**63 - 1], strict=True):
+        name = aborted_name(base_offset)
+        data = ledger.read_attachment(name) or b""
+        try:
+            before_start = [
+                entry for entry in decode_entries(data) if entry.last_offset < ledger.start_offset
+            ]
+        except CorruptIndex:
+            before_start = []
+        entries = [*before_start, *aborted.entries(base_offset, end_offset)]
+        expected = b"".join(entry.encode() for entry in entries)
+        if data != expected:
+            ledger.write_attachment(name, expected)

@@ -1,0 +1,99 @@
+"""When a partition's snapshots are written, kept and deleted.
+
+A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
+on disk never tells of batches that a crash could take. Of our own files the newest two are kept,
+and the newest that was synced; Kafka's, one per segment roll, live as long as their segments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logstore.ledger import Ledger
+from logstore.partition_state import PartitionState
+from logstore.snapshot import SUFFIX, encode_snapshot
+from logstore.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from logstore.snapshot_kafka import encode_kafka_snapshot
+
+_KEPT = 2
+
+
+class _Pending(NamedTuple):
+    end_offset: int
+    own: bytes
+    kafka: bytes | None
+    is_synced: bool
+
+
+def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
+    """The file name of a snapshot: its end offset in twenty digits."""
+    return f"{end_offset:020d}{suffix}"
+
+
+def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
+    """The end offsets of the snapshots of one kind that lie beside the log, ascending."""
+    return sorted(
+        int(name.removesuffix(suffix))
+        for name in ledger.list_attachments()
+        if name.endswith(suffix) and name.removesuffix(suffix).isdigit()
+    )
+
+
+class Snapshots:
+    """The snapshots of one partition."""
+
+    def __init__(self, ledger: Ledger, interval_bytes: int) -> None:
+        self._ledger = ledger
+        self._interval_bytes = interval_bytes
+        self._bytes_since = 0
+        self._pending: list[_Pending] = []
+        self._taken_at = -1
+        self._synced_at = -1
+        self._written: list[int] = []
+
+    def found(self, end_offset: int) -> None:
+        """Begin with what lies on the disk; `end_offset` is that of the one that recovery used."""
+        self._written = snapshot_offsets(self._ledger, SUFFIX)
+        self._taken_at = end_offset
+
+    def is_due(self, appended_bytes: int) -> bool:
+        """Count bytes just appended; True when a snapshot should be taken for them."""
+        self._bytes_since += appended_bytes
+        return self._bytes_since >= self._interval_bytes
+
+    def take(self, state: PartitionState, *, for_kafka: bool) -> None:
+        """Encode the state as it is; `on_durable` writes it. `for_kafka`: at a segment's end."""
+        self._bytes_since = 0
+        if state.end_offset <= self._taken_at and not for_kafka:
+            return
+        own = encode_snapshot(state)
+        # A large state is not worth encoding more often than it costs to read its bytes again.
+        self._interval_bytes = max(self._interval_bytes, 16 * len(own))
+        kafka = encode_kafka_snapshot(state) if for_kafka else None
+        self._pending.append(_Pending(state.end_offset, own, kafka, for_kafka))
+        self._taken_at = state.end_offset
+
+    def on_durable(self, end_offset: int) -> None:
+        """Write what was taken at or below the durable end."""
+        while self._pending and self._pending[0].end_offset <= end_offset:
+            self._write(self._pending.pop(0))
+
+    def _write(self, pending: _Pending) -> None:
+        ledger, offset = self._ledger, pending.end_offset
+        if pending.kafka is not None:
+            ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), pending.kafka, sync=False)
+        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
+        if pending.is_synced:
+            self._synced_at = offset
+        if offset not in self._written:
+            self._written.append(offset)
+        kept = {*self._written[-_KEPT:], self._synced_at}
+        for old in [one for one in self._written if one not in kept]:
+            ledger.delete_attachment(snapshot_name(old))
+            self._written.remove(old)
+
+    def prune(self, start_offset: int) -> None:
+        """Delete Kafka's snapshots of segments that are gone."""
+        for offset in snapshot_offsets(self._ledger, KAFKA_SUFFIX):
+            if offset < start_offset:
+                self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
