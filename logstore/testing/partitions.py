@@ -1,0 +1,108 @@
+"""A partition over a ledger in memory, driven step by step; and batches to feed it.
+
+For tests of several packages: nothing becomes durable until `settle`, `restart` opens the same
+bytes again, `crash` loses what is not durable first.
+"""
+
+from __future__ import annotations
+
+from logstore.durability import Durability
+from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.ledger import StorageFailure
+from logstore.log_config import LogConfig
+from logstore.memory_ledger import MemoryLedger
+from logstore.partition import PartitionLog
+from logstore.partition_reads import Appended
+from wire.records import Compression, SimpleRecord, build_batch
+
+
+def batch_of(
+    *values: bytes,
+    timestamp: int = 1_000,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+    key: bytes | None = b"k",
+    compression: Compression = Compression.NONE,
+) -> bytearray:
+    """Return a client's batch of these values."""
+    return build_batch(
+        [SimpleRecord(key, value, timestamp) for value in values],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+        compression=compression,
+    )
+
+
+class SteppedPartition:
+    """A `PartitionLog` whose syncs happen when told, over bytes that outlive it."""
+
+    def __init__(self, config: LogConfig | None = None, *, segment_bytes: int = 2**30) -> None:
+        self.config = config or LogConfig()
+        self.now_ms = 1_000
+        self.executor = SteppedExecutor()
+        self.commit = GroupCommit(
+            None, Durability.MEMORY, on_failure=_raise, executor=self.executor
+        )
+        self.ledger = MemoryLedger(self.commit, segment_bytes=segment_bytes)
+        self.log = self._open()
+
+    def _open(self) -> PartitionLog:
+        log = PartitionLog("topic", 0, self.ledger, self.config)
+        log.open(self.now_ms)
+        return log
+
+    def settle(self) -> None:
+        """Everything appended becomes durable and visible."""
+        self.executor.run()
+
+    def restart(self) -> PartitionLog:
+        """Stop cleanly and open again."""
+        self.log.close(clean=True)
+        self.log = self._open()
+        return self.log
+
+    def crash(self) -> PartitionLog:
+        """Lose what is not durable, and open again."""
+        self.ledger.crash()
+        self.executor.close()
+        self.commit = GroupCommit(
+            None, Durability.MEMORY, on_failure=_raise, executor=self.executor
+        )
+        self.ledger._group_commit = self.commit
+        self.log = self._open()
+        return self.log
+
+    def append(
+        self,
+        *values: bytes,
+        producer_id: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+        transactional: bool = False,
+    ) -> Appended:
+        """Append a client's batch, now."""
+        batch = batch_of(
+            *values,
+            timestamp=self.now_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            sequence=sequence,
+            transactional=transactional,
+        )
+        return self.log.append(batch, self.now_ms)
+
+    def end(
+        self, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0
+    ) -> Appended:
+        """Append a marker, now."""
+        return self.log.append_marker(
+            producer_id, epoch, coordinator_epoch, commit=commit, now_ms=self.now_ms
+        )
+
+
+def _raise(failure: StorageFailure) -> None:
+    raise failure
