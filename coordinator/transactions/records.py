@@ -21,7 +21,6 @@ from wire.internal.transaction_log import PartitionsSchema, TransactionLogKey, T
 from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
 from wire.records import SimpleRecord
 
-KEY_VERSION = 0
 VALUE_VERSION = 1
 
 _TAG_TXN_ID = 1000
@@ -31,14 +30,14 @@ _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 
 def encode_record(txn: TransactionMetadata) -> SimpleRecord:
     """Return the record that makes `txn` the value of its transactional id; DEAD: its tombstone."""
-    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id), KEY_VERSION)
+    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id))
     value = None if txn.state is State.DEAD else encode_versioned(_to_value(txn), VALUE_VERSION)
     return SimpleRecord(key, value, txn.updated_at_ms)
 
 
 def decode_key(key: bytes | memoryview) -> str | None:
     """Return the transactional id, None for a kind of key that is not known here."""
-    if peek_version(key) != KEY_VERSION:
+    if peek_version(key) != TransactionLogKey.record_type:
         return None
     return decode_versioned(TransactionLogKey, key).transactional_id
 

@@ -1,0 +1,57 @@
+"""Timeouts abort at a bumped epoch, exactly when due; long unused ids are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.transactions.expire import deadline_ms, expire
+from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.states import State
+
+MakeTxn = Callable[..., TransactionMetadata]
+
+WEEK_MS = 604_800_000
+IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+def test_a_transaction_is_due_at_its_begin_plus_its_timeout(make_txn: MakeTxn) -> None:
+    txn = make_txn(State.ONGOING, updated_at_ms=30_000)
+    assert deadline_ms(txn, WEEK_MS) == 70_000
+    assert expire(txn, WEEK_MS, 69_999).records == ()
+
+
+@pytest.mark.parametrize("now_ms", [70_000, 70_000 + WEEK_MS])
+def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
+    now_ms: int, make_txn: MakeTxn
+) -> None:
+    ongoing = make_txn(State.ONGOING, last_producer_epoch=4)
+    (txn,) = expire(ongoing, WEEK_MS, now_ms).records
+    assert (txn.state, txn.identity, txn.updated_at_ms) == (State.PREPARE_ABORT, (1000, 6), now_ms)
+    assert (txn.partitions, txn.txn_id) == (ongoing.partitions, ongoing.txn_id)
+    assert txn.last_producer_epoch == -1  # nobody may claim to have asked for this bump
+
+
+def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:
+    (txn,) = expire(make_txn(State.ONGOING, producer_epoch=32766), WEEK_MS, 70_000).records
+    assert txn.producer_epoch == 32767
+
+
+@pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
+def test_a_decided_transaction_has_no_deadline(state: State, make_txn: MakeTxn) -> None:
+    txn = make_txn(state)
+    assert deadline_ms(txn, WEEK_MS) is None
+    assert expire(txn, WEEK_MS, 10 * WEEK_MS).records == ()
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_an_unused_id_is_forgotten_when_it_expires(state: State, make_txn: MakeTxn) -> None:
+    txn = make_txn(state)
+    assert expire(txn, WEEK_MS, 10_000 + WEEK_MS - 1).records == ()
+    (dead,) = expire(txn, WEEK_MS, 10_000 + WEEK_MS).records
+    assert dead.state is State.DEAD
+
+
+def test_what_is_forgotten_already_has_nothing_due() -> None:
+    assert expire(None, WEEK_MS, 10 * WEEK_MS).records == ()

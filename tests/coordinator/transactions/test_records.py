@@ -1,0 +1,131 @@
+"""Transactions survive their records; the bytes are Kafka's, with tagged fields of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
+from coordinator.transactions.records import decode_key, decode_value, encode_record
+from coordinator.transactions.states import State
+from coordinator.transactions.txn_id import TxnId
+from wire.errors import WireError
+from wire.internal.transaction_log import PartitionsSchema, TransactionLogValue
+from wire.internal.versioned import encode_versioned
+
+epochs = st.integers(-1, 32767)
+producer_ids = st.integers(-1, 2**63 - 1)
+timestamps = st.integers(-1, 2**62)
+transactions = st.builds(
+    TransactionMetadata,
+    transactional_id=st.text(min_size=1, max_size=20),
+    producer_id=producer_ids,
+    producer_epoch=epochs,
+    timeout_ms=st.integers(1, 2**31 - 1),
+    state=st.sampled_from(sorted(set(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE})),
+    updated_at_ms=timestamps,
+    started_at_ms=timestamps,
+    partitions=st.frozensets(
+        st.builds(
+            TopicPartition, st.sampled_from(["a", "b", "__consumer_offsets"]), st.integers(0, 9)
+        )
+    ),
+    txn_id=st.none() | st.builds(TxnId, *[st.integers(0, 9)] * 4),
+    last_producer_epoch=epochs,
+    previous_producer_id=producer_ids,
+    next_producer_id=producer_ids,
+    next_producer_epoch=epochs,
+    client_transaction_version=st.integers(0, 2),
+)
+
+
+@given(transactions)
+def test_a_transaction_survives_its_record(txn: TransactionMetadata) -> None:
+    if txn.state is State.EMPTY:
+        txn = replace(txn, partitions=frozenset())
+    record = encode_record(txn)
+    assert record.key is not None and record.value is not None
+    assert decode_key(record.key) == txn.transactional_id
+    assert decode_value(txn.transactional_id, record.value) == txn
+    assert record.timestamp == txn.updated_at_ms
+
+
+def test_the_value_is_kafkas_version_1_byte_for_byte(
+    make_txn: Callable[..., TransactionMetadata],
+) -> None:
+    txn = make_txn(State.PREPARE_COMMIT, txn_id=None)
+    record = encode_record(txn)
+    assert record.key == b"\0\0" + b"\0\x04tx-1"
+    assert (
+        record.value
+        == bytes.fromhex(
+            "0001"  # version
+            "00000000000003e8"  # producer id
+            "0005"  # producer epoch
+            "0000ea60"  # timeout
+            "02"  # PrepareCommit
+            "02" + "0261" + "02" + "00000000" + "00"  # one topic "a" with one partition, 0
+            "0000000000002710"  # last update
+            "0000000000002710"  # start
+            "00"  # no tagged fields
+        )
+    )
+
+
+def test_the_tools_of_kafka_can_skip_what_is_ours(
+    make_txn: Callable[..., TransactionMetadata],
+) -> None:
+    record = encode_record(make_txn(State.ONGOING, last_producer_epoch=4))
+    assert record.value is not None
+    assert record.value.endswith(
+        b"\x02"  # two tagged fields
+        + b"\xe8\x07\x10"
+        + TxnId(7, 5, 0, 1000).to_bytes()  # tag 1000, 16 bytes
+        + b"\xe9\x07\x02\x00\x04"  # tag 1001, 2 bytes
+    )
+
+
+def test_an_expired_id_is_a_tombstone(make_txn: Callable[..., TransactionMetadata]) -> None:
+    record = encode_record(make_txn(State.DEAD))
+    assert record.key is not None and record.value is None
+    assert decode_key(record.key) == "tx-1"
+
+
+def test_version_0_of_an_adopted_log_is_read() -> None:
+    value = encode_versioned(
+        TransactionLogValue(
+            producer_id=7,
+            producer_epoch=3,
+            transaction_timeout_ms=1000,
+            transaction_status=1,
+            transaction_partitions=[PartitionsSchema(topic="a", partition_ids=[0, 2])],
+            transaction_last_update_timestamp_ms=20,
+            transaction_start_timestamp_ms=10,
+        ),
+        0,
+    )
+    assert decode_value("tx", value) == TransactionMetadata(
+        transactional_id="tx",
+        producer_id=7,
+        producer_epoch=3,
+        timeout_ms=1000,
+        state=State.ONGOING,
+        updated_at_ms=20,
+        started_at_ms=10,
+        partitions=frozenset({TopicPartition("a", 0), TopicPartition("a", 2)}),
+    )
+
+
+def test_a_kind_of_key_that_is_not_known_is_passed_over() -> None:
+    assert decode_key(b"\0\x05whatever") is None
+
+
+@pytest.mark.parametrize("status", [State.DEAD, State.PREPARE_EPOCH_FENCE, 8, -1])
+def test_a_status_that_nobody_writes_is_no_transaction(status: int) -> None:
+    value = encode_versioned(TransactionLogValue(transaction_status=status), 1)
+    with pytest.raises(WireError, match="status"):
+        decode_value("tx", value)
