@@ -123,6 +123,8 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
         return _decompress_snappy_block(data, max_bytes)
     blocks = []
     position = len(_XERIAL_HEADER)
+    if len(data) < position:
+        raise WireError(f"snappy: a header of {len(data)} bytes, not {position}")
     while position < len(data):
         if len(data) - position < _INT32.size:
             raise WireError("snappy: a block without its length")
