@@ -74,8 +74,11 @@ class PartitionLog:
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
         persist_start_offset: Callable[[PartitionLog, int], None] | None = None,
+        on_recovery_point: Callable[[], None] | None = None,
     ) -> None:
-        """`persist_start_offset` makes a new log start offset durable, before anything goes."""
+        """`persist_start_offset` makes a new log start offset durable, before anything goes;
+        `on_recovery_point` is called when the recovery point has moved.
+        """
         self.topic = topic
         self.partition = partition
         self.config = config
@@ -86,6 +89,8 @@ class PartitionLog:
         self.last_stable_offset = 0
         self._ledger = ledger
         self._persist_start_offset = persist_start_offset
+        self._on_recovery_point = on_recovery_point
+        self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._subscribers: dict[Callable[[], None], None] = {}
         self._expiration_checked_ms = 0
@@ -105,6 +110,7 @@ class PartitionLog:
         self._snapshots.found(self._state.end_offset)
         self._leader_epoch_written = self._state.leader_epochs.latest
         self._expiration_checked_ms = now_ms
+        self._recovery_point_seen = ledger.recovery_point
         self._move_bounds(ledger.durable_end_offset)
         ledger.on_durable = self._on_durable
         ledger.on_roll = self._on_roll
@@ -327,6 +333,11 @@ class PartitionLog:
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
         self._snapshots.on_durable(end_offset)
+        recovery_point = self._ledger.recovery_point
+        if recovery_point != self._recovery_point_seen:
+            self._recovery_point_seen = recovery_point
+            if self._on_recovery_point is not None:
+                self._on_recovery_point()
         for callback in tuple(self._subscribers):
             callback()
 
@@ -470,3 +481,8 @@ class PartitionLog:
                 self._snapshots.take(self._state, for_kafka=True)
                 self._snapshots.on_durable(end_offset)
         self._ledger.close(clean=clean)
+
+    def abandon(self) -> None:
+        """Let go of the log at once, writing nothing: for what simulates the end of a process."""
+        self._ledger.on_durable = self._ledger.on_roll = lambda _offset: None
+        self._ledger.close(clean=False)

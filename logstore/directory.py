@@ -1,0 +1,333 @@
+"""A directory of partitions, laid out as Kafka's: every log that one broker has on one disk.
+
+    <directory>/.lock                              held while a process has it
+    <directory>/meta.properties                    whose it is: cluster.id, node.id, directory.id
+    <directory>/.kafka_cleanshutdown               there only between a clean stop and a start
+    <directory>/recovery-point-offset-checkpoint   where recovery of each log's bytes may begin
+    <directory>/log-start-offset-checkpoint        where logs begin that DeleteRecords has cut
+    <directory>/<topic>-<partition>/               the log, created by its first append
+    <directory>/<topic>-<partition>.<id>-delete/   being deleted
+    <directory>/<topic>-<partition>.<id>-stray/    of a topic id that is not the one opened
+
+A checkpoint may be older than the truth, never newer; one that is torn counts as absent, which
+costs time only. Source: Kafka's LogManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logstore.attachments import Attachments
+from logstore.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_leader_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+    encode_clean_shutdown,
+    encode_offsets,
+    encode_properties,
+    uuid_text,
+)
+from logstore.durability import Durability
+from logstore.file_ledger import FileLedger
+from logstore.files import FileSystem
+from logstore.group_commit import GroupCommit
+from logstore.ledger import Ledger, StorageFailure
+from logstore.log_config import LogConfig
+from logstore.memory_ledger import MemoryLedger
+from logstore.partition import PartitionLog
+
+_LOCK = ".lock"
+_DELETE_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
+_KRAFT_LOG = "__cluster_metadata"
+#: Recovery points that have moved are written together, at most so often.
+_CHECKPOINT_AFTER_S = 1.0
+
+
+class DirectoryInUse(Exception):
+    """Another process holds the directory's lock."""
+
+
+class ForeignDirectory(Exception):
+    """The directory belongs to another cluster or node."""
+
+
+class FoundPartition(NamedTuple):
+    """A partition that lies on the disk; `topic_id` is None where nothing says it."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class LogDirectory:
+    """The logs of one broker. Made and closed on the event loop's thread, like its logs."""
+
+    def __init__(
+        self,
+        path: str,
+        files: FileSystem,
+        group_commit: GroupCommit,
+        defaults: LogConfig,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        """Lock the directory (made if missing) and read its checkpoints. Blocks.
+
+        Raises DirectoryInUse. With `Durability.MEMORY` nothing is read nor written.
+        """
+        self.path = path
+        self.defaults = defaults
+        #: Whether the last stop was clean: nothing had to be scanned.
+        self.was_clean = False
+        self._files = files
+        self._group_commit = group_commit
+        self._now_ms = now_ms
+        self._in_memory = group_commit.durability is Durability.MEMORY
+        self._top = Attachments(files, path)
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._recovery_points: Offsets = {}
+        self._start_offsets: Offsets = {}
+        self._checkpoint_due: asyncio.TimerHandle | None = None
+        self._unlock: Callable[[], None] | None = None
+        if not self._in_memory:
+            self._enter()
+
+    def _enter(self) -> None:
+        files = self._files
+        files.make_directory(self.path)
+        try:
+            self._unlock = files.lock(f"{self.path}/{_LOCK}")
+        except BlockingIOError:
+            raise DirectoryInUse(f"{self.path} is in use by another process") from None
+        self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self._start_offsets = self._read_offsets(LOG_START_OFFSETS)
+        # From here on a stop is not clean, unless `close` says so again.
+        self._top.delete(CLEAN_SHUTDOWN)
+        for name in files.list(self.path):
+            if name.endswith(_DELETE_SUFFIX):
+                self._remove(f"{self.path}/{name}")
+        files.sync_directory(self.path)
+
+    def _read_offsets(self, name: str) -> Offsets:
+        data = self._top.read(name)
+        try:
+            return {} if data is None else decode_offsets(data)
+        except CorruptCheckpoint:
+            return {}
+
+    def claim(self, *, cluster_id: str, node_id: int) -> None:
+        """Write meta.properties, or check that it says the same. Raises ForeignDirectory."""
+        if self._in_memory:
+            return
+        data = self._top.read(META_PROPERTIES)
+        properties = {} if data is None else decode_properties(data)
+        wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
+        for name, value in wanted.items():
+            found = properties.get(name, value)
+            if found != value:
+                raise ForeignDirectory(f"{self.path} has {name} {found}, not {value}")
+        properties = {"directory.id": uuid_text(uuid.uuid4()), **properties, **wanted}
+        encoded = encode_properties({**properties, "version": "1"})
+        if data is None or decode_properties(data) != decode_properties(encoded):
+            self._top.write(META_PROPERTIES, encoded, sync=True)
+
+    def identity(self) -> dict[str, str]:
+        """What meta.properties says, empty if there is none: to adopt its cluster id."""
+        data = None if self._in_memory else self._top.read(META_PROPERTIES)
+        return {} if data is None else decode_properties(data)
+
+    def found_partitions(self) -> list[FoundPartition]:
+        """The partitions that lie on the disk, opened or not: to adopt them."""
+        if self._in_memory:
+            return []
+        found = []
+        for name in self._files.list(self.path):
+            topic, dash, index = name.rpartition("-")
+            if dash and topic and index.isdigit() and topic != _KRAFT_LOG:
+                found.append(FoundPartition(topic, int(index), self._topic_id_of(name)))
+        return found
+
+    def _topic_id_of(self, name: str) -> uuid.UUID | None:
+        data = Attachments(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
+        try:
+            return None if data is None else decode_partition_metadata(data)
+        except CorruptCheckpoint:
+            return None
+
+    def open(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None = None,
+        config: LogConfig | None = None,
+        leader_epoch: int = 0,
+    ) -> PartitionLog:
+        """Return the partition's log, recovered; nothing is created until its first append.
+
+        `config` defaults to the directory's. A directory of another topic id is set aside. Blocks.
+        """
+        key = topic, partition
+        assert key not in self._logs, f"{topic}-{partition} is open"
+        config = config or self.defaults
+        if not self._in_memory:
+            self._set_stray_aside(key, topic_id)
+            leader_epoch = max(leader_epoch, self._leader_epoch_of(key))
+        log = PartitionLog(
+            topic,
+            partition,
+            self._ledger(key, config),
+            config,
+            leader_epoch=leader_epoch,
+            topic_id=topic_id,
+            persist_start_offset=self._persist_start_offset,
+            on_recovery_point=self._schedule_checkpoint,
+        )
+        log.open(self._now_ms())
+        self._logs[key] = log
+        return log
+
+    def _ledger(self, key: tuple[str, int], config: LogConfig) -> Ledger:
+        if self._in_memory:
+            return MemoryLedger(self._group_commit, segment_bytes=config.segment_bytes)
+        return FileLedger(
+            self._files,
+            self._directory_of(key),
+            self._group_commit,
+            config,
+            start_offset=self._start_offsets.get(key, 0),
+            recovery_point=self._recovery_points.get(key, 0),
+            clean=self.was_clean,
+        )
+
+    def _directory_of(self, key: tuple[str, int]) -> str:
+        return f"{self.path}/{key[0]}-{key[1]}"
+
+    def _leader_epoch_of(self, key: tuple[str, int]) -> int:
+        """The epoch that wrote here last: nobody else can, while we hold the lock."""
+        data = Attachments(self._files, self._directory_of(key)).read(LEADER_EPOCHS)
+        try:
+            entries = [] if data is None else decode_leader_epochs(data)
+        except CorruptCheckpoint:
+            return 0
+        return entries[-1][0] if entries else 0
+
+    def _set_stray_aside(self, key: tuple[str, int], topic_id: uuid.UUID | None) -> None:
+        found = self._topic_id_of(f"{key[0]}-{key[1]}")
+        if topic_id is not None and found is not None and found != topic_id:
+            self._rename_away(key, _STRAY_SUFFIX)
+
+    def _rename_away(self, key: tuple[str, int], suffix: str) -> str | None:
+        """Rename the partition's directory, durably; None if it has none."""
+        source = self._directory_of(key)
+        self._start_offsets.pop(key, None)
+        self._recovery_points.pop(key, None)
+        if not self._files.exists(source):
+            return None
+        self._write_checkpoints(sync=True)
+        target = f"{source}.{uuid.uuid4().hex}{suffix}"
+        self._files.rename(source, target)
+        self._files.sync_directory(self.path)
+        return target
+
+    def delete(self, log: PartitionLog) -> None:
+        """Delete a partition and its log: renamed first, so gone at once or not at all."""
+        key = log.topic, log.partition
+        del self._logs[key]
+        log.close(clean=False)
+        if not self._in_memory:
+            try:
+                renamed = self._rename_away(key, _DELETE_SUFFIX)
+                if renamed is not None:
+                    self._remove(renamed)
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def _remove(self, directory: str) -> None:
+        for name in self._files.list(directory):
+            self._files.unlink(f"{directory}/{name}")
+        self._files.remove_directory(directory)
+
+    def _persist_start_offset(self, log: PartitionLog, start_offset: int) -> None:
+        if self._in_memory:
+            return
+        self._start_offsets[log.topic, log.partition] = start_offset
+        try:
+            self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=True)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _schedule_checkpoint(self) -> None:
+        if self._checkpoint_due is None and not self._in_memory:
+            loop = asyncio.get_running_loop()
+            self._checkpoint_due = loop.call_later(_CHECKPOINT_AFTER_S, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._checkpoint_due = None
+        try:
+            self._write_checkpoints(sync=False)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _write_checkpoints(self, *, sync: bool) -> None:
+        for key, log in self._logs.items():
+            self._recovery_points[key] = log.recovery_point
+            if log.log_start_offset > 0:
+                self._start_offsets[key] = log.log_start_offset
+        self._top.write(RECOVERY_POINTS, encode_offsets(self._recovery_points), sync=sync)
+        self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=sync)
+
+    async def close(self) -> None:
+        """Make everything durable, write snapshots and checkpoints, and leave the clean marker.
+
+        After a storage failure nothing is written: the next start recovers.
+        """
+        if self._checkpoint_due is not None:
+            self._checkpoint_due.cancel()
+            self._checkpoint_due = None
+        clean = self._group_commit.failure is None
+        if clean:
+            await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
+        for log in self._logs.values():
+            log.close(clean=clean)
+        if not self._in_memory:
+            if clean:
+                self._write_checkpoints(sync=True)
+                self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
+            assert self._unlock is not None
+            self._unlock()
+        self._logs.clear()
+
+    def abandon(self) -> None:
+        """Let go of everything at once and write nothing, as the end of the process would."""
+        if self._checkpoint_due is not None:
+            self._checkpoint_due.cancel()
+        for log in self._logs.values():
+            log.abandon()
+        self._logs.clear()
+        if self._unlock is not None:
+            self._unlock()
+
+    def _failed(self, error: OSError) -> StorageFailure:
+        failure = StorageFailure(f"{self.path}: {error}")
+        self._group_commit.fail(failure)
+        return failure
