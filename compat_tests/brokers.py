@@ -27,8 +27,13 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
 }
-#: What only Kafka needs: it looks for timed-out transactions every 10 s by default.
-KAFKA_SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+#: What only Kafka needs: by default it looks for timed-out transactions every 10 s, and a killed
+#: node waits 9 s for the session of its former self.
+KAFKA_SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "100",
+}
 #: For tests a small, quickly started machine will do.
 KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

@@ -120,3 +120,15 @@ def topic(broker: Broker, name: MakeName) -> MakeTopic:
         return created
 
     return create
+
+
+@pytest.fixture
+def topic_on(name: MakeName) -> MakeTopic:
+    """Create a topic on any broker: `topic_on(own_broker, "orders", partitions=4)`."""
+
+    def create(broker: Broker, base: str, partitions: int = 1, **configs: str) -> str:
+        created = name(base)
+        create_topic(broker.bootstrap, created, partitions, configs)
+        return created
+
+    return create

@@ -1,0 +1,302 @@
+"""Requests as bytes over a socket, for what client libraries hide: versions, retries, wrong epochs.
+
+kafka-python's message classes encode and decode; nothing here repeats, retries or remembers.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from compat_tests.client import TIMEOUT_S
+
+#: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
+#: NOT_COORDINATOR, CONCURRENT.
+_NOT_YET = {14, 15, 16, 51}
+
+
+class Closed(Exception):
+    """The broker closed the connection."""
+
+
+class Appended(NamedTuple):
+    """One partition's answer to a Produce."""
+
+    error_code: int
+    base_offset: int
+    log_start_offset: int
+
+
+class Ended(NamedTuple):
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass
+class Identity:
+    """A producer as the broker knows it."""
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+
+
+def batch(
+    values: Sequence[bytes],
+    identity: Identity | None = None,
+    sequence: int = -1,
+    *,
+    timestamp_ms: int | None = None,
+) -> bytes:
+    """Return one record batch, uncompressed; transactional if the identity has an id for it."""
+    who = identity or Identity(None, -1, -1)
+    now = timestamp_ms if timestamp_ms is not None else int(time.time() * 1000)
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=who.transactional_id is not None,
+        producer_id=who.producer_id,
+        producer_epoch=who.producer_epoch,
+        base_sequence=sequence,
+        batch_size=1 << 20,
+    )
+    for position, value in enumerate(values):
+        builder.append(position, now, None, value, [])
+    return bytes(builder.build())
+
+
+class Connection:
+    """One TCP connection; a call is a request and its answer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def send(self, request: Any) -> None:
+        """Send a versioned request without waiting for its answer."""
+        self._correlation_id += 1
+        request.with_header(correlation_id=self._correlation_id, client_id="raw")
+        self.send_bytes(bytes(request.encode(header=True, framed=True)))
+
+    def receive_frame(self) -> bytes:
+        """Return the next frame without its length. Raises Closed at the end of the stream."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def call(self, request: Any, response: Any) -> Any:
+        self.send(request)
+        return response.decode(self.receive_frame(), version=request.API_VERSION, header=True)
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self._socket.recv(size - len(parts))
+            except ConnectionResetError as error:
+                raise Closed from error
+            if not part:
+                raise Closed(f"after {len(parts)} of {size} bytes")
+            parts += part
+        return bytes(parts)
+
+    # The requests themselves
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        *,
+        timeout_ms: int = 60_000,
+        version: int = 4,
+        known: Identity | None = None,
+    ) -> tuple[int, Identity]:
+        """Return (error code, identity); waits while the coordinator is not there yet."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            if transactional_id is not None:
+                self._find_coordinator(transactional_id)
+            request = InitProducerIdRequest[version](
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=known.producer_id if known else -1,
+                producer_epoch=known.producer_epoch if known else -1,
+            )
+            answer = self.call(request, InitProducerIdResponse)
+            if answer.error_code not in _NOT_YET or time.monotonic() > deadline:
+                found = Identity(transactional_id, answer.producer_id, answer.producer_epoch)
+                return answer.error_code, found
+            time.sleep(0.02)
+
+    def producer(self, transactional_id: str | None, **arguments: Any) -> Identity:
+        """Return a fresh identity; anything but success is an error of the test."""
+        code, identity = self.init_producer_id(transactional_id, **arguments)
+        assert code == 0, code
+        return identity
+
+    def add_partitions(
+        self, identity: Identity, topic: str, partitions: Sequence[int] = (0,), version: int = 3
+    ) -> list[int]:
+        """Return the error codes; waits while the last transaction is still ending."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            request = AddPartitionsToTxnRequest[version](
+                v3_and_below_transactional_id=identity.transactional_id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.producer_epoch,
+                v3_and_below_topics=[(topic, list(partitions))],
+            )
+            answer = self.call(request, AddPartitionsToTxnResponse)
+            (results,) = answer.results_by_topic_v3_and_below
+            codes = [each.partition_error_code for each in results.results_by_partition]
+            if not _NOT_YET & set(codes) or time.monotonic() > deadline:
+                return codes
+            time.sleep(0.02)
+
+    def produce(
+        self,
+        topic: str,
+        records: bytes,
+        *,
+        transactional_id: str | None = None,
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 11,
+    ) -> Appended:
+        request = ProduceRequest[version](
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=10_000,
+            topic_data=[(topic, [(partition, records)])],
+        )
+        answer = self.call(request, ProduceResponse)
+        (appended,) = answer.responses[0].partition_responses
+        return Appended(appended.error_code, appended.base_offset, appended.log_start_offset)
+
+    def end(self, identity: Identity, *, commit: bool, version: int = 3) -> Ended:
+        """Return EndTxn's answer; waits while an earlier one is still ending."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            request = EndTxnRequest[version](
+                transactional_id=identity.transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                committed=commit,
+            )
+            answer = self.call(request, EndTxnResponse)
+            if answer.error_code not in _NOT_YET or time.monotonic() > deadline:
+                return Ended(answer.error_code, answer.producer_id, answer.producer_epoch)
+            time.sleep(0.02)
+
+    def txn_offset_commit(
+        self, identity: Identity, group: str, topic: str, offset: int, *, version: int
+    ) -> int:
+        self._find_coordinator(group, key_type=0)
+        partition = (0, offset, -1, "") if version >= 2 else (0, offset, "")
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            request = TxnOffsetCommitRequest[version](
+                transactional_id=identity.transactional_id,
+                group_id=group,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[(topic, [partition])],
+            )
+            answer = self.call(request, TxnOffsetCommitResponse)
+            code: int = answer.topics[0].partitions[0].error_code
+            if code not in _NOT_YET or time.monotonic() > deadline:
+                return code
+            time.sleep(0.02)
+
+    def list_offset(
+        self, topic: str, timestamp_ms: int, *, isolation: int = 0, version: int = 5
+    ) -> tuple[int, int, int]:
+        """Return (error code, timestamp, offset). -1 asks for the latest, -2 for the earliest."""
+        request = ListOffsetsRequest[version](
+            replica_id=-1, isolation_level=isolation, topics=[(topic, [(0, -1, timestamp_ms)])]
+        )
+        answer = self.call(request, ListOffsetsResponse)
+        (found,) = answer.topics[0].partitions
+        return found.error_code, found.timestamp, found.offset
+
+    def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        isolation: int = 0,
+        max_wait_ms: int = 0,
+        leader_epoch: int = -1,
+        max_bytes: int = 1 << 20,
+    ) -> Any:
+        """Return the one partition of a Fetch v11 outside any session."""
+        request = FetchRequest[11](
+            replica_id=-1,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=isolation,
+            session_id=0,
+            session_epoch=-1,
+            topics=[(topic, [(0, leader_epoch, offset, -1, max_bytes)])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        answer = self.call(request, FetchResponse)
+        return answer.responses[0].partitions[0]
+
+    def _find_coordinator(self, key: str, key_type: int = 1) -> None:
+        """Wait until the coordinator of a transactional id, or (type 0) of a group, is there."""
+        deadline = time.monotonic() + TIMEOUT_S
+        request = FindCoordinatorRequest[2](key=key, key_type=key_type)
+        while self.call(request, FindCoordinatorResponse).error_code in _NOT_YET:
+            assert time.monotonic() < deadline, f"no coordinator for {key}"
+            time.sleep(0.02)
+
+
+def unique(base: str) -> str:
+    return f"{base}-{uuid.uuid4().hex[:8]}"

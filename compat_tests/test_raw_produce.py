@@ -1,0 +1,202 @@
+"""Idempotent and transactional Produce, request by request: duplicates, gaps, epochs, unadded
+partitions.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.raw import Connection, Identity, batch
+
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+TRANSACTION_ABORTABLE = 120
+PRODUCER_FENCED = 90
+
+
+def test_a_duplicate_is_answered_with_its_original_offset(broker: Broker, topic: MakeTopic) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(None)
+        offsets = [
+            connection.produce(orders, batch([b"v"] * 3, identity, 3 * n)).base_offset
+            for n in range(6)
+        ]
+        assert offsets == [0, 3, 6, 9, 12, 15]
+        for n in range(1, 6):
+            answer = connection.produce(orders, batch([b"v"] * 3, identity, 3 * n))
+            assert (answer.error_code, answer.base_offset) == (0, offsets[n])
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(1, id="of-the-last-batch"),
+        pytest.param(
+            5,
+            id="of-any-of-the-last-five",
+            marks=pytest.mark.magnetar_only("Kafka remembers one batch across a restart"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("clean", [True, False], ids=["stop", "kill"])
+def test_a_duplicate_is_known_after_a_restart(
+    own_broker: Broker, topic_on: MakeTopic, last: int, clean: bool
+) -> None:
+    orders = topic_on(own_broker, "orders")
+    with Connection(own_broker.bootstrap) as connection:
+        identity = connection.producer(None)
+        for n in range(6):
+            assert connection.produce(orders, batch([b"v"], identity, n)).error_code == 0
+    own_broker.restart(clean=clean)
+    with Connection(own_broker.bootstrap) as connection:
+        for n in range(6 - last, 6):
+            answer = connection.produce(orders, batch([b"v"], identity, n))
+            assert (answer.error_code, answer.base_offset) == (0, n)
+        assert connection.produce(orders, batch([b"v"], identity, 6)).base_offset == 6
+
+
+def test_a_gap_in_the_sequence_is_refused(broker: Broker, topic: MakeTopic) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(None)
+        assert connection.produce(orders, batch([b"a"], identity, 0)).error_code == 0
+        answer = connection.produce(orders, batch([b"c"], identity, 2))
+        assert answer.error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert connection.produce(orders, batch([b"b"], identity, 1)).base_offset == 1
+
+
+def test_an_older_epoch_is_refused_by_the_partition(broker: Broker, topic: MakeTopic) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        old = connection.producer(None)
+        new = Identity(None, old.producer_id, old.producer_epoch + 1)
+        assert connection.produce(orders, batch([b"a"], new, 0)).error_code == 0
+        answer = connection.produce(orders, batch([b"b"], old, 1))
+        assert answer.error_code == INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, INVALID_TXN_STATE), (8, INVALID_TXN_STATE), (10, INVALID_TXN_STATE)]
+    + [(11, TRANSACTION_ABORTABLE)],
+)
+def test_a_transactional_batch_needs_its_partition_added(
+    broker: Broker, topic: MakeTopic, name: MakeName, version: int, code: int
+) -> None:
+    orders = topic("orders")
+    transactional_id = name("txn")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(transactional_id)
+        answer = connection.produce(
+            orders,
+            batch([b"a"], identity, 0),
+            transactional_id=transactional_id,
+            version=version,
+        )
+        assert answer.error_code == code
+        assert connection.fetch(orders, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, INVALID_TXN_STATE), (3, INVALID_TXN_STATE), (4, TRANSACTION_ABORTABLE)],
+)
+def test_transactional_offsets_need_their_group_added(
+    broker: Broker, topic: MakeTopic, name: MakeName, version: int, code: int
+) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(name("txn"))
+        answer = connection.txn_offset_commit(identity, name("group"), orders, 1, version=version)
+        assert answer == code
+
+
+@pytest.mark.parametrize("version", [3, 9, 11])
+def test_a_zombie_is_fenced_at_the_partition(
+    broker: Broker, topic: MakeTopic, name: MakeName, version: int
+) -> None:
+    orders = topic("orders")
+    transactional_id = name("txn")
+    with Connection(broker.bootstrap) as connection:
+        zombie = connection.producer(transactional_id)
+        assert connection.add_partitions(zombie, orders) == [0]
+        records = batch([b"a"], zombie, 0)
+        answer = connection.produce(orders, records, transactional_id=transactional_id)
+        assert answer.error_code == 0
+        connection.producer(transactional_id)
+        late = connection.produce(
+            orders, batch([b"b"], zombie, 1), transactional_id=transactional_id, version=version
+        )
+        assert late.error_code == INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, INVALID_PRODUCER_EPOCH), (1, INVALID_PRODUCER_EPOCH)]
+    + [(2, PRODUCER_FENCED), (4, PRODUCER_FENCED)],
+)
+def test_a_zombie_is_fenced_at_the_coordinator(
+    broker: Broker, topic: MakeTopic, name: MakeName, version: int, code: int
+) -> None:
+    orders = topic("orders")
+    transactional_id = name("txn")
+    with Connection(broker.bootstrap) as connection:
+        zombie = connection.producer(transactional_id)
+        assert connection.add_partitions(zombie, orders) == [0]
+        connection.producer(transactional_id)
+        assert connection.end(zombie, commit=True, version=version).error_code == code
+        assert connection.add_partitions(zombie, orders, version=min(version, 3)) == [code]
+
+
+def test_the_retry_of_an_ended_transaction_succeeds(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    orders = topic("orders")
+    transactional_id = name("txn")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(transactional_id)
+        for sequence, commit in ((0, True), (1, False)):
+            assert connection.add_partitions(identity, orders) == [0]
+            records = batch([b"a"], identity, sequence)
+            connection.produce(orders, records, transactional_id=transactional_id)
+            assert connection.end(identity, commit=commit).error_code == 0
+            assert connection.end(identity, commit=commit).error_code == 0
+            assert connection.end(identity, commit=not commit).error_code == INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stop", "kill"])
+def test_the_retry_of_a_commit_succeeds_after_a_restart(
+    own_broker: Broker, topic_on: MakeTopic, name: MakeName, clean: bool
+) -> None:
+    orders = topic_on(own_broker, "orders")
+    transactional_id = name("txn")
+    with Connection(own_broker.bootstrap) as connection:
+        identity = connection.producer(transactional_id)
+        assert connection.add_partitions(identity, orders) == [0]
+        records = batch([b"a"], identity, 0)
+        connection.produce(orders, records, transactional_id=transactional_id)
+        assert connection.end(identity, commit=True).error_code == 0
+    own_broker.restart(clean=clean)
+    with Connection(own_broker.bootstrap) as connection:
+        assert connection.end(identity, commit=True).error_code == 0
+
+
+@pytest.mark.magnetar_only("Kafka answers before the markers are written")
+def test_when_commit_has_returned_everyone_sees_it(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    orders = topic("orders")
+    transactional_id = name("txn")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(transactional_id)
+        for sequence in range(50):
+            assert connection.add_partitions(identity, orders) == [0]
+            records = batch([b"a"], identity, sequence)
+            connection.produce(orders, records, transactional_id=transactional_id)
+            assert connection.end(identity, commit=True).error_code == 0
+            seen = connection.fetch(orders, 0, isolation=1)
+            assert seen.last_stable_offset == seen.high_watermark == 2 * (sequence + 1)
