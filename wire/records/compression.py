@@ -44,8 +44,8 @@ def compress(codec: Compression, data: bytes) -> bytes:
     if codec is Compression.SNAPPY:
         return _compress_snappy(data)
     if codec is Compression.LZ4:
-        # Java's reader refuses frames whose blocks depend on one another.
-        compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        # Java's reader refuses frames whose blocks depend on one another; level 0 is the fast one.
+        compressor = cramjam.lz4.Compressor(level=0, block_linked=False, content_checksum=False)
         compressor.compress(data)
         return bytes(compressor.finish())
     if codec is Compression.ZSTD:

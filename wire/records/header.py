@@ -82,6 +82,11 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+# By position, because calling an enum is slow, and every batch asks.
+_CODECS = tuple(Compression)
+_TIMESTAMP_TYPES = tuple(TimestampType)
+
+
 class BatchHeader(NamedTuple):
     """The fixed fields of one batch, as they stand in its first 61 bytes."""
 
@@ -155,13 +160,13 @@ class BatchHeader(NamedTuple):
     def compression(self) -> Compression:
         """Raises WireError for a codec that Kafka does not have."""
         codec = self.attributes & ATTRIBUTE_COMPRESSION
-        if codec > Compression.ZSTD:
+        if codec >= len(_CODECS):
             raise WireError(f"unknown compression codec {codec}")
-        return Compression(codec)
+        return _CODECS[codec]
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes & ATTRIBUTE_TIMESTAMP_TYPE) >> 3)
+        return _TIMESTAMP_TYPES[(self.attributes & ATTRIBUTE_TIMESTAMP_TYPE) >> 3]
 
 
 def next_sequence(sequence: int, increment: int) -> int:
