@@ -69,4 +69,5 @@ class CommittedLedger:
     def _stop_committing(self) -> None:
         """Wake all who wait: the ledger is closed."""
         self._group_commit.forget(self)
+        self.on_durable = _nobody
         self.fail_waiters(LedgerClosed("closed before it was durable"))

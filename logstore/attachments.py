@@ -1,0 +1,84 @@
+"""Small files beside a log's segments: snapshots, aborted-transaction indexes, checkpoints."""
+
+from __future__ import annotations
+
+from logstore.files import Buffer, File, FileSystem
+from logstore.segment import SUFFIXES
+
+_UNFINISHED = ".tmp"
+_NOT_ATTACHMENTS = (*SUFFIXES, _UNFINISHED, ".deleted", ".cleaned", ".swap")
+
+
+class Attachments:
+    """The attachments of one directory, which must exist before anything is written.
+
+    Appended ones stay open, in `dirty`, until somebody syncs them.
+    """
+
+    __slots__ = ("_directory", "_files", "dirty")
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self.dirty: dict[str, File] = {}
+
+    def write(self, name: str, data: Buffer, *, sync: bool) -> None:
+        """Replace one atomically, by renaming a finished file over it."""
+        unfinished = self._path(name + _UNFINISHED)
+        file = self._files.open(unfinished, create=True)
+        try:
+            file.truncate(0)
+            if data:
+                file.write((data,), 0)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        self._forget(name)
+        self._files.rename(unfinished, self._path(name))
+        if sync:
+            self._files.sync_directory(self._directory)
+
+    def append(self, name: str, data: Buffer) -> bool:
+        """Append to one; True if that made a new file, whose name is not durable yet."""
+        file = self.dirty.get(name)
+        is_new = False
+        if file is None:
+            is_new = not self._files.exists(self._path(name))
+            file = self.dirty[name] = self._files.open(self._path(name), create=True)
+        file.write((data,), file.size())
+        return is_new
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            file = self._files.open(self._path(name))
+        except FileNotFoundError:
+            return None
+        try:
+            return file.read(file.size(), 0)
+        finally:
+            file.close()
+
+    def list(self) -> list[str]:
+        try:
+            names = self._files.list(self._directory)
+        except FileNotFoundError:
+            return []
+        return [name for name in names if not name.endswith(_NOT_ATTACHMENTS)]
+
+    def delete(self, name: str) -> None:
+        self._forget(name)
+        if self._files.exists(self._path(name)):
+            self._files.unlink(self._path(name))
+
+    def close(self) -> None:
+        for name in list(self.dirty):
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        file = self.dirty.pop(name, None)
+        if file is not None:
+            file.close()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"

@@ -1,0 +1,394 @@
+"""A ledger in files: a directory of segments in Kafka's on-disk format.
+
+Appends go to the active segment's file and are durable with the next group commit. What a sync is
+to cover is collected here: files written, segments closed by a roll with their indexes, new names.
+Directory and files are made by the first write, so that an empty partition costs nothing.
+
+The recovery point moves when a sync has covered the indexes too: at a roll, and whenever the active
+segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from logstore.attachments import Attachments
+from logstore.durability import Durability
+from logstore.durable_end import CommittedLedger
+from logstore.files import File, FileSystem
+from logstore.group_commit import GroupCommit, Sync
+from logstore.ledger import Buffer, LedgerFenced, StorageFailure, TimestampOffset
+from logstore.recovery import Recovered, Recovery
+from logstore.segment import Segment, SegmentLimits
+from logstore.segment_reads import ABSENT, perform, plan_read, scan
+from logstore.timestamps import first_record_since, latest_record
+from wire.records import BatchHeader
+
+#: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
+CHECKPOINT_BYTES = 64 * 1024 * 1024
+
+_NOTHING = memoryview(b"")
+
+
+class FileLedger(CommittedLedger):
+    """One partition's directory. `open` comes first, after `close` nothing."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        group_commit: GroupCommit,
+        limits: SegmentLimits,
+        *,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+    ) -> None:
+        """`start_offset` and `recovery_point` as last checkpointed; `clean`: closed cleanly then.
+
+        The directory is to be this process's alone: whoever holds many of them holds a lock.
+        """
+        super().__init__(group_commit)
+        self.limits = limits
+        #: What `open` found, for the log and for tests.
+        self.recovered: Recovered | None = None
+        self._files = files
+        self._directory = directory
+        self._attachments = Attachments(files, directory)
+        self._was_clean = clean
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
+        self._recovery_point = recovery_point
+        self._checkpointed_bytes = 0  # of the active segment
+        self._has_directory = False
+        # For the next sync: files of segments rolled, indexes (closed after it), directories.
+        self._rolled_files: list[File] = []
+        self._index_files: list[File] = []
+        self._new_names: set[str] = set()
+        self._is_dirty = False  # the active segment has bytes that no sync has covered
+        # Of the sync under way.
+        self._closing: list[File] = []
+        self._next_recovery_point = recovery_point
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> Sequence[int]:
+        return tuple(self._bases)
+
+    def open(self, epoch: int) -> None:
+        try:
+            self._has_directory = self._files.exists(self._directory)
+            recovered = Recovery(
+                self._files,
+                self._directory,
+                self.limits,
+                self._start_offset,
+                self._recovery_point,
+                self._was_clean,
+            ).run()
+        except OSError as error:
+            raise self._failed(error) from error
+        if recovered.leader_epoch > epoch:
+            raise LedgerFenced(f"epoch {epoch}, but epoch {recovered.leader_epoch} has written")
+        self.recovered = recovered
+        self._segments = recovered.segments
+        self._bases = [segment.base_offset for segment in self._segments]
+        if self._segments:
+            self._start_offset = max(self._start_offset, self._bases[0])
+            self._checkpointed_bytes = self._segments[-1].size
+        self._end_offset = self._durable_end_offset = recovered.end_offset
+        self._recovery_point = self._next_recovery_point = recovered.end_offset
+
+    # Appending
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        assert header.base_offset == self._end_offset, "a batch begins at the log's end"
+        assert header.size_bytes == len(batch), "one whole batch"
+        self._group_commit.touch(self)
+        if self._segments and self._segments[-1].is_full_for(header, self.limits):
+            self.on_roll(self._end_offset)
+            self._attempt(self._roll)
+        try:
+            if not self._segments:
+                self._add_segment()
+            self._segments[-1].append(batch, header, self.limits.index_interval_bytes)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._is_dirty = True
+        self._end_offset = header.next_offset
+
+    def _roll(self) -> None:
+        self._close_active()
+        self._add_segment()
+
+    def _close_active(self) -> None:
+        active = self._segments[-1]
+        self._index_files += active.flush_indexes(final=True)
+        if self._is_dirty:
+            active.file.pin()
+            self._rolled_files.append(active.file)
+            self._is_dirty = False
+        active.become_inactive()
+
+    def _add_segment(self) -> None:
+        self._ensure_directory()
+        self._segments.append(Segment.create(self._files, self._directory, self._end_offset))
+        self._bases.append(self._end_offset)
+        self._new_names.add(self._directory)
+        self._checkpointed_bytes = 0
+
+    def _ensure_directory(self) -> None:
+        if not self._has_directory:
+            self._files.make_directory(self._directory)
+            self._has_directory = True
+            self._new_names |= {self._directory, os.path.dirname(self._directory)}
+
+    # Durability
+
+    def begin_sync(self) -> Sync:
+        self._next_recovery_point = max(self._recovery_point, self._bases[-1] if self._bases else 0)
+        if self._is_dirty:
+            active = self._segments[-1]
+            active.file.pin()
+            self._rolled_files.append(active.file)
+            if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
+                self._attempt(self._flush_active_indexes)
+                self._next_recovery_point = self._end_offset
+        pinned = [*self._rolled_files, *self._attachments.dirty.values()]
+        for file in self._attachments.dirty.values():
+            file.pin()
+        self._attachments.close()
+        sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        self._closing, self._index_files = self._index_files, []
+        self._rolled_files = []
+        self._new_names = set()
+        self._is_dirty = False
+        return sync
+
+    def _flush_active_indexes(self) -> None:
+        active = self._segments[-1]
+        self._index_files += active.flush_indexes()
+        self._checkpointed_bytes = active.size
+        self._new_names.add(self._directory)
+
+    def complete_sync(self, sync: Sync) -> None:
+        super().complete_sync(sync)
+        if self._group_commit.durability is Durability.FSYNC:
+            self._recovery_point = self._next_recovery_point
+        for file in sync.files[: len(sync.files) - len(self._closing)]:
+            file.unpin()
+        for file in self._closing:
+            file.close()
+        self._closing = []
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
+    ) -> memoryview | None:
+        for segment in self._segments_from(offset):
+            exact = segment.recent_range(offset, max_bytes, end_offset, at_least_one=at_least_one)
+            if exact is not None:
+                start, stop = exact
+                data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
+                return None if data is None else memoryview(data)
+            index = segment.offset_index
+            if index is None:
+                return None
+            plan = plan_read(
+                index, segment.size, offset, max_bytes, end_offset, at_least_one=at_least_one
+            )
+            found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
+            if found is not ABSENT:
+                return found
+        return _NOTHING
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
+    ) -> memoryview:
+        loop = asyncio.get_running_loop()
+        for segment in self._segments_from(offset):
+            file = segment.file
+            file.pin()
+            try:
+                exact = segment.recent_range(
+                    offset, max_bytes, end_offset, at_least_one=at_least_one
+                )
+                if exact is not None:
+                    size = exact[1] - exact[0]
+                    return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
+                if segment.offset_index is None:
+                    await loop.run_in_executor(None, segment.load_indexes)
+                    assert segment.offset_index is not None
+                plan = plan_read(
+                    segment.offset_index,
+                    segment.size,
+                    offset,
+                    max_bytes,
+                    end_offset,
+                    at_least_one=at_least_one,
+                )
+                work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
+                found = await loop.run_in_executor(None, work)
+            except OSError as error:
+                raise self._failed(error) from error
+            finally:
+                file.unpin()
+            if found is not None and found is not ABSENT:
+                return found
+        return _NOTHING
+
+    def headers(self, from_offset: int) -> Iterator[BatchHeader]:
+        for header, _ in self._scan(from_offset, whole=False):
+            yield header
+
+    def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return self._scan(from_offset, whole=True)
+
+    def batch_at(self, offset: int) -> memoryview | None:
+        for _, batch in self._scan(offset, whole=True):
+            return batch
+        return None
+
+    def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for segment in self._segments_from(offset):
+            segment.load_indexes()
+            assert segment.offset_index is not None
+            start = segment.offset_index.lookup(offset)
+            for _, header, data in scan(segment.file, start, segment.size, whole=whole):
+                if header.last_offset >= offset:
+                    yield header, data
+
+    def _segments_from(self, offset: int) -> Iterator[Segment]:
+        """The segment that contains `offset`, then those after it, as they are when asked for."""
+        place = max(bisect_right(self._bases, offset) - 1, 0)
+        while place < len(self._bases):
+            base_offset = self._bases[place]
+            yield self._segments[place]
+            place = bisect_right(self._bases, base_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
+        for segment in list(self._segments):
+            if segment.max_timestamp()[0] < timestamp_ms:
+                continue
+            segment.load_indexes()
+            assert segment.offset_index is not None and segment.time_index is not None
+            start = segment.offset_index.lookup(segment.time_index.lookup(timestamp_ms))
+            for _, header, batch in scan(segment.file, start, segment.size, whole=True):
+                found = first_record_since(batch, header, timestamp_ms, self._start_offset)
+                if found is not None:
+                    return found if found.offset < end_offset else None
+        return None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        best: tuple[int, int] | None = None
+        for segment in self._segments:
+            found = segment.max_timestamp()
+            if segment.size and (best is None or found[0] > best[0]):
+                best = found
+        if best is None or (batch := self.batch_at(best[1])) is None:
+            return None
+        return latest_record(batch, BatchHeader.parse(batch))
+
+    # Trimming
+
+    def trim(self, start_offset: int) -> None:
+        if start_offset <= self._start_offset:
+            return
+        assert start_offset <= self._durable_end_offset
+        self._start_offset = start_offset
+        keep = 0
+        while keep + 1 < len(self._bases) and self._bases[keep + 1] <= start_offset:
+            keep += 1
+        trimmed, self._segments = self._segments[:keep], self._segments[keep:]
+        self._bases = self._bases[keep:]
+        for segment in trimmed:
+            self._attempt(segment.delete)
+
+    # Attachments
+
+    def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        self._attempt(self._ensure_directory)
+        self._attempt(partial(self._attachments.write, name, data, sync=sync))
+        if not sync:
+            self._new_names.add(self._directory)
+
+    def append_attachment(self, name: str, data: Buffer) -> None:
+        self._group_commit.touch(self)
+        self._attempt(self._ensure_directory)
+        try:
+            if self._attachments.append(name, data):
+                self._new_names.add(self._directory)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def read_attachment(self, name: str) -> bytes | None:
+        return self._attachments.read(name)
+
+    def list_attachments(self) -> list[str]:
+        return self._attachments.list()
+
+    def delete_attachment(self, name: str) -> None:
+        self._attempt(partial(self._attachments.delete, name))
+
+    # The end
+
+    def close(self, *, clean: bool) -> None:
+        if clean and self._group_commit.failure is None:
+            self._attempt(self._sync_everything)
+        self._stop_committing()
+        self._attachments.close()
+        for file in self._index_files:
+            file.close()
+        for file in self._rolled_files:
+            file.unpin()
+        for segment in self._segments:
+            segment.close()
+
+    def _sync_everything(self) -> None:
+        """Blocks. A sync under way meanwhile covers less, and does no harm."""
+        is_synced = self._recovery_point == self._end_offset
+        if is_synced and not (self._new_names or self._attachments.dirty):
+            return
+        indexes = self._segments[-1].flush_indexes(final=True) if self._segments else []
+        self._index_files += indexes
+        files = [*self._rolled_files, *self._index_files, *self._attachments.dirty.values()]
+        if self._segments:
+            files.append(self._segments[-1].file)
+        for file in files:
+            file.sync()
+        for directory in (self._directory, os.path.dirname(self._directory)):
+            self._files.sync_directory(directory)
+        self._durable_end_offset = self._recovery_point = self._end_offset
+
+    def _attempt(self, perform_io: Callable[[], None]) -> None:
+        try:
+            perform_io()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> StorageFailure:
+        """Nothing of this process may become durable or visible any more."""
+        failure = StorageFailure(f"{self._directory}: {error}")
+        self._group_commit.fail(failure)
+        return failure

@@ -1,0 +1,222 @@
+"""Recovering one log's segments from what a stop, clean or not, has left in its directory.
+
+Everything below the recovery point was durable, indexes included, and is taken at its word. Past
+it nothing is: any part may be missing, zero or torn, any file may be absent. So, in this order:
+
+1. Segments wholly below the start offset are deleted: a trim may have come back after power loss.
+2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap. All that was
+   ever durable is a prefix, so the first invalid batch ends the log: the segment is truncated
+   there, later segments are deleted. A valid batch behind a hole is one nobody was promised.
+3. The scanned bytes are written again in place, the indexes made anew, everything synced, names
+   included. After a failed write-back pages can be clean in memory and absent on the disk; written
+   again they are dirty, and the sync means something. The truncation must be durable before the
+   next append, or a stale batch behind the end could follow seamlessly on a new one.
+
+Only then does the caller see the log. A clean stop needs the last segment's end only.
+Source: org.apache.kafka.storage.internals.log.LogLoader, which rewrites nothing and allows gaps.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from logstore.files import FileSystem
+from logstore.ledger import Buffer
+from logstore.segment import LOG_SUFFIX, SUFFIXES, Segment, SegmentLimits
+from logstore.segment_reads import SCAN_BYTES, scan
+from wire.records import BatchHeader, crc_ok
+
+_MAGIC = 2
+_BASE_OFFSET_DIGITS = 20
+_OFFSET_MAX = 2**63 - 1
+#: Left by an interrupted replacement or deletion, ours or Kafka's: of no account.
+_LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found and did; worth a log line when anything was cut off."""
+
+    end_offset: int
+    segments: list[Segment] = field(default_factory=list)
+    #: Of the last batch; -1 in an empty log.
+    leader_epoch: int = -1
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    #: How many offsets below the recovery point are not there. Not 0: the disk has lost data.
+    lost_offsets: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Recovery:
+    """One run over one directory."""
+
+    files: FileSystem
+    directory: str
+    limits: SegmentLimits
+    #: Of the log; made durable before anything below it was deleted.
+    start_offset: int
+    #: Everything below was durable, and indexed.
+    recovery_point: int
+    #: The log was closed cleanly: it ends where its last segment ends.
+    clean: bool
+
+    def run(self) -> Recovered:
+        """Recover. Blocks; raises `OSError`. Everything in the result is durable."""
+        result = Recovered(self.start_offset)
+        if not self.files.exists(self.directory):
+            return result
+        segments = self._drop_trimmed(self._find_segments())
+        if not (self.clean and segments and self._measure(segments[-1])):
+            segments = self._recover(segments, result)
+        if segments and segments[-1].next_offset < self.start_offset:
+            for segment in segments:
+                segment.delete()
+            self.files.sync_directory(self.directory)
+            segments = []
+        if segments:
+            result.end_offset = segments[-1].next_offset
+        result.lost_offsets = max(0, self.recovery_point - result.end_offset)
+        result.segments = segments
+        result.leader_epoch = self._last_leader_epoch(segments)
+        return result
+
+    def _find_segments(self) -> list[Segment]:
+        """Open what is there, ascending; remove what is left over."""
+        names = self.files.list(self.directory)
+        stems = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
+        for name in names:
+            stem, _, suffix = name.rpartition(".")
+            is_orphan = suffix in ("index", "timeindex") and stem not in stems
+            if name.endswith(_LEFTOVER_SUFFIXES) or is_orphan:
+                self.files.unlink(f"{self.directory}/{name}")
+        bases = sorted(
+            int(stem) for stem in stems if len(stem) == _BASE_OFFSET_DIGITS and stem.isdigit()
+        )
+        segments = [Segment(self.files, self.directory, base) for base in bases]
+        for segment, later in zip(segments, segments[1:], strict=False):
+            segment.size = segment.file.size()
+            segment.next_offset = later.base_offset
+        return segments
+
+    def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
+        keep = 0
+        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= self.start_offset:
+            segments[keep].delete()
+            keep += 1
+        return segments[keep:]
+
+    def _measure(self, last: Segment) -> bool:
+        """Find the last segment's end, without a CRC scan; False if it does not end in a batch."""
+        size = last.file.size()
+        position = self._resume(last, size, _OFFSET_MAX)
+        for _, header, _ in scan(last.file, position, size, whole=False):
+            last.note(header, self.limits.index_interval_bytes)
+        return last.size == size
+
+    def _recover(self, segments: list[Segment], result: Recovered) -> list[Segment]:
+        """Return the segments that remain, all of them durable."""
+        is_reachable = bool(segments) and segments[0].base_offset <= max(
+            self.start_offset, self.recovery_point
+        )
+        trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
+        kept, scanned = segments[:trusted], list[Segment]()
+        for segment in segments[trusted:] if is_reachable else ():
+            if scanned and scanned[-1].next_offset != segment.base_offset:
+                break
+            scanned.append(segment)
+            if not self._scan(segment, result):
+                break
+        for segment in segments[len(kept) + len(scanned) :]:
+            result.truncated_bytes += segment.file.size()
+            segment.delete()
+        self._sync(scanned)
+        return kept + scanned if is_reachable else []
+
+    def _scan(self, segment: Segment, result: Recovered) -> bool:
+        """Take over the valid batches past the recovery point. False: the log ends here."""
+        size = segment.file.size()
+        start = self._resume(segment, size, self.recovery_point)
+        for _, header, batch in scan(segment.file, start, size, whole=True):
+            if not self._is_valid(header, batch, segment.next_offset):
+                break
+            segment.note(header, self.limits.index_interval_bytes)
+        result.scanned_bytes += segment.size - start
+        result.truncated_bytes += size - segment.size
+        if segment.size < size:
+            segment.file.truncate(segment.size)
+        for position in range(start, segment.size, SCAN_BYTES):
+            data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
+            segment.file.write((data,), position)
+        return segment.size == size
+
+    def _resume(self, segment: Segment, size: int, offset: int) -> int:
+        """Trust the segment's index below `offset`: the last batch it knows is where to go on.
+
+        Returns that position, for which the segment is made ready; 0, without an index, where the
+        index does not lead to a valid batch.
+        """
+        segment.size = size
+        segment.load_indexes()
+        assert segment.offset_index is not None and segment.time_index is not None
+        segment.offset_index.truncate(offset)
+        segment.time_index.truncate(offset)
+        position = segment.offset_index.lookup(offset)
+        first = next(scan(segment.file, position, size, whole=True), None)
+        if position and (first is None or not crc_ok(first[2])):
+            segment.offset_index.truncate(segment.base_offset)
+            segment.time_index.truncate(segment.base_offset)
+            position = 0
+        segment.resume_at(
+            position,
+            first[1].base_offset if first is not None and position else segment.base_offset,
+        )
+        return position
+
+    def _is_valid(self, header: BatchHeader, batch: Buffer, expected_offset: int) -> bool:
+        """Past the recovery point offsets have no gap; below it compaction may have left some."""
+        is_next = header.base_offset == expected_offset or (
+            expected_offset < header.base_offset < self.recovery_point
+        )
+        return (
+            is_next
+            and header.magic == _MAGIC
+            and header.last_offset_delta >= 0
+            and header.partition_leader_epoch >= -1
+            and crc_ok(batch)
+        )
+
+    def _sync(self, scanned: list[Segment]) -> None:
+        for segment in scanned:
+            is_last = segment is scanned[-1]
+            for index in segment.flush_indexes(final=not is_last, whole=True):
+                index.sync()
+                index.close()
+            segment.file.sync()
+            if not is_last:
+                segment.become_inactive()
+        self._rewrite_attachments({f"{segment.base_offset:020d}" for segment in scanned})
+        self.files.sync_directory(self.directory)
+        self.files.sync_directory(os.path.dirname(self.directory))
+
+    def _rewrite_attachments(self, stems: set[str]) -> None:
+        """What was appended beside the scanned segments may be clean in memory only, as they."""
+        for name in self.files.list(self.directory):
+            if name.partition(".")[0] not in stems or name.endswith(SUFFIXES):
+                continue
+            file = self.files.open(f"{self.directory}/{name}")
+            file.write((file.read(file.size(), 0),), 0)
+            file.sync()
+            file.close()
+
+    def _last_leader_epoch(self, segments: list[Segment]) -> int:
+        for segment in reversed(segments):
+            segment.load_indexes()
+            assert segment.offset_index is not None
+            epoch = -1
+            for _, header in segment.headers(segment.offset_index.lookup(_OFFSET_MAX)):
+                epoch = header.partition_leader_epoch
+            if segment.size:
+                return epoch
+        return -1

@@ -1,0 +1,295 @@
+"""One segment of a log: a `.log` file of whole batches, with its two indexes.
+
+Owns: the files, the indexes in memory, the positions of the latest batches, when to roll. Not:
+durability (`FileLedger` syncs), recovery (`recovery`), reading ranges (`segment_reads`).
+
+The active segment's index entries stay in memory until `flush_indexes`: after a crash they are made
+again from the log, past the recovery point, so there is nothing to gain from writing each.
+
+Only `size` bytes of the file count: what a failed write left behind them is never seen.
+Source: org.apache.kafka.storage.internals.log.LogSegment.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Protocol
+
+from logstore.files import File, FileSystem
+from logstore.ledger import Buffer
+from logstore.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from logstore.offset_index import OffsetIndex
+from logstore.segment_reads import scan
+from logstore.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from logstore.time_index import NO_TIMESTAMP, TimeIndex
+from wire.records import BatchHeader
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+#: How many of the latest batches have their exact position in memory, at most.
+RECENT_BATCHES_MAX = 512
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class SegmentLimits(Protocol):
+    """Kafka's topic configs that shape segments, by their names."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def segment_ms(self) -> int: ...
+    @property
+    def index_interval_bytes(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """`<directory>/<base offset, 20 digits><suffix>`."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A segment's files and what is known of them. `size` and `next_offset` bound what is there."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_directory",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_flushed",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_recent_offsets",
+        "_recent_positions",
+        "base_offset",
+        "next_offset",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, files: FileSystem, directory: str, base_offset: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._file: File | None = None
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        #: None: on disk, not loaded (`load_indexes`).
+        self.offset_index: OffsetIndex | None = None
+        self.time_index: TimeIndex | None = None
+        self._flushed = (0, 0)  # index entries that are in the files
+        self._recent_offsets = array("q")
+        self._recent_positions = array("q")
+        self._bytes_since_entry = 0
+        self._first_timestamp: int | None = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+
+    @classmethod
+    def create(cls, files: FileSystem, directory: str, base_offset: int) -> Segment:
+        """Make the files of an empty segment. Its names are durable after a directory sync."""
+        segment = cls(files, directory, base_offset)
+        segment.offset_index = OffsetIndex(base_offset)
+        segment.time_index = TimeIndex(base_offset)
+        segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self._directory, self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened when it is needed."""
+        if self._file is None:
+            self._file = self._files.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    # Appending
+
+    def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
+        """Whether this batch is to begin a new segment. An empty segment takes any batch."""
+        if not self.size:
+            return False
+        assert self.offset_index is not None and self.time_index is not None
+        entries_bytes = max(
+            len(self.offset_index) * OFFSET_ENTRY_BYTES, len(self.time_index) * TIME_ENTRY_BYTES
+        )
+        return (
+            self.size + header.size_bytes > limits.segment_bytes
+            or self._age_at(header.max_timestamp) > limits.segment_ms
+            or entries_bytes + TIME_ENTRY_BYTES > limits.segment_index_bytes
+            or header.last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def _age_at(self, timestamp_ms: int) -> int:
+        """By the records' own time, as Kafka: since the first batch's max timestamp."""
+        if self._first_timestamp is None:
+            first = next(self.headers(0), None)
+            self._first_timestamp = NO_TIMESTAMP if first is None else first[1].max_timestamp
+        return timestamp_ms - self._first_timestamp if self._first_timestamp >= 0 else 0
+
+    def append(self, batch: Buffer, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Write the batch behind the last one. An `OSError` leaves the segment as it was."""
+        self.file.write((batch,), self.size)
+        self.note(header, index_interval_bytes)
+        recent = self._recent_offsets
+        recent.append(header.base_offset)
+        self._recent_positions.append(self.size - header.size_bytes)
+        if len(recent) > RECENT_BATCHES_MAX:
+            del recent[: RECENT_BATCHES_MAX // 2]
+            del self._recent_positions[: RECENT_BATCHES_MAX // 2]
+
+    def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Account for a batch that stands at `size`: appended, or found there by recovery."""
+        assert self.offset_index is not None and self.time_index is not None
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self._offset_of_max_timestamp = header.last_offset
+        if not self.size:
+            self._first_timestamp = header.max_timestamp
+        if self._bytes_since_entry > index_interval_bytes:
+            self.offset_index.append(header.last_offset, self.size)
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size_bytes
+        self.size += header.size_bytes
+        self.next_offset = header.next_offset
+
+    def resume_at(self, position: int, next_offset: int) -> None:
+        """Be as after the append of all before `position`; the batch there has an index entry."""
+        assert self.time_index is not None
+        self.size, self.next_offset = position, next_offset
+        self._bytes_since_entry = 0
+        if self.time_index.last is not None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last
+
+    # Finding
+
+    def recent_range(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+    ) -> tuple[int, int] | None:
+        """Return the exact file range of whole batches to read; None if not in memory any more."""
+        offsets, positions = self._recent_offsets, self._recent_positions
+        if not offsets or offset < offsets[0]:
+            return None
+        first = bisect_right(offsets, offset) - 1
+        end = bisect_left(offsets, end_offset, first)
+        if (offsets[end] if end < len(offsets) else self.next_offset) > end_offset:
+            end -= 1  # the last batch below is not whole below
+        if end <= first or offset >= self.next_offset:
+            return 0, 0
+        start = positions[first]
+        if self._recent_end(end) - start > max_bytes:
+            end = bisect_right(positions, start + max_bytes, first, end) - 1
+            if end == first:
+                end = first + 1 if at_least_one else first
+        return start, self._recent_end(end)
+
+    def _recent_end(self, entry: int) -> int:
+        positions = self._recent_positions
+        return positions[entry] if entry < len(positions) else self.size
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of every batch from the one at `position` on."""
+        for at, header, _ in scan(self.file, position, self.size, whole=False):
+            yield at, header
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp, -1 if there is none, and the last offset of the batch with it."""
+        if self._max_timestamp == NO_TIMESTAMP and self.size:
+            self._load_max_timestamp()
+        return self._max_timestamp, self._offset_of_max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        self.load_indexes()
+        assert self.offset_index is not None and self.time_index is not None
+        last = self.time_index.last
+        if last is not None:
+            self._max_timestamp, self._offset_of_max_timestamp = last
+        start = 0 if last is None else self.offset_index.lookup(last[1])
+        for _, header in self.headers(start):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.last_offset
+
+    # Indexes on disk
+
+    def load_indexes(self) -> None:
+        """Read the indexes from their files; what they lack is a longer search, never an error."""
+        if self.offset_index is not None:
+            return
+        offsets = self._read_index(OFFSET_INDEX_SUFFIX)
+        index = OffsetIndex.decode(self.base_offset, offsets, self.size)
+        times = TimeIndex.decode(self.base_offset, self._read_index(TIME_INDEX_SUFFIX))
+        self._flushed = len(index), len(times)
+        self.offset_index, self.time_index = index, times
+
+    def _read_index(self, suffix: str) -> bytes:
+        try:
+            file = self._files.open(self.path(suffix))
+        except FileNotFoundError:  # a trim may have passed over a reader's segment
+            return b""
+        try:
+            return file.read(file.size(), 0)
+        finally:
+            file.close()
+
+    def flush_indexes(self, *, final: bool = False, whole: bool = False) -> list[File]:
+        """Write entries that are not in the files yet; return the files, for a sync and a close.
+
+        `final`: the segment is not appended to any more, which adds a last time entry. `whole`:
+        write all entries and cut the files after them, whatever they held.
+        """
+        assert self.offset_index is not None and self.time_index is not None
+        if final and self._max_timestamp >= 0:
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+        from_offsets, from_times = (0, 0) if whole else self._flushed
+        offsets = self._write_index(
+            OFFSET_INDEX_SUFFIX,
+            self.offset_index.encode(from_offsets),
+            from_offsets * OFFSET_ENTRY_BYTES,
+        )
+        times = self._write_index(
+            TIME_INDEX_SUFFIX,
+            self.time_index.encode(from_times),
+            from_times * TIME_ENTRY_BYTES,
+        )
+        self._flushed = len(self.offset_index), len(self.time_index)
+        return [offsets, times]
+
+    def _write_index(self, suffix: str, data: bytes, position: int) -> File:
+        file = self._files.open(self.path(suffix), create=True)
+        if data:
+            file.write((data,), position)
+        if file.size() > position + len(data):
+            file.truncate(position + len(data))
+        return file
+
+    # The end
+
+    def become_inactive(self) -> None:
+        """Keep less in memory, once the indexes are flushed: nothing is appended here any more."""
+        del self._recent_offsets[:], self._recent_positions[:]
+        self.offset_index = self.time_index = None
+
+    def close(self) -> None:
+        """Close the file, once nobody reads it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def delete(self) -> None:
+        """Unlink all files. Readers that have the log pinned go on."""
+        self.close()
+        for suffix in SUFFIXES:
+            if self._files.exists(self.path(suffix)):
+                self._files.unlink(self.path(suffix))
