@@ -1,0 +1,1 @@
+"""Request handlers, one module per API key. They translate; the rules live below them."""

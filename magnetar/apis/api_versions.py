@@ -1,0 +1,54 @@
+"""ApiVersions (API key 18): which APIs, in which versions, this broker serves.
+
+Versions 0-4.  1: throttle time.  3: flexible, and the client's name and version (KIP-511), refused
+with INVALID_REQUEST where they break its syntax.  4: features whose lowest version is 0 are listed.
+
+Built from what handlers declare. The response's header is always version 0, and a version that is
+not served is answered in version 0 with UNSUPPORTED_VERSION and the one entry a client needs to try
+again.  Produce is listed from version 0: librdkafka before 2.11 takes its absence for a broker
+without produce (KAFKA-18659); versions 0-2 are refused when they are used, as Kafka 4 does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import Api, RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_PRODUCE = 0
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiVersionsRequest, versions="0-4")
+async def api_versions(
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    if context.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _CLIENT_SOFTWARE.fullmatch(text):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+    return ApiVersionsResponse(api_keys=[_entry(api) for _, api in sorted(broker.apis.items())])
+
+
+def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse:
+    """Return the answer to a version that is not served; it is sent in version 0."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[_entry(apis[ApiVersionsRequest.api_key])],
+    )
+
+
+def _entry(api: Api) -> ApiVersion:
+    return ApiVersion(
+        api_key=api.key,
+        min_version=0 if api.key == _PRODUCE else api.min_version,
+        max_version=api.max_version,
+    )

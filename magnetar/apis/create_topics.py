@@ -1,0 +1,114 @@
+"""CreateTopics (API key 19): create topics, or check that they could be.
+
+Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible, the created topic's settings in
+the answer (KIP-525).  7: its topic id.
+
+Each topic stands alone and is durable when it is answered. Replication factors above 1, and
+replicas on brokers that do not exist, are accepted and stored: one node holds every replica.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.config.topic import describe_setting
+from magnetar.topics import BROKER_DEFAULT
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.topics import Topic
+
+
+@handles(CreateTopicsRequest, versions="2-7")
+async def create_topics(
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    distinct = {topic.name: topic for topic in request.topics}
+    results = []
+    for name, topic in distinct.items():
+        try:
+            if named[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            results.append(_create(broker, topic, validate_only=request.validate_only))
+        except KafkaError as refusal:
+            results.append(
+                CreatableTopicResult(
+                    name=name, error_code=refusal.code, error_message=refusal.detail
+                )
+            )
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    partition_count, replication_factor = _counts(asked)
+    configs = {config.name: config.value for config in asked.configs}
+    if validate_only:
+        row = broker.topics.check_creation(asked.name, partition_count, replication_factor, configs)
+        return CreatableTopicResult(
+            name=row.name,
+            error_message=None,
+            num_partitions=row.partition_count,
+            replication_factor=row.replication_factor,
+        )
+    topic = broker.topics.create(asked.name, partition_count, replication_factor, configs)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=topic.replication_factor,
+        configs=_configs(broker, topic),
+    )
+
+
+def _counts(asked: CreatableTopic) -> tuple[int, int]:
+    """Return partition count and replication factor, from the assignment where one is given."""
+    if not asked.assignments:
+        return asked.num_partitions, asked.replication_factor
+    if asked.num_partitions != BROKER_DEFAULT or asked.replication_factor != BROKER_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A replica assignment leaves no choice: partition count and replication factor"
+            " must be -1.",
+        )
+    return len(asked.assignments), _assigned_replicas(asked.assignments)
+
+
+def _assigned_replicas(assignments: list[CreatableReplicaAssignment]) -> int:
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    if indexes != list(range(len(assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Partitions must be numbered from 0 without gaps.",
+        )
+    factors = {len(assignment.broker_ids) for assignment in assignments}
+    unique = all(len(set(each.broker_ids)) == len(each.broker_ids) for each in assignments)
+    if len(factors) != 1 or 0 in factors or not unique:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Every partition must name the same number of brokers, at least one, none twice.",
+        )
+    return factors.pop()
+
+
+def _configs(broker: Broker, topic: Topic) -> list[CreatableTopicConfigs]:
+    described = []
+    for name in topic.settings.settings:
+        value = describe_setting(name, topic.configs, broker.config)
+        described.append(
+            CreatableTopicConfigs(name=name, value=value.text, config_source=value.source)
+        )
+    return described

@@ -1,0 +1,80 @@
+"""DeleteTopics (API key 20): delete topics by name, or by id.
+
+Versions 1-6.  3: TOPIC_DELETION_DISABLED where delete.topic.enable is off (before:
+INVALID_REQUEST).  4: flexible.  5: error messages.  6: topic ids (KIP-516).
+
+A topic is gone when it is answered: fetches that wait for it are answered at once. The topics of
+the coordinators cannot be deleted: a difference to Kafka, which loses its offsets so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.message import ZERO_UUID
+from wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.topics import Topic
+
+_DELETION_DISABLED_SINCE = 3
+
+
+@handles(DeleteTopicsRequest, versions="1-6")
+async def delete_topics(
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
+    if not broker.config.delete_topic_enable:
+        code = (
+            ErrorCode.TOPIC_DELETION_DISABLED
+            if context.version >= _DELETION_DISABLED_SINCE
+            else ErrorCode.INVALID_REQUEST
+        )
+        raise KafkaError(code, "delete.topic.enable is false.")
+    asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
+    named = Counter((topic.name, topic.topic_id) for topic in asked)
+    results = []
+    for name, topic_id in named:
+        result = DeletableTopicResult(name=name, topic_id=topic_id)
+        try:
+            if named[name, topic_id] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            topic = _find(broker, DeleteTopicState(name=name, topic_id=topic_id))
+            result.name, result.topic_id = topic.name, topic.id
+            broker.topics.delete(topic)
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+            result.error_message = refusal.detail
+        results.append(result)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _find(broker: Broker, asked: DeleteTopicState) -> Topic:
+    by_id = asked.topic_id != ZERO_UUID
+    if by_id == (asked.name is not None):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "A topic is named by its name or its id, not both or none."
+        )
+    if asked.name is None:
+        topic = broker.topics.by_id(asked.topic_id)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = broker.topics.by_name(asked.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None:
+        raise KafkaError(missing, "There is no such topic.")
+    if topic.is_internal:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"{topic.name} holds the coordinators' state; it stays."
+        )
+    return topic

@@ -1,0 +1,56 @@
+"""DescribeCluster (API key 60): the brokers of the cluster, without topics.
+
+Versions 0-2.  1: whether brokers or controllers are asked for (KIP-919).  2: fenced brokers
+(KIP-1073).
+
+There is one broker, never fenced. Controllers have no endpoint of their own: asking a broker for
+them is MISMATCHED_ENDPOINT_TYPE, as Kafka answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+@handles(DescribeClusterRequest, versions="0-2")
+async def describe_cluster(
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    if request.endpoint_type == _CONTROLLERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint")
+    if request.endpoint_type != _BROKERS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type}"
+        )
+    listener = context.connection.listener
+    response = DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.node_id,
+                host=listener.advertised_host,
+                port=listener.advertised_port,
+                rack=broker.config.broker_rack,
+            )
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

@@ -1,0 +1,130 @@
+"""Metadata (API key 3): the brokers, and where the partitions of topics are.
+
+Versions 0-13.  0: an empty list asks for all topics.  1: null does, an empty list for none.  4:
+whether missing topics may be created.  8: authorized operations (KIP-430).  9: flexible.  10: topic
+ids in the answer.  12: questions by topic id.  13: a top-level error code (KIP-1102).
+
+A missing topic is created where the client allows it and auto.create.topics.enable is on; it is
+there in the same answer. The address told is the advertised one of the listener that was asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.topics import check_name
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.message import ZERO_UUID
+from wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.topics import Topic
+
+_TOPIC_IDS_SINCE = 12
+
+
+@handles(MetadataRequest, versions="0-13")
+async def metadata(
+    broker: Broker, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    if _asks_for_all(request, context.version):
+        topics = [_describe(broker, topic, request) for topic in broker.topics.all()]
+    else:
+        asked = request.topics or []
+        _check_topic_ids(asked, context.version)
+        distinct = {(topic.name, topic.topic_id): topic for topic in asked}
+        topics = [_answer(broker, topic, request) for topic in distinct.values()]
+    listener = context.connection.listener
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.node_id,
+                host=listener.advertised_host,
+                port=listener.advertised_port,
+                rack=broker.config.broker_rack,
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _asks_for_all(request: MetadataRequest, version: int) -> bool:
+    return request.topics is None or (version == 0 and not request.topics)
+
+
+def _check_topic_ids(asked: list[MetadataRequestTopic], version: int) -> None:
+    if version >= _TOPIC_IDS_SINCE:
+        return
+    for topic in asked:
+        if topic.name is None or topic.topic_id != ZERO_UUID:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"topic ids are asked for from version {_TOPIC_IDS_SINCE} on, not in {version}",
+            )
+
+
+def _answer(
+    broker: Broker, asked: MetadataRequestTopic, request: MetadataRequest
+) -> MetadataResponseTopic:
+    try:
+        return _describe(broker, _find(broker, asked, request), request)
+    except KafkaError as refusal:
+        return MetadataResponseTopic(
+            error_code=refusal.code,
+            name=asked.name,
+            topic_id=asked.topic_id,
+            is_internal=asked.name is not None and broker.topics.is_internal(asked.name),
+        )
+
+
+def _find(broker: Broker, asked: MetadataRequestTopic, request: MetadataRequest) -> Topic:
+    if asked.topic_id != ZERO_UUID or asked.name is None:
+        topic = broker.topics.by_id(asked.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, str(asked.topic_id))
+        return topic
+    topic = broker.topics.by_name(asked.name)
+    if topic is not None:
+        return topic
+    check_name(asked.name)
+    if not (request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
+    return broker.topics.ensure(asked.name)
+
+
+def _describe(broker: Broker, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    nodes = [broker.node_id]
+    described = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=log.partition,
+                leader_id=broker.node_id,
+                leader_epoch=log.leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+            )
+            for log in topic.partitions
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        described.topic_authorized_operations = TOPIC_OPERATIONS
+    return described

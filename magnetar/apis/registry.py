@@ -1,0 +1,135 @@
+"""The table of APIs: what each handler module declares, what ApiVersions answers, what is served.
+
+    @handles(EndTxnRequest, versions="0-4")
+    async def end_txn(broker: Broker, request: EndTxnRequest, context: RequestContext)
+        -> EndTxnResponse: ...
+
+A handler returns its response, or None where none is to be sent. It raises `KafkaError` to refuse
+the whole request: `error_responses` turns that into the API's own shape, in one place. Its part
+before the first await runs in the step in which the request arrives, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from wire.message import Message
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.config.listeners import Listener
+
+R = TypeVar("R", bound=Message)
+
+
+class Connection(Protocol):
+    """What a handler may know of the connection its request came through."""
+
+    @property
+    def listener(self) -> Listener:
+        """The listener it was accepted by, whose advertised address its client is told."""
+        ...
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nobody will read the answer."""
+        ...
+
+    def close(self) -> None:
+        """Close it, once what was answered before has been written."""
+        ...
+
+
+class RequestContext:
+    """What came with a request besides its body; `now_ms` is the time of its arrival."""
+
+    __slots__ = (
+        "api_key",
+        "client_address",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "now_ms",
+        "version",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        client_address: str,
+        now_ms: int,
+        connection: Connection,
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_address = client_address
+        self.now_ms = now_ms
+        self.connection = connection
+
+
+Handler = Callable[["Broker", R, RequestContext], Awaitable[Message | None]]
+
+
+class Api(NamedTuple):
+    """One API as it is served; both versions inclusive."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    request_class: type[Message]
+    response_class: type[Message]
+    handler: Callable[[Any, Any, RequestContext], Any]
+
+
+_apis: dict[int, Api] = {}
+
+
+def handles(request_class: type[R], *, versions: str) -> Callable[[Handler[R]], Handler[R]]:
+    """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0")."""
+    first, _, last = versions.partition("-")
+    response_class = _response_class(request_class)
+
+    def enter(handler: Handler[R]) -> Handler[R]:
+        key = request_class.api_key
+        assert key not in _apis, f"two handlers for {request_class.__name__}"
+        api = Api(
+            key,
+            request_class.__name__.removesuffix("Request"),
+            int(first),
+            int(last or first),
+            request_class,
+            response_class,
+            handler,
+        )
+        assert request_class.min_version <= api.min_version
+        assert api.min_version <= api.max_version <= request_class.max_version
+        _apis[key] = api
+        return handler
+
+    return enter
+
+
+def _response_class(request_class: type[Message]) -> type[Message]:
+    """Return the response declared beside a request."""
+    module = sys.modules[request_class.__module__]
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    found: type[Message] = getattr(module, name)
+    return found
+
+
+def load_apis() -> dict[int, Api]:
+    """Import every module of this package and return the table by API key."""
+    package = import_module("magnetar.apis")
+    for module in pkgutil.iter_modules(package.__path__, "magnetar.apis."):
+        import_module(module.name)
+    return _apis

@@ -1,0 +1,142 @@
+"""One broker: its parts, in the order in which they start and stop.
+
+Start: data directory and its lock, catalog, recovery of every log, groups and transactions replayed
+and what they owe done, then the listeners. Stop is the other way round and leaves everything
+durable. A failing disk or a broken invariant ends the process: what is in memory may be ahead of
+what is stored, and the next start recovers from what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from logstore.durability import Durability
+from magnetar.apis.registry import load_apis
+from magnetar.catalog import Catalog
+from magnetar.clock import Clock, SystemClock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.listeners import Listener, parse_listeners
+from magnetar.config.load import ConfigError
+from magnetar.logging import get_logger
+from magnetar.logs import Logs, MemoryLogs
+from magnetar.runtime.groups import Groups
+from magnetar.runtime.transactions import Transactions
+from magnetar.server.dispatch import FATAL
+from magnetar.server.listening import Server
+from magnetar.topics import Topics
+
+EXIT_FAILURE = 1
+
+_log = get_logger("broker")
+
+
+def end_process(failure: BaseException) -> None:
+    """Say why, plainly, and end the process at once: nothing may be answered any more."""
+    print(f"magnetar: fatal: {failure or type(failure).__name__}", file=sys.stderr, flush=True)
+    os._exit(EXIT_FAILURE)
+
+
+class Broker:
+    """The composition. Attributes are there after `start`; handlers find everything here."""
+
+    logs: Logs
+    catalog: Catalog
+    topics: Topics
+    groups: Groups
+    transactions: Transactions
+    server: Server
+    cluster_id: str
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        on_failure: Callable[[BaseException], None] = end_process,
+    ) -> None:
+        """`on_failure` is called once, for what nobody can go on from; it should not return."""
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.node_id = config.node_id
+        self.apis = load_apis()
+        #: This start's number, from 0: the leader epoch of every partition.
+        self.epoch = 0
+        self._on_failure = on_failure
+        self._failure: BaseException | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where everything is kept."""
+        return Path(self.config.log_dirs[0] if self.config.log_dirs else self.config.log_dir)
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The addresses clients connect to, ports as the operating system chose them."""
+        return self.server.listeners
+
+    async def start(self) -> None:
+        """Return when clients can connect. Raises ConfigError for what the operator must change."""
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
+        listeners = parse_listeners(self.config)
+        self._open_storage()
+        self.topics = Topics(self.catalog, self.logs, self.config)
+        self.topics.start()
+        self.groups = Groups(self)
+        self.transactions = Transactions(self)
+        await self.groups.start()
+        await self.transactions.start()
+        self.server = Server(self, self.apis, self.fail)
+        await self.server.start(listeners)
+
+    async def stop(self) -> None:
+        """Close connections, end what is under way, make everything durable."""
+        await self.server.stop()
+        await self.transactions.stop()
+        await self.groups.stop()
+        await self.logs.close()
+        self.catalog.close()
+
+    def fail(self, failure: BaseException) -> None:
+        """Stop because of a failing disk or a broken invariant; the first call counts."""
+        if self._failure is not None:
+            return
+        self._failure = failure
+        _log.error("broker failed", reason=str(failure), exc_info=failure)
+        self._on_failure(failure)
+
+    def _on_loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no one caught. In a connection it is that connection's; elsewhere it is fatal."""
+        failure = context.get("exception") or RuntimeError(context["message"])
+        if "transport" in context or "protocol" in context:
+            _log.warning("connection failed", reason=f"{context['message']}: {failure}")
+        elif "handle" in context or isinstance(failure, FATAL):
+            self.fail(failure)
+        else:
+            _log.error("unhandled error", reason=context["message"], exc_info=failure)
+
+    def _open_storage(self) -> None:
+        durability = Durability(self.config.durability)
+        if durability is Durability.MEMORY:
+            self.catalog = Catalog(None, durability)
+            self.epoch = self.catalog.next_broker_epoch()
+            self.logs = MemoryLogs(self.clock, self.config, self.epoch, self.fail)
+        else:
+            directory = self.data_dir
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot create the data directory {directory}: {error.strerror}"
+                ) from error
+            from magnetar.logs import DiskLogs
+
+            logs = DiskLogs(directory, durability, self.clock, self.config, self.fail)
+            self.catalog = Catalog(directory, durability)
+            self.epoch = logs.leader_epoch = self.catalog.next_broker_epoch()
+            self.logs = logs
+        self.cluster_id = self.catalog.cluster_id()

@@ -1,0 +1,237 @@
+"""The catalog: what the broker knows besides its logs, in a few SQLite tables.
+
+Owns topics and their configs, the producer id counter, the cluster's id and the count of the
+broker's starts. One transaction per admin change, durable when the call returns (WAL,
+synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
+they are rare and take a fraction of a millisecond, or that of one sync; in exchange no change can
+interleave with another. A failing or full disk is a CatalogFailure, which stops the broker.
+
+Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` says how many were made.
+"""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.durability import Durability
+
+FILE_NAME = "catalog.sqlite"
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE cluster (
+        only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+        cluster_id TEXT NOT NULL,
+        broker_epoch INTEGER NOT NULL,
+        next_producer_id INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE topics (
+        id BLOB PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        partition_count INTEGER NOT NULL CHECK (partition_count > 0),
+        replication_factor INTEGER NOT NULL,
+        internal INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE topic_configs (
+        topic_id BLOB NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (topic_id, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE deleted_topics (
+        id BLOB PRIMARY KEY
+    ) STRICT, WITHOUT ROWID;
+    """,
+)
+
+_SYNCHRONOUS = {
+    Durability.FSYNC: "FULL",
+    Durability.PAGE_CACHE: "OFF",
+    Durability.MEMORY: "OFF",
+}
+
+
+class CatalogFailure(OSError):
+    """The catalog's disk failed or is full, or its file is not a catalog: the broker stops."""
+
+
+class TopicRow(NamedTuple):
+    """One topic as it is stored; `configs` are its own settings as text."""
+
+    id: UUID
+    name: str
+    partition_count: int
+    replication_factor: int
+    is_internal: bool
+    configs: dict[str, str]
+
+
+class Catalog:
+    """One open catalog. Raises CatalogFailure from every method."""
+
+    def __init__(self, directory: Path | None, durability: Durability = Durability.FSYNC) -> None:
+        """Open or create the catalog in `directory`; None, or memory durability: keep nothing."""
+        in_memory = directory is None or durability is Durability.MEMORY
+        self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
+        with self._failing("open"):
+            self._database = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False
+            )
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            self._migrate()
+
+    def close(self) -> None:
+        """Close; everything is durable already."""
+        with self._failing("close"):
+            self._database.close()
+
+    def topics(self) -> list[TopicRow]:
+        """Return every topic, in the order of names."""
+        with self._failing("read topics"):
+            configs: dict[bytes, dict[str, str]] = {}
+            for topic_id, name, value in self._database.execute(
+                "SELECT topic_id, name, value FROM topic_configs"
+            ):
+                configs.setdefault(topic_id, {})[name] = value
+            rows = self._database.execute(
+                "SELECT id, name, partition_count, replication_factor, internal"
+                " FROM topics ORDER BY name"
+            )
+            return [
+                TopicRow(
+                    UUID(bytes=topic_id),
+                    name,
+                    partitions,
+                    factor,
+                    bool(internal),
+                    configs.get(topic_id, {}),
+                )
+                for topic_id, name, partitions, factor, internal in rows
+            ]
+
+    def add_topic(self, topic: TopicRow) -> None:
+        """Store a topic whose name and id are new."""
+        with self._change("add topic") as database:
+            database.execute(
+                "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
+                (
+                    topic.id.bytes,
+                    topic.name,
+                    topic.partition_count,
+                    topic.replication_factor,
+                    int(topic.is_internal),
+                ),
+            )
+            _insert_configs(database, topic.id, topic.configs)
+
+    def remove_topic(self, topic_id: UUID) -> None:
+        """Forget a topic and its configs, and remember that its files are to go."""
+        with self._change("remove topic") as database:
+            database.execute("DELETE FROM topics WHERE id = ?", (topic_id.bytes,))
+            database.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id.bytes,))
+
+    def is_deleted(self, topic_id: UUID) -> bool:
+        """Whether a topic of that id was deleted, so that files of it are remains."""
+        with self._failing("read deleted topics"):
+            row = self._database.execute(
+                "SELECT 1 FROM deleted_topics WHERE id = ?", (topic_id.bytes,)
+            ).fetchone()
+            return row is not None
+
+    def cluster_id(self) -> str:
+        """Return the id this cluster got when its catalog was created."""
+        with self._failing("read cluster id"):
+            row = self._database.execute("SELECT cluster_id FROM cluster").fetchone()
+            return str(row[0])
+
+    def next_broker_epoch(self) -> int:
+        """Count one more start and return its number, 0 at the first. Durable before it returns."""
+        with self._change("count start") as database:
+            row = database.execute(
+                "UPDATE cluster SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch"
+            ).fetchone()
+            return int(row[0])
+
+    def raise_broker_epoch(self, at_least: int) -> None:
+        """Have the next start numbered above `at_least`: an epoch found in somebody's logs."""
+        with self._change("raise epoch") as database:
+            database.execute("UPDATE cluster SET broker_epoch = max(broker_epoch, ?)", (at_least,))
+
+    def allocate_producer_ids(self, block_size: int) -> int:
+        """Reserve `block_size` producer ids and return the first; no id is ever given twice.
+
+        The reservation is durable before it returns.
+        """
+        with self._change("allocate producer ids") as database:
+            row = database.execute(
+                "UPDATE cluster SET next_producer_id = next_producer_id + ?"
+                " RETURNING next_producer_id",
+                (block_size,),
+            ).fetchone()
+            return int(row[0]) - block_size
+
+    def reserve_producer_ids_below(self, end_producer_id: int) -> None:
+        """Give no id below `end_producer_id` (exclusive bound) any more: they occur in logs."""
+        with self._change("reserve producer ids") as database:
+            database.execute(
+                "UPDATE cluster SET next_producer_id = max(next_producer_id, ?)",
+                (end_producer_id,),
+            )
+
+    def _migrate(self) -> None:
+        done = int(self._database.execute("PRAGMA user_version").fetchone()[0])
+        if done > len(_MIGRATIONS):
+            raise CatalogFailure(
+                f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
+                f" {len(_MIGRATIONS)}). Start that version, or another data directory."
+            )
+        for version, script in enumerate(_MIGRATIONS[done:], done + 1):
+            with self._change("migrate") as database:
+                for statement in script.split(";"):
+                    database.execute(statement)
+                if version == 1:
+                    database.execute("INSERT INTO cluster VALUES (1, ?, -1, 0)", (_new_id(),))
+                database.execute(f"PRAGMA user_version = {version}")
+
+    @contextmanager
+    def _change(self, doing: str) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it, or on any exception none."""
+        with self._failing(doing):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
+
+
+def _insert_configs(
+    database: sqlite3.Connection, topic_id: UUID, configs: Mapping[str, str]
+) -> None:
+    database.executemany(
+        "INSERT INTO topic_configs VALUES (?, ?, ?)",
+        [(topic_id.bytes, name, value) for name, value in configs.items()],
+    )
+
+
+def _new_id() -> str:
+    """Return a fresh id in Kafka's form: 16 random bytes in 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]

@@ -1,0 +1,72 @@
+"""The `magnetar` command: its options, help and exit codes.
+
+Exit codes: 0 done or stopped as asked, 1 the broker failed, 2 a mistake in flags or configuration.
+"""
+
+from __future__ import annotations
+
+import click
+
+from magnetar import __version__
+
+_SERVE_HELP = """Start a broker, in the foreground.
+
+Settings have Kafka's names. They come from --config, a server.properties file, and from --set,
+which wins; --listen and --data-dir stand for listeners and log.dirs. Without any of them the broker
+listens on 127.0.0.1:9092 and keeps its data in ./data.
+
+A line with the word "ready" is printed once clients can connect. SIGTERM or SIGINT stops the
+broker cleanly, a second one at once.
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="magnetar %(version)s")
+def main() -> None:
+    """A broker that speaks Kafka's protocol: durable by default, transactions that are visible
+    when they return."""
+
+
+@main.command(help=_SERVE_HELP)
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 picks one.")
+@click.option("--data-dir", metavar="DIR", type=click.Path(), help="Where data is kept.")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="A server.properties file.",
+)
+@click.option(
+    "--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="Least level of the lines written to standard error.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("auto", "console", "json")),
+    default="auto",
+    show_default=True,
+    help="auto is console on a terminal, json elsewhere.",
+)
+def serve(
+    listen: str | None,
+    data_dir: str | None,
+    config_file: str | None,
+    assignments: tuple[str, ...],
+    log_level: str,
+    log_format: str,
+) -> None:
+    from magnetar.cli.serve import Flags, run
+
+    flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format)
+    raise SystemExit(run(flags))
+
+
+if __name__ == "__main__":
+    main()

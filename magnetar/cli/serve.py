@@ -1,0 +1,114 @@
+"""`magnetar serve`: configuration, event loop, signals, the line that says ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from magnetar import __version__, logging
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.listeners import parse_address
+from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_MISTAKE = 2
+EXIT_FORCED = 130
+
+
+class Flags(NamedTuple):
+    """What was given on the command line."""
+
+    listen: str | None
+    data_dir: str | None
+    config_file: str | None
+    assignments: tuple[str, ...]
+    log_level: str
+    log_format: str
+
+
+def run(flags: Flags) -> int:
+    """Serve until a signal; return the exit code."""
+    logging.configure(flags.log_level, flags.log_format)
+    try:
+        config = configure(flags)
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            runner.run(_serve(config))
+    except ConfigError as mistake:
+        print(f"magnetar: error: {mistake}", file=sys.stderr)
+        return EXIT_MISTAKE
+    return EXIT_OK
+
+
+def configure(flags: Flags) -> BrokerConfig:
+    """Return the configuration that file and flags give, after printing its warnings."""
+    given: list[Given] = []
+    if flags.config_file is not None:
+        given += read_properties(Path(flags.config_file))
+    given += read_assignments(flags.assignments)
+    if flags.listen is not None:
+        parse_address(flags.listen, "--listen")
+        given.append(Given("listeners", f"PLAINTEXT://{flags.listen}", "--listen"))
+    if flags.data_dir is not None:
+        given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
+    loaded = load(given)
+    for warning in loaded.warnings:
+        print(f"magnetar: warning: {warning}", file=sys.stderr)
+    return loaded.config
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+async def _serve(config: BrokerConfig) -> None:
+    from magnetar.broker import Broker
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            print("magnetar: stopped at once", file=sys.stderr, flush=True)
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    broker = Broker(config)
+    await broker.start()
+    addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
+    print(
+        f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
+        f" (node {broker.node_id}, cluster {broker.cluster_id})",
+        flush=True,
+    )
+    await stop.wait()
+    await broker.stop()
+    print("magnetar: stopped", flush=True)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+
+
+def _process_age_ms() -> int:
+    """Return the milliseconds since this process was started, interpreter included.
+
+    Linux tells a process's start to 10 ms; elsewhere the process's own CPU time is the best guess.
+    """
+    try:
+        stat = Path("/proc/self/stat").read_text()
+    except OSError:
+        return round(time.process_time() * 1000)
+    # The second field, the command in parentheses, may hold spaces; the start is the 22nd field.
+    started_ticks = int(stat.rpartition(")")[2].split()[19])
+    started = started_ticks / os.sysconf("SC_CLK_TCK")
+    return round((time.clock_gettime(time.CLOCK_BOOTTIME) - started) * 1000)

@@ -1,0 +1,333 @@
+"""The broker's settings: Kafka's names and defaults, and a few names of magnetar's own.
+
+`since` is the release in which a name appeared: Kafka's number, or magnetar's. Where a default
+differs from Kafka's the doc says so and why.
+"""
+
+from __future__ import annotations
+
+from magnetar.config.setting import (
+    INT32_MAX,
+    INT64_MAX,
+    Config,
+    ConfigType,
+    boolean,
+    double,
+    integer,
+    long,
+    optional_integer,
+    optional_string,
+    string,
+    words,
+)
+
+_OWN = "magnetar 0.1"
+_KIP_1030 = "KIP-1030"
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+CLEANUP_POLICIES = ("delete", "compact")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+class BrokerConfig(Config):
+    """What one broker runs with; read as attributes: `config.message_max_bytes`."""
+
+    # Who and where.
+    node_id = integer(
+        1,
+        minimum=0,
+        since="3.0",
+        doc="Number of this broker in the cluster. Older name: broker.id.",
+    )
+    broker_id = integer(1, minimum=0, since="0.8", doc="The older name of node.id.")
+    broker_rack = optional_string(since="0.10", doc="Rack shown to clients in Metadata.")
+    listeners = words(
+        ["PLAINTEXT://127.0.0.1:9092"],
+        since="0.8.3",
+        doc="Addresses to listen on, NAME://host:port. Default differs from Kafka's, which listens"
+        " on every interface: a broker without authentication should be asked to.",
+    )
+    advertised_listeners = words(
+        [],
+        since="0.8.3",
+        doc="Addresses told to clients, NAME://host:port, for those listeners whose own address"
+        " clients cannot use.",
+    )
+    listener_security_protocol_map = words(
+        ["PLAINTEXT:PLAINTEXT"],
+        since="0.10.2",
+        doc="Protocol of each listener's name. PLAINTEXT is the one served.",
+    )
+    controller_listener_names = words(
+        [],
+        since="2.8",
+        doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
+    )
+    log_dirs = words([], since="0.8", doc="The data directory; exactly one. Other name: log.dir.")
+    log_dir = string("data", since="0.8", doc="The data directory where log.dirs is not given.")
+    durability = string(
+        "fsync",
+        one_of=("fsync", "page-cache", "memory"),
+        since=_OWN,
+        doc="What an acknowledgement means. fsync: on disk. page-cache: with the operating system,"
+        " survives the end of the process but not a power loss. memory: nothing is kept.",
+    )
+
+    # Connections.
+    socket_request_max_bytes = integer(
+        104857600,
+        minimum=1,
+        since="0.8",
+        doc="Largest request; a larger one closes its connection.",
+    )
+    socket_send_buffer_bytes = integer(
+        -1,
+        minimum=-1,
+        since="0.8",
+        doc="SO_SNDBUF; -1 leaves it to the operating system, which sizes it as it goes. Kafka's"
+        " default of 102400 switches that off.",
+    )
+    socket_receive_buffer_bytes = integer(
+        -1, minimum=-1, since="0.8", doc="SO_RCVBUF; -1 as for socket.send.buffer.bytes."
+    )
+    socket_listen_backlog_size = integer(
+        50, minimum=1, since="3.1", doc="Connections that may wait to be accepted."
+    )
+    max_connections = integer(
+        INT32_MAX, minimum=0, since="2.4", doc="Connections at once; one more is closed at once."
+    )
+    max_connections_per_ip = integer(
+        INT32_MAX, minimum=0, since="0.8.2", doc="Connections at once from one address."
+    )
+    connections_max_idle_ms = long(
+        600000,
+        minimum=-1,
+        since="0.9",
+        doc="A connection without traffic for so long is closed; negative: never.",
+    )
+    queued_max_request_bytes = long(
+        268435456,
+        minimum=-1,
+        since="0.11",
+        doc="Memory for requests that are being received or worked on; beyond it no more is read."
+        " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
+    )
+    connection_max_in_flight_requests = integer(
+        64,
+        minimum=1,
+        since=_OWN,
+        doc="Requests of one connection that may be unanswered before no more is read from it.",
+    )
+    request_timeout_ms = integer(
+        30000, minimum=1, since="0.9", doc="How long internal work for a request may take."
+    )
+
+    # Topics.
+    num_partitions = integer(
+        1, minimum=1, since="0.7", doc="Partitions of a topic whose creation names none."
+    )
+    default_replication_factor = integer(
+        1, minimum=1, maximum=32767, since="0.8", doc="Replication factor where none is named."
+    )
+    min_insync_replicas = integer(
+        1, minimum=1, since="0.9", doc="Shown and stored: one node holds every replica.", acts=False
+    )
+    auto_create_topics_enable = boolean(
+        True, since="0.8", doc="Whether asking for a topic's metadata may create the topic."
+    )
+    delete_topic_enable = boolean(True, since="0.8.2", doc="Whether topics can be deleted.")
+    unclean_leader_election_enable = boolean(
+        False, since="0.8.2", doc="Shown only: there is no other replica to elect.", acts=False
+    )
+    max_request_partition_size_limit = integer(
+        2000, minimum=1, since="3.8", doc="Partitions of one DescribeTopicPartitions.", acts=False
+    )
+
+    # Records and logs: the defaults of topics.
+    message_max_bytes = integer(
+        1048588, minimum=0, since="0.8", doc="Largest record batch, its 12 bytes of frame included."
+    )
+    compression_type = string(
+        "producer",
+        one_of=COMPRESSION_TYPES,
+        since="0.9",
+        doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
+        acts=False,
+    )
+    log_segment_bytes = integer(
+        1073741824, minimum=1048576, rule=_KIP_1030, since="0.7", doc="Size at which a log rolls."
+    )
+    log_roll_ms = optional_integer(minimum=1, since="0.8.2", doc="Age at which a log rolls.")
+    log_roll_hours = integer(
+        168, minimum=1, since="0.7", doc="Age at which a log rolls, where log.roll.ms is not given."
+    )
+    log_index_interval_bytes = integer(
+        4096, minimum=0, since="0.8", doc="Bytes of log between two index entries."
+    )
+    log_index_size_max_bytes = integer(
+        10485760, minimum=4, since="0.8", doc="Largest index file; when it is full the log rolls."
+    )
+    log_message_timestamp_type = string(
+        "CreateTime",
+        one_of=TIMESTAMP_TYPES,
+        since="0.10",
+        doc="Whether a record's timestamp is the producer's or the broker's.",
+    )
+    log_message_timestamp_before_max_ms = long(
+        INT64_MAX, minimum=0, since="3.6", doc="How far a timestamp may lie behind the clock."
+    )
+    log_message_timestamp_after_max_ms = long(
+        3600000, minimum=0, since="3.6", doc="How far a timestamp may lie ahead of the clock."
+    )
+    log_preallocate = boolean(
+        False, since="0.8.3", doc="Stored and shown: files grow as they are written.", acts=False
+    )
+    log_flush_interval_messages = long(
+        INT64_MAX,
+        minimum=1,
+        since="0.8",
+        doc="Stored and shown: see durability, which decides when data is synced.",
+        acts=False,
+    )
+    log_flush_interval_ms = optional_integer(
+        since="0.8", doc="Stored and shown, as log.flush.interval.messages.", acts=False
+    )
+    log_retention_ms = optional_integer(
+        minimum=-1, since="0.8.2", doc="Age at which records may be removed.", acts=False
+    )
+    log_retention_minutes = optional_integer(
+        maximum=INT32_MAX,
+        type=ConfigType.INT,
+        since="0.8",
+        doc="The same in minutes, where log.retention.ms is not given.",
+        acts=False,
+    )
+    log_retention_hours = integer(
+        168, since="0.7", doc="The same in hours, where the finer ones are not given.", acts=False
+    )
+    log_retention_bytes = long(
+        -1, since="0.7", doc="Size beyond which old segments may be removed; -1: none.", acts=False
+    )
+    log_retention_check_interval_ms = long(
+        300000, minimum=1, since="0.8", doc="How often logs are checked for retention.", acts=False
+    )
+    log_segment_delete_delay_ms = long(
+        60000, minimum=0, since="0.8", doc="How long a removed file is kept.", acts=False
+    )
+    log_cleanup_policy = words(
+        ["delete"],
+        one_of=CLEANUP_POLICIES,
+        since="0.8.1",
+        doc="Whether old records are removed by age and size, by key, or both.",
+        acts=False,
+    )
+    log_cleaner_delete_retention_ms = long(
+        86400000, minimum=0, since="0.8.1", doc="How long tombstones are kept.", acts=False
+    )
+    log_cleaner_min_compaction_lag_ms = long(
+        0, minimum=0, since="0.10.1", doc="Age before which a record is not compacted.", acts=False
+    )
+    log_cleaner_max_compaction_lag_ms = long(
+        INT64_MAX, minimum=1, since="2.3", doc="Age at which a record is compacted.", acts=False
+    )
+    log_cleaner_min_cleanable_ratio = double(
+        0.5,
+        minimum=0,
+        maximum=1,
+        since="0.8.1",
+        doc="Part of a log that must be uncompacted before compaction begins.",
+        acts=False,
+    )
+
+    # Fetching.
+    fetch_max_bytes = integer(
+        57671680, minimum=1024, since="2.3", doc="Most bytes of records in one Fetch response."
+    )
+    max_incremental_fetch_session_cache_slots = integer(
+        1000, minimum=0, since="1.1", doc="Fetch sessions that are remembered (KIP-227)."
+    )
+
+    # Producers and transactions.
+    producer_id_expiration_ms = integer(
+        86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
+    )
+    transaction_max_timeout_ms = integer(
+        900000, minimum=1, since="0.11", doc="Longest transaction timeout a producer may ask for."
+    )
+    transactional_id_expiration_ms = integer(
+        604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."
+    )
+    transaction_state_log_num_partitions = integer(
+        50, minimum=1, since="0.11", doc="Partitions of __transaction_state."
+    )
+    transaction_state_log_replication_factor = integer(
+        3, minimum=1, maximum=32767, since="0.11", doc="Stored with __transaction_state."
+    )
+    transaction_state_log_segment_bytes = integer(
+        104857600, minimum=1, since="0.11", doc="Segment size of __transaction_state."
+    )
+    transaction_state_log_min_isr = integer(
+        2, minimum=1, since="0.11", doc="Stored with __transaction_state.", acts=False
+    )
+    transaction_partition_verification_enable = boolean(
+        True, since="3.6", doc="Shown: every transactional batch is verified.", acts=False
+    )
+
+    # Groups.
+    group_min_session_timeout_ms = integer(
+        6000, since="0.9", doc="Shortest session timeout a member may ask for."
+    )
+    group_max_session_timeout_ms = integer(
+        1800000, since="0.9", doc="Longest session timeout a member may ask for."
+    )
+    group_max_size = integer(INT32_MAX, minimum=1, since="2.2", doc="Most members of a group.")
+    group_initial_rebalance_delay_ms = integer(
+        0,
+        minimum=0,
+        since="0.11",
+        doc="How long the first join of an empty group waits for more members. Kafka's default is"
+        " 3000, for which every consumer that is started alone pays.",
+    )
+    offset_metadata_max_bytes = integer(
+        4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
+    )
+    offsets_retention_minutes = integer(
+        10080, minimum=1, since="0.9", doc="How long offsets of an empty group are kept."
+    )
+    offsets_retention_check_interval_ms = long(
+        600000, minimum=1, since="0.8.1", doc="How often offsets are checked for expiry."
+    )
+    offsets_topic_num_partitions = integer(
+        50, minimum=1, since="0.8.1", doc="Partitions of __consumer_offsets."
+    )
+    offsets_topic_replication_factor = integer(
+        3, minimum=1, maximum=32767, since="0.8.1", doc="Stored with __consumer_offsets."
+    )
+    offsets_topic_segment_bytes = integer(
+        104857600, minimum=1, since="0.8.1", doc="Segment size of __consumer_offsets."
+    )
+    offsets_commit_timeout_ms = integer(
+        5000, minimum=1, since="0.8.1", doc="How long a commit of offsets may take."
+    )
+
+
+#: Kafka's names that mean nothing here, and why: they are warned about, not refused.
+WITHOUT_EFFECT: dict[str, str] = {
+    "process.roles": "one process is broker and controller",
+    "controller.quorum.voters": "there is no controller quorum",
+    "controller.quorum.bootstrap.servers": "there is no controller quorum",
+    "inter.broker.listener.name": "there is one broker",
+    "security.inter.broker.protocol": "there is one broker",
+    "zookeeper.connect": "there is no ZooKeeper",
+    "zookeeper.connection.timeout.ms": "there is no ZooKeeper",
+    "num.network.threads": "one event loop serves every connection",
+    "num.io.threads": "one event loop serves every connection",
+    "num.recovery.threads.per.data.dir": "logs are recovered one after another",
+    "num.replica.fetchers": "there is one replica",
+    "queued.max.requests": "see connection.max.in.flight.requests",
+    "log.cleaner.enable": "logs are not compacted yet",
+    "log.cleaner.threads": "logs are not compacted yet",
+    "share.coordinator.state.topic.replication.factor": "share groups are not served",
+    "share.coordinator.state.topic.min.isr": "share groups are not served",
+    "group.coordinator.threads": "one event loop serves every group",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "timeouts are exact",
+}

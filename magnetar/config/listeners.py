@@ -1,0 +1,75 @@
+"""Listeners: NAME://host:port of `listeners` and `advertised.listeners`, joined by name."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, replace
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
+
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to listen on, and the one that clients reached through it are told.
+
+    An empty `host` means every interface; port 0 lets the operating system choose.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+    def bound_to(self, port: int) -> Listener:
+        """Return this listener after the operating system chose `port` for it."""
+        advertised_port = self.advertised_port or port
+        return replace(self, port=port, advertised_port=advertised_port)
+
+
+def parse_address(text: str, place: str) -> tuple[str, int]:
+    """Return host and port of `host:port` or `[ipv6]:port`; the host may be empty."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{place}: {text} needs brackets around its IPv6 address")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{place}: {text} is not host:port with a port of 0 to 65535")
+    return host, int(port)
+
+
+def parse_listeners(config: BrokerConfig) -> list[Listener]:
+    """Return the listeners of `config`, Kafka's controller listeners left out."""
+    bound = _parse("listeners", config.listeners)
+    advertised = _parse("advertised.listeners", config.advertised_listeners)
+    protocols = dict(entry.partition(":")[::2] for entry in config.listener_security_protocol_map)
+    listeners = []
+    for name, (host, port) in bound.items():
+        if name in config.controller_listener_names:
+            continue
+        protocol = protocols.get(name, name)
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listeners: {name} speaks {protocol}; magnetar serves PLAINTEXT.")
+        shown_host, shown_port = advertised.get(name, ("", 0))
+        if not shown_host:
+            shown_host = socket.gethostname() if host in _EVERY_INTERFACE else host
+        listeners.append(Listener(name, host, port, shown_host, shown_port or port))
+    if not listeners:
+        raise ConfigError("listeners: names no listener for clients.")
+    return listeners
+
+
+def _parse(place: str, entries: list[str]) -> dict[str, tuple[str, int]]:
+    parsed: dict[str, tuple[str, int]] = {}
+    for entry in entries:
+        name, separator, address = entry.partition("://")
+        if not separator or not name:
+            raise ConfigError(f"{place}: {entry} is not NAME://host:port")
+        if name.upper() in parsed:
+            raise ConfigError(f"{place}: two addresses are named {name.upper()}")
+        parsed[name.upper()] = parse_address(address, place)
+    return parsed

@@ -1,0 +1,123 @@
+"""From a file and flags to a `BrokerConfig`: later sources win, nothing is swallowed.
+
+A bad value raises ConfigError, whose text names the place, the value, the rule and the way out.
+An unknown name is a warning with the closest known one, and is otherwise left alone: a
+server.properties written for Kafka starts a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.properties import PropertiesError, parse_properties
+from magnetar.config.setting import InvalidValue
+
+
+class ConfigError(ValueError):
+    """A configuration nobody can start a broker with."""
+
+
+class Given(NamedTuple):
+    """One name and value as they were written, and where."""
+
+    name: str
+    value: str
+    place: str
+
+
+class Loaded(NamedTuple):
+    """A configuration and what is to be said about its sources."""
+
+    config: BrokerConfig
+    warnings: list[str]
+
+
+def read_properties(path: Path) -> list[Given]:
+    """Return what a .properties file gives, in its order; it is UTF-8."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [
+            Given(name, value, f"{path.name} line {number}")
+            for number, name, value in parse_properties(text)
+        ]
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, PropertiesError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_assignments(assignments: Iterable[str]) -> list[Given]:
+    """Return what `--set name=value` flags give."""
+    given = []
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {assignment}: expected name=value")
+        given.append(Given(name.strip(), value.strip(), "--set"))
+    return given
+
+
+def load(given: Sequence[Given]) -> Loaded:
+    """Merge what was given, the last one of a name winning."""
+    values: dict[str, object] = {}
+    warnings: list[str] = []
+    places: dict[str, Given] = {}
+    for item in given:
+        setting = BrokerConfig.settings.get(item.name)
+        if setting is None:
+            warnings.append(f"{item.place}: {_unknown(item.name)}")
+            continue
+        try:
+            values[item.name] = setting.parse(item.value)
+        except InvalidValue as invalid:
+            raise ConfigError(_refusal(item, invalid, setting.default)) from None
+        places[item.name] = item
+    _reconcile(values)
+    config = BrokerConfig(values)
+    _check_together(config, places)
+    return Loaded(config, warnings)
+
+
+def _reconcile(values: dict[str, object]) -> None:
+    """Carry older names over to those that the rest of the broker reads."""
+    if "broker.id" in values and "node.id" not in values:
+        values["node.id"] = values["broker.id"]
+    if "node.id" in values:
+        values["broker.id"] = values["node.id"]
+    if "log.dir" in values and "log.dirs" not in values:
+        values["log.dirs"] = [values["log.dir"]]
+
+
+def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
+    """Refuse values that are well-formed alone and impossible together."""
+    if len(config.log_dirs) > 1:
+        raise ConfigError(
+            f"{places['log.dirs'].place}: log.dirs={','.join(config.log_dirs)} names"
+            f" {len(config.log_dirs)} directories; magnetar keeps its data in one. Name one."
+        )
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            f"group.min.session.timeout.ms={config.group_min_session_timeout_ms} is above"
+            f" group.max.session.timeout.ms={config.group_max_session_timeout_ms}."
+        )
+
+
+def _refusal(item: Given, invalid: InvalidValue, default: object) -> str:
+    advice = invalid.advice or (
+        f"Drop it for the default of {default}." if default not in (None, "", []) else ""
+    )
+    return f"{item.place}: {item.name}={item.value} {invalid.reason}. {advice}".rstrip()
+
+
+def _unknown(name: str) -> str:
+    if name in WITHOUT_EFFECT:
+        return f"{name} has no effect: {WITHOUT_EFFECT[name]}."
+    # difflib costs 5 ms to import, which a start without mistakes need not pay.
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, BrokerConfig.settings, n=1, cutoff=0.5)
+    suggestion = f" Did you mean {close[0]}?" if close else ""
+    return f"{name} is not a setting magnetar knows; it is ignored.{suggestion}"

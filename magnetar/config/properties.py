@@ -1,0 +1,93 @@
+"""The syntax of server.properties, as java.util.Properties reads it.
+
+Natural lines: `#` and `!` begin a comment line, a backslash at the end continues on the next line
+whose leading white space is dropped. The key ends at the first unescaped `=`, `:` or white space.
+Escapes: backslash-t, -n, -r, -f, -uXXXX; a backslash before any other character is dropped.
+Source: the Java SE documentation of Properties.load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_WHITESPACE = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class PropertiesError(ValueError):
+    """A line that java.util.Properties would refuse; carries its number."""
+
+
+def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, key, value) in file order; line numbers count from 1."""
+    for number, line in _logical_lines(text):
+        key_end, value_start = _split(line)
+        yield number, _unescape(line[:key_end], number), _unescape(line[value_start:], number)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    pending = ""
+    first = 0
+    for number, natural in enumerate(text.splitlines(), 1):
+        stripped = natural.lstrip(_WHITESPACE)
+        if not pending:
+            if not stripped or stripped[0] in "#!":
+                continue
+            first = number
+        line = pending + stripped
+        if _continues(line):
+            pending = line[:-1]
+            continue
+        pending = ""
+        yield first, line
+    if pending:
+        yield first, pending
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[int, int]:
+    """Return where the key ends (exclusive) and where the value begins."""
+    position = 0
+    while position < len(line) and line[position] not in "=:" + _WHITESPACE:
+        position += 2 if line[position] == "\\" else 1
+    key_end = min(position, len(line))
+    value_start = key_end
+    while value_start < len(line) and line[value_start] in _WHITESPACE:
+        value_start += 1
+    if value_start < len(line) and line[value_start] in "=:":
+        value_start += 1
+        while value_start < len(line) and line[value_start] in _WHITESPACE:
+            value_start += 1
+    return key_end, value_start
+
+
+def _unescape(text: str, number: int) -> str:
+    if "\\" not in text:
+        return text
+    pieces: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character != "\\" or position == len(text):
+            pieces.append(character if character != "\\" else "")
+            continue
+        escaped = text[position]
+        position += 1
+        if escaped == "u":
+            digits = text[position : position + 4]
+            try:
+                pieces.append(chr(int(digits, 16)) if len(digits) == 4 else _malformed(number))
+            except ValueError:
+                _malformed(number)
+            position += 4
+        else:
+            pieces.append(_ESCAPES.get(escaped, escaped))
+    return "".join(pieces)
+
+
+def _malformed(number: int) -> str:
+    raise PropertiesError(f"line {number}: malformed \\uXXXX escape")

@@ -1,0 +1,314 @@
+"""What a configuration table is made of: a named, typed, checked, documented setting.
+
+A table is a class whose attributes are settings: `message_max_bytes = integer(...)` declares
+`message.max.bytes`. An instance of the class holds one value per setting, as plain attributes.
+Kafka's rules for the text of a value are followed (its `ConfigDef`): numbers and booleans are
+trimmed, booleans are `true` or `false` in any case, lists are split at commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
+
+T = TypeVar("T")
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """The type of a value, with the ids that DescribeConfigs answers (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class InvalidValue(ValueError):
+    """A text that is no value of its setting: `reason` continues a sentence after `name=value`."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.advice = advice
+
+
+class Setting(Generic[T]):
+    """One declared setting; as a class attribute it is itself, on an instance its value.
+
+    `name` comes from the attribute: `log_segment_bytes` declares `log.segment.bytes`.
+    `synonyms` are names of the broker's table that give the default of a topic's setting, or older
+    names of the same thing, most specific first. `acts` is False where the value is stored and
+    shown but nothing is done with it yet.
+    """
+
+    __slots__ = (
+        "acts",
+        "default",
+        "doc",
+        "name",
+        "parse",
+        "since",
+        "synonyms",
+        "type",
+    )
+
+    def __init__(
+        self,
+        type: ConfigType,
+        parse: Callable[[str], T],
+        default: T,
+        *,
+        doc: str,
+        since: str,
+        synonyms: Sequence[str] = (),
+        acts: bool = True,
+    ) -> None:
+        self.name = ""
+        self.type = type
+        self.parse = parse
+        self.default = default
+        self.doc = doc
+        self.since = since
+        self.synonyms = tuple(synonyms)
+        self.acts = acts
+
+    def __set_name__(self, owner: type[Config], attribute: str) -> None:
+        self.name = attribute.replace("_", ".")
+
+    @overload
+    def __get__(self, instance: None, owner: type[object]) -> Setting[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[object]) -> T: ...
+    def __get__(self, instance: object | None, owner: type[object]) -> Setting[T] | T:
+        return self if instance is None else self.default
+
+    def render(self, value: object) -> str | None:
+        """Return `value` as Kafka's tools print it; None where nothing is set."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        return str(value)
+
+
+class Config:
+    """The values of one table. `explicit` are the names that were given, not defaulted."""
+
+    settings: ClassVar[Mapping[str, Setting[Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.settings = {
+            value.name: value for value in vars(cls).values() if isinstance(value, Setting)
+        }
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self.explicit: frozenset[str] = frozenset(values or ())
+        # Plain instance attributes win over the settings of the class: reading one costs a look-up.
+        for name, value in (values or {}).items():
+            self.__dict__[attribute_of(name)] = value
+
+    def __getitem__(self, name: str) -> object:
+        return cast(object, getattr(self, attribute_of(name)))
+
+
+def attribute_of(name: str) -> str:
+    """Return the attribute under which a table declares `name`."""
+    return name.replace(".", "_")
+
+
+def _bounded(
+    minimum: float | None, maximum: float | None, default: object, rule: str
+) -> Callable[[float], None]:
+    source = f" ({rule})" if rule else ""
+    fallback = f", or leave it out for the default of {default}" if default is not None else ""
+
+    def check(value: float) -> None:
+        if minimum is not None and value < minimum:
+            raise InvalidValue(f"is below its minimum of {minimum}{source}", f"Raise it{fallback}.")
+        if maximum is not None and value > maximum:
+            raise InvalidValue(f"is above its maximum of {maximum}{source}", f"Lower it{fallback}.")
+
+    return check
+
+
+def parse_integer(text: str) -> int:
+    """Return the whole number that `text` is, in Java's syntax."""
+    stripped = text.strip()
+    digits = stripped[1:] if stripped[:1] in ("-", "+") else stripped
+    if not (digits.isascii() and digits.isdigit()):
+        raise InvalidValue("is not a whole number")
+    return int(stripped)
+
+
+def integer(
+    default: int,
+    *,
+    minimum: int | None = None,
+    maximum: int = INT32_MAX,
+    rule: str = "",
+    type: ConfigType = ConfigType.INT,
+    doc: str,
+    since: str,
+    synonyms: Sequence[str] = (),
+    acts: bool = True,
+) -> Setting[int]:
+    """Declare a whole number; both bounds inclusive, `rule` is where they come from."""
+    check = _bounded(-maximum - 1 if minimum is None else minimum, maximum, default, rule)
+
+    def parse(text: str) -> int:
+        value = parse_integer(text)
+        check(value)
+        return value
+
+    return Setting(type, parse, default, doc=doc, since=since, synonyms=synonyms, acts=acts)
+
+
+def long(
+    default: int,
+    *,
+    minimum: int | None = None,
+    rule: str = "",
+    doc: str,
+    since: str,
+    synonyms: Sequence[str] = (),
+    acts: bool = True,
+) -> Setting[int]:
+    """Declare a whole number of 64 bits."""
+    return integer(
+        default,
+        minimum=minimum,
+        maximum=INT64_MAX,
+        rule=rule,
+        type=ConfigType.LONG,
+        doc=doc,
+        since=since,
+        synonyms=synonyms,
+        acts=acts,
+    )
+
+
+def optional_integer(
+    *,
+    minimum: int | None = None,
+    maximum: int = INT64_MAX,
+    type: ConfigType = ConfigType.LONG,
+    doc: str,
+    since: str,
+    acts: bool = True,
+) -> Setting[int | None]:
+    """Declare a number that is unset by default, so that another setting applies."""
+    check = _bounded(minimum, maximum, None, "")
+
+    def parse(text: str) -> int | None:
+        value = parse_integer(text)
+        check(value)
+        return value
+
+    return Setting(type, parse, None, doc=doc, since=since, acts=acts)
+
+
+def double(
+    default: float,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    doc: str,
+    since: str,
+    synonyms: Sequence[str] = (),
+    acts: bool = True,
+) -> Setting[float]:
+    """Declare a number with a fraction."""
+    check = _bounded(minimum, maximum, default, "")
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text.strip())
+        except ValueError:
+            raise InvalidValue("is not a number") from None
+        check(value)
+        return value
+
+    return Setting(
+        ConfigType.DOUBLE, parse, default, doc=doc, since=since, synonyms=synonyms, acts=acts
+    )
+
+
+def boolean(
+    default: bool, *, doc: str, since: str, synonyms: Sequence[str] = (), acts: bool = True
+) -> Setting[bool]:
+    """Declare a switch."""
+
+    def parse(text: str) -> bool:
+        lowered = text.strip().lower()
+        if lowered not in ("true", "false"):
+            raise InvalidValue("is neither true nor false")
+        return lowered == "true"
+
+    return Setting(
+        ConfigType.BOOLEAN, parse, default, doc=doc, since=since, synonyms=synonyms, acts=acts
+    )
+
+
+def string(
+    default: str,
+    *,
+    one_of: Sequence[str] = (),
+    doc: str,
+    since: str,
+    synonyms: Sequence[str] = (),
+    acts: bool = True,
+) -> Setting[str]:
+    """Declare a text, where `one_of` is given one of these words."""
+
+    def parse(text: str) -> str:
+        value = text.strip()
+        if one_of and value not in one_of:
+            raise InvalidValue(f"is none of {', '.join(one_of)}")
+        return value
+
+    return Setting(
+        ConfigType.STRING, parse, default, doc=doc, since=since, synonyms=synonyms, acts=acts
+    )
+
+
+def optional_string(*, doc: str, since: str, acts: bool = True) -> Setting[str | None]:
+    """Declare a text that is unset by default."""
+
+    def parse(text: str) -> str | None:
+        return text.strip()
+
+    return Setting(ConfigType.STRING, parse, None, doc=doc, since=since, acts=acts)
+
+
+def words(
+    default: Sequence[str],
+    *,
+    one_of: Sequence[str] = (),
+    doc: str,
+    since: str,
+    synonyms: Sequence[str] = (),
+    acts: bool = True,
+) -> Setting[list[str]]:
+    """Declare a comma-separated list, where `one_of` is given of these words only."""
+
+    def parse(text: str) -> list[str]:
+        values = [word for part in text.split(",") if (word := part.strip())]
+        for value in values:
+            if one_of and value not in one_of:
+                raise InvalidValue(f"names {value}, which is none of {', '.join(one_of)}")
+        return values
+
+    return Setting(
+        ConfigType.LIST, parse, list(default), doc=doc, since=since, synonyms=synonyms, acts=acts
+    )

@@ -1,0 +1,302 @@
+"""A topic's settings: Kafka's names, each with the broker setting that gives its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from magnetar.config.broker import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    TIMESTAMP_TYPES,
+    BrokerConfig,
+)
+from magnetar.config.setting import (
+    INT64_MAX,
+    Config,
+    InvalidValue,
+    boolean,
+    double,
+    integer,
+    long,
+    string,
+    words,
+)
+
+MS_PER_MINUTE = 60_000
+MS_PER_HOUR = 3_600_000
+
+
+class TopicConfig(Config):
+    """What one topic runs with. `resolve` fills in the broker's defaults."""
+
+    cleanup_policy = words(
+        ["delete"],
+        one_of=CLEANUP_POLICIES,
+        synonyms=("log.cleanup.policy",),
+        since="0.8.1",
+        doc="Whether old records are removed by age and size, by key, or both.",
+        acts=False,
+    )
+    compression_type = string(
+        "producer",
+        one_of=COMPRESSION_TYPES,
+        synonyms=("compression.type",),
+        since="0.9",
+        doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
+        acts=False,
+    )
+    delete_retention_ms = long(
+        86400000,
+        minimum=0,
+        synonyms=("log.cleaner.delete.retention.ms",),
+        since="0.8.1",
+        doc="How long tombstones are kept.",
+        acts=False,
+    )
+    file_delete_delay_ms = long(
+        60000,
+        minimum=0,
+        synonyms=("log.segment.delete.delay.ms",),
+        since="0.8",
+        doc="How long a removed file is kept.",
+        acts=False,
+    )
+    flush_messages = long(
+        INT64_MAX,
+        minimum=1,
+        synonyms=("log.flush.interval.messages",),
+        since="0.8",
+        doc="Stored and shown: the broker's durability decides when data is synced.",
+        acts=False,
+    )
+    flush_ms = long(
+        INT64_MAX,
+        minimum=0,
+        synonyms=("log.flush.interval.ms",),
+        since="0.8",
+        doc="Stored and shown, as flush.messages.",
+        acts=False,
+    )
+    index_interval_bytes = integer(
+        4096,
+        minimum=0,
+        synonyms=("log.index.interval.bytes",),
+        since="0.8",
+        doc="Bytes of log between two index entries.",
+    )
+    max_compaction_lag_ms = long(
+        INT64_MAX,
+        minimum=1,
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+        since="2.3",
+        doc="Age at which a record is compacted.",
+        acts=False,
+    )
+    max_message_bytes = integer(
+        1048588,
+        minimum=0,
+        synonyms=("message.max.bytes",),
+        since="0.8",
+        doc="Largest record batch, its 12 bytes of frame included.",
+    )
+    message_timestamp_after_max_ms = long(
+        3600000,
+        minimum=0,
+        synonyms=("log.message.timestamp.after.max.ms",),
+        since="3.6",
+        doc="How far a timestamp may lie ahead of the clock.",
+    )
+    message_timestamp_before_max_ms = long(
+        INT64_MAX,
+        minimum=0,
+        synonyms=("log.message.timestamp.before.max.ms",),
+        since="3.6",
+        doc="How far a timestamp may lie behind the clock.",
+    )
+    message_timestamp_type = string(
+        "CreateTime",
+        one_of=TIMESTAMP_TYPES,
+        synonyms=("log.message.timestamp.type",),
+        since="0.10",
+        doc="Whether a record's timestamp is the producer's or the broker's.",
+    )
+    min_cleanable_dirty_ratio = double(
+        0.5,
+        minimum=0,
+        maximum=1,
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+        since="0.8.1",
+        doc="Part of a log that must be uncompacted before compaction begins.",
+        acts=False,
+    )
+    min_compaction_lag_ms = long(
+        0,
+        minimum=0,
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+        since="0.10.1",
+        doc="Age before which a record is not compacted.",
+        acts=False,
+    )
+    min_insync_replicas = integer(
+        1,
+        minimum=1,
+        synonyms=("min.insync.replicas",),
+        since="0.9",
+        doc="Shown and stored: one node holds every replica.",
+        acts=False,
+    )
+    preallocate = boolean(
+        False,
+        synonyms=("log.preallocate",),
+        since="0.8.3",
+        doc="Stored and shown: files grow as they are written.",
+        acts=False,
+    )
+    retention_bytes = long(
+        -1,
+        synonyms=("log.retention.bytes",),
+        since="0.7",
+        doc="Size beyond which old segments may be removed; -1: none.",
+        acts=False,
+    )
+    retention_ms = long(
+        604800000,
+        minimum=-1,
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        since="0.7",
+        doc="Age at which records may be removed; -1: never.",
+        acts=False,
+    )
+    segment_bytes = integer(
+        1073741824,
+        minimum=1048576,
+        rule="KIP-1030",
+        synonyms=("log.segment.bytes",),
+        since="0.7",
+        doc="Size at which the log rolls.",
+    )
+    segment_index_bytes = integer(
+        10485760,
+        minimum=4,
+        synonyms=("log.index.size.max.bytes",),
+        since="0.8",
+        doc="Largest index file; when it is full the log rolls.",
+    )
+    segment_jitter_ms = long(
+        0, minimum=0, since="0.8.2", doc="Stored and shown: logs roll on time.", acts=False
+    )
+    segment_ms = long(
+        604800000,
+        minimum=1,
+        synonyms=("log.roll.ms", "log.roll.hours"),
+        since="0.7",
+        doc="Age at which the log rolls.",
+    )
+    unclean_leader_election_enable = boolean(
+        False,
+        synonyms=("unclean.leader.election.enable",),
+        since="0.8.2",
+        doc="Shown only: there is no other replica to elect.",
+        acts=False,
+    )
+
+
+_UNITS = {
+    "log.retention.minutes": MS_PER_MINUTE,
+    "log.retention.hours": MS_PER_HOUR,
+    "log.roll.hours": MS_PER_HOUR,
+}
+
+
+def broker_default(name: str, broker: BrokerConfig) -> object:
+    """Return the value that topics without `name` of their own have on this broker."""
+    setting = TopicConfig.settings[name]
+    for synonym in setting.synonyms:
+        value = broker[synonym]
+        if value is None or (synonym not in broker.explicit and synonym in _UNITS):
+            continue
+        if isinstance(value, int) and synonym in _UNITS:
+            return value * _UNITS[synonym] if value >= 0 else -1
+        return value
+    return setting.default
+
+
+def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
+    """Return the typed values of a topic's own settings.
+
+    Raises InvalidValue whose reason is a whole sentence, for an unknown name or a bad value.
+    """
+    values: dict[str, object] = {}
+    for name, text in texts.items():
+        setting = TopicConfig.settings.get(name)
+        if setting is None:
+            raise InvalidValue(f"Unknown topic config name: {name}")
+        if text is None:
+            raise InvalidValue(f"Null value not supported for topic configs: {name}")
+        try:
+            values[name] = setting.parse(text)
+        except InvalidValue as invalid:
+            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+    return values
+
+
+def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
+    """Return every setting of a topic whose `own` values are given; `explicit` are those."""
+    values = {name: broker_default(name, broker) for name in TopicConfig.settings}
+    values.update(own)
+    config = TopicConfig(values)
+    config.explicit = frozenset(own)
+    return config
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with the ids that DescribeConfigs answers (KIP-226)."""
+
+    TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Described(NamedTuple):
+    """A setting's value as text, its source, and (name, text, source) of all that apply to it."""
+
+    text: str | None
+    source: ConfigSource
+    synonyms: list[tuple[str, str | None, ConfigSource]]
+
+
+def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
+    """Return what a topic with `own` settings has for `name`, and why."""
+    synonyms: list[tuple[str, str | None, ConfigSource]] = []
+    if name in own:
+        synonyms.append((name, own[name], ConfigSource.TOPIC_CONFIG))
+    setting = TopicConfig.settings[name]
+    value = setting.render(broker_default(name, broker))
+    from_broker = [synonym for synonym in setting.synonyms if synonym in broker.explicit]
+    for synonym in from_broker:
+        synonyms.append(describe_broker_setting(synonym, broker).synonyms[0])
+    for fallback in setting.synonyms[:1]:
+        default = setting.render(BrokerConfig.settings[fallback].default)
+        if default is not None:
+            synonyms.append((fallback, default, ConfigSource.DEFAULT_CONFIG))
+    if name in own:
+        return Described(own[name], ConfigSource.TOPIC_CONFIG, synonyms)
+    source = ConfigSource.STATIC_BROKER_CONFIG if from_broker else ConfigSource.DEFAULT_CONFIG
+    return Described(value, source, synonyms)
+
+
+def describe_broker_setting(name: str, broker: BrokerConfig) -> Described:
+    """Return what the broker has for `name`, and why."""
+    setting = BrokerConfig.settings[name]
+    text = setting.render(broker[name])
+    synonyms: list[tuple[str, str | None, ConfigSource]] = []
+    source = ConfigSource.DEFAULT_CONFIG
+    if name in broker.explicit:
+        source = ConfigSource.STATIC_BROKER_CONFIG
+        synonyms.append((name, text, source))
+    default = setting.render(setting.default)
+    if default is not None:
+        synonyms.append((name, default, ConfigSource.DEFAULT_CONFIG))
+    return Described(text, source, synonyms)

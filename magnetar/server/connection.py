@@ -1,0 +1,291 @@
+"""One client's connection: its frames, the order of its answers, and the pressure back to it.
+
+Order: answers leave in the order of the requests. Produce requests overlap, the part of each
+before its first wait running on arrival; any other request starts when all before it are answered.
+So a client that pipelines gets what it would get from Kafka, which works on one at a time.
+
+Pressure: no more is read while too many requests are unanswered, while the client does not read
+its answers, or while requests hold too much memory; nothing is started while answers pile up.
+A connection that breaks the protocol is closed, alone, after what came before was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from enum import IntFlag
+from typing import TYPE_CHECKING, cast
+
+from magnetar.logging import get_logger
+from magnetar.server.dispatch import FATAL, Answer, Call, UnsupportedVersion
+from magnetar.server.first_step import run_first_step
+from magnetar.server.frames import FrameReader
+from wire.errors import WireError
+
+if TYPE_CHECKING:
+    from magnetar.config.listeners import Listener
+    from magnetar.server.listening import Server
+
+PRODUCE = 0
+API_VERSIONS = 18
+
+_log = get_logger("server")
+
+
+class _Pause(IntFlag):
+    """Why nothing is read. Reading goes on when no reason is left."""
+
+    NONE = 0
+    UNANSWERED = 1
+    UNREAD_ANSWERS = 2
+    MEMORY = 4
+    CLOSING = 8
+
+
+class _Exchange:
+    """One request's place in the order of answers; `answer` is None until it is known."""
+
+    __slots__ = ("answer", "is_produce", "size_bytes")
+
+    def __init__(self, size_bytes: int, is_produce: bool) -> None:
+        self.size_bytes = size_bytes
+        self.is_produce = is_produce
+        self.answer: Answer | None = None
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """The protocol of one accepted connection."""
+
+    def __init__(self, server: Server, listener: Listener) -> None:
+        self.listener = listener
+        self.client_id: str | None = None
+        self.client_address = "?"
+        self.host = "?"
+        self.last_active = 0.0
+        self._server = server
+        self._dispatcher = server.dispatcher
+        self._memory = server.memory
+        self._loop = server.loop
+        self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
+        self._backlog: deque[bytearray] = deque()
+        self._exchanges: deque[_Exchange] = deque()
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._transport: asyncio.Transport | None = None
+        self._pause = _Pause.NONE
+        self._only_produce = True
+        self._is_pumping = False
+
+    # What handlers may know.
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nobody will read the answer."""
+        return self._transport is None or bool(self._pause & _Pause.CLOSING)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being worked on for it."""
+        return not self._exchanges and not self._backlog
+
+    def close(self) -> None:
+        """Read no more, answer what was begun, then close."""
+        if self._transport is None:
+            return
+        self._pause_reading(_Pause.CLOSING)
+        self._drop_backlog()
+        if not self._exchanges and not self._is_pumping:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without answering."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Said by the server that made it; uvloop's class is no subclass of asyncio's.
+        self._transport = connected = cast(asyncio.Transport, transport)
+        self.last_active = self._loop.time()
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if peer else "?"
+        self.client_address = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._server.opened(self, connected)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._drop_backlog()
+        self._reader.discard()
+        self._memory.forget(self)
+        self._server.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._loop.time()
+        try:
+            frames = self._reader.received(nbytes)
+        except WireError as error:
+            self._refuse(error)
+            return
+        if frames:
+            self._accept(frames)
+        if not self._memory.may_read(self, is_partial=self._reader.is_partial):
+            self._pause_reading(_Pause.MEMORY)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._pause_reading(_Pause.UNREAD_ANSWERS)
+
+    def resume_writing(self) -> None:
+        self._resume_reading(_Pause.UNREAD_ANSWERS)
+        self._pump()
+
+    def resume_memory(self) -> None:
+        if self._memory.may_read(self, is_partial=self._reader.is_partial):
+            self._resume_reading(_Pause.MEMORY)
+
+    # Requests and answers.
+
+    def _accept(self, frames: list[bytearray]) -> None:
+        if self._pause & _Pause.CLOSING:
+            return
+        for frame in frames:
+            self._memory.take(len(frame))
+        self._backlog.extend(frames)
+        self._pump()
+        unanswered = len(self._exchanges) + len(self._backlog)
+        if unanswered >= self._server.in_flight_max:
+            self._pause_reading(_Pause.UNANSWERED)
+
+    def _pump(self) -> None:
+        """Start what may start, send what may be sent, in one go."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        backlog = self._backlog
+        exchanges = self._exchanges
+        ready: Answer = []
+        while True:
+            while exchanges and exchanges[0].answer is not None:
+                ready += exchanges.popleft().answer or ()
+            if not backlog or not self._may_start(backlog[0]):
+                break
+            self._start(backlog.popleft())
+        self._is_pumping = False
+        if ready and self._transport is not None:
+            if len(ready) == 1:
+                self._transport.write(ready[0])
+            else:
+                self._transport.writelines(ready)
+        self._after_answers()
+
+    def _may_start(self, frame: bytearray) -> bool:
+        if self._pause & _Pause.UNREAD_ANSWERS:
+            return False
+        if not self._exchanges:
+            self._only_produce = True
+            return True
+        # The first two bytes are the API key: 0 is Produce.
+        return self._only_produce and frame[:2] == b"\0\0"
+
+    def _start(self, frame: bytearray) -> None:
+        try:
+            call = self._dispatcher.decode(frame, self, self.client_address)
+        except UnsupportedVersion as unsupported:
+            self._memory.give_back(len(frame))
+            self._refuse_version(unsupported)
+            return
+        except WireError as error:
+            self._memory.give_back(len(frame))
+            self._refuse(error)
+            return
+        self.client_id = call.context.client_id
+        is_produce = call.api.key == PRODUCE
+        self._only_produce = self._only_produce and is_produce
+        exchange = _Exchange(len(frame), is_produce)
+        self._exchanges.append(exchange)
+        self._run(call, exchange)
+
+    def _run(self, call: Call, exchange: _Exchange) -> None:
+        try:
+            answer, task = run_first_step(self._dispatcher.answer(call), self._loop)
+        except WireError as error:
+            self._answered(exchange, [])
+            self._refuse(error)
+            return
+        except FATAL:
+            self._answered(exchange, [])
+            return
+        if task is None:
+            self._answered(exchange, answer or [])
+            return
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._finished(done, exchange))
+
+    def _finished(self, task: asyncio.Task[Answer], exchange: _Exchange) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            self._answered(exchange, [])
+        elif (error := task.exception()) is None:
+            self._answered(exchange, task.result())
+        else:
+            self._answered(exchange, [])
+            if isinstance(error, WireError):
+                self._refuse(error)
+        self._pump()
+
+    def _answered(self, exchange: _Exchange, answer: Answer) -> None:
+        exchange.answer = answer
+        self._memory.give_back(exchange.size_bytes)
+
+    def _after_answers(self) -> None:
+        if self._pause & _Pause.CLOSING:
+            if not self._exchanges and self._transport is not None:
+                self._transport.close()
+        elif self._pause & _Pause.UNANSWERED:
+            unanswered = len(self._exchanges) + len(self._backlog)
+            if unanswered < self._server.in_flight_max:
+                self._resume_reading(_Pause.UNANSWERED)
+
+    # Refusals and pressure.
+
+    def _refuse_version(self, unsupported: UnsupportedVersion) -> None:
+        if unsupported.api_key != API_VERSIONS:
+            self._refuse(unsupported)
+            return
+        # KIP-511: a client newer than the broker learns from a version 0 answer which to use.
+        exchange = _Exchange(0, is_produce=False)
+        exchange.answer = self._server.unsupported_api_versions(unsupported.correlation_id)
+        self._exchanges.append(exchange)
+
+    def _refuse(self, error: WireError) -> None:
+        _log.warning(
+            "connection closed",
+            client_address=self.client_address,
+            client_id=self.client_id,
+            reason=str(error),
+        )
+        self.close()
+
+    def _drop_backlog(self) -> None:
+        for frame in self._backlog:
+            self._memory.give_back(len(frame))
+        self._backlog.clear()
+
+    def _pause_reading(self, reason: _Pause) -> None:
+        if not self._pause and self._transport is not None:
+            self._transport.pause_reading()
+        self._pause |= reason
+
+    def _resume_reading(self, reason: _Pause) -> None:
+        if not self._pause & reason:
+            return
+        self._pause &= ~reason
+        if not self._pause and self._transport is not None:
+            self._transport.resume_reading()

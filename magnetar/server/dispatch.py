@@ -1,0 +1,162 @@
+"""From a frame to an answer: header, table of APIs, body, handler, response.
+
+The edge of the broker: whatever a handler raises ends here. `KafkaError` is an answer, `WireError`
+closes the connection, a failing disk or a broken invariant stops the broker, anything else is a
+bug that is logged with its traceback and answered UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from logstore.ledger import LedgerFenced, StorageFailure
+from magnetar.apis.error_responses import error_response
+from magnetar.apis.registry import Api, Connection, RequestContext
+from magnetar.logging import get_logger
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+from wire.message import Buffer, Message
+from wire.messages.header import RequestHeader
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+API_VERSIONS = 18
+#: What ends the process: disks that fail, invariants that do not hold.
+FATAL = (StorageFailure, LedgerFenced, OSError, AssertionError)
+
+_HEADER = Struct(">hhih")
+_PREFIX = Struct(">ii")
+_NO_TAGS = b"\0"
+#: Responses shorter than this are joined into one buffer.
+_JOIN_BYTES_MAX = 16 * 1024
+
+_log = get_logger("server")
+
+
+class UnsupportedVersion(WireError):
+    """An API, or a version of it, that is not served."""
+
+    def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
+        super().__init__(f"API key {api_key} version {version} is not served")
+        self.api_key = api_key
+        self.correlation_id = correlation_id
+
+
+class Call(NamedTuple):
+    """A decoded request, with the table's entry for it."""
+
+    api: Api
+    request: Message
+    context: RequestContext
+
+
+#: The buffers of an answer; empty where none is to be sent.
+Answer = list[Buffer]
+
+
+class Dispatcher:
+    """Decodes and runs the requests of all connections."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        apis: Mapping[int, Api],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._broker = broker
+        self._apis = apis
+        self._on_fatal = on_fatal
+        self._now_ms = broker.clock.now_ms
+
+    def decode(self, frame: bytearray, connection: Connection, client_address: str) -> Call:
+        """Return the request that `frame` holds; its records are views of the frame.
+
+        Raises WireError, of which UnsupportedVersion is a kind.
+        """
+        try:
+            api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+        except StructError:
+            raise WireError(f"{len(frame)} bytes are no request header") from None
+        api = self._apis.get(api_key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            raise UnsupportedVersion(api_key, version, correlation_id)
+        request_class = api.request_class
+        flexible_since = request_class.flexible_since
+        offset = 10 + length
+        flexible = flexible_since is not None and version >= flexible_since
+        if length < 0 or offset >= len(frame) or (flexible and frame[offset]):
+            header, offset = RequestHeader.decode_from(frame, 2 if flexible else 1)
+            client_id = header.client_id
+        else:
+            client_id = _text(frame, 10, offset)
+            offset += flexible
+        # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
+        # a Metadata request of version 13.
+        request, _ = request_class.decode_from(frame, version, offset)
+        context = RequestContext(
+            api_key, version, correlation_id, client_id, client_address, self._now_ms(), connection
+        )
+        return Call(api, request, context)
+
+    async def answer(self, call: Call) -> Answer:
+        """Run the handler and return the buffers of its answer. Raises WireError, and FATAL."""
+        api, request, context = call
+        try:
+            response: Message | None = await api.handler(self._broker, request, context)
+            return [] if response is None else encode_answer(response, context)
+        except KafkaError as refusal:
+            _log.debug("request refused", **describe(call), error=str(refusal))
+            return self._refuse(call, refusal)
+        except WireError:
+            raise
+        except FATAL as failure:
+            self._on_fatal(failure)
+            raise
+        except Exception:  # the one place: a bug in a handler must not take the others along
+            _log.exception("handler failed", **describe(call))
+            return self._refuse(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _refuse(self, call: Call, refusal: KafkaError) -> Answer:
+        api, request, context = call
+        response = error_response(request, context.version, api.response_class, refusal)
+        return [] if response is None else encode_answer(response, context)
+
+
+def encode_answer(response: Message, context: RequestContext) -> Answer:
+    """Return the buffers of an answer to the request of `context`; large parts are not copied."""
+    return encode_response(response, context.version, context.correlation_id)
+
+
+def encode_response(response: Message, version: int, correlation_id: int) -> Answer:
+    """Return size, response header and body. Raises TypeError for what cannot be sent: a bug."""
+    try:
+        parts = response.encode_parts(version)
+    except WireError as error:
+        raise TypeError(f"{type(response).__name__} cannot be sent: {error}") from error
+    has_tags = response.header_version(version)
+    size = sum(map(len, parts)) + has_tags
+    prefix = _PREFIX.pack(size + 4, correlation_id) + _NO_TAGS[:has_tags]
+    if size <= _JOIN_BYTES_MAX:
+        return [b"".join((prefix, *parts))]
+    return [prefix, *parts]
+
+
+def describe(call: Call) -> dict[str, Any]:
+    """Return the fields by which a log line names a request."""
+    return {
+        "api": call.api.name,
+        "version": call.context.version,
+        "client_id": call.context.client_id,
+        "client_address": call.context.client_address,
+    }
+
+
+def _text(frame: bytearray, start: int, end: int) -> str:
+    try:
+        return frame[start:end].decode()
+    except UnicodeDecodeError:
+        raise WireError("the client id is not UTF-8") from None

@@ -1,0 +1,112 @@
+"""Cutting the byte stream of a connection into frames: a 4-byte size, then that many bytes.
+
+Sans I/O. Bytes arrive in a buffer shared by all connections, from which complete frames are copied
+out; the rest of a frame that is not complete goes straight into its own buffer. That buffer grows
+with the bytes that are there, four times as many at most: what a peer announces costs nothing.
+Each frame is a bytearray of its own, so a handler may keep views of it and write into it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from magnetar.server.memory import RequestMemory
+from wire.errors import WireError
+
+SIZE_BYTES = 4
+SHARED_BUFFER_BYTES = 256 * 1024
+_PARTIAL_BYTES_MIN = 4096
+_GROWTH = 4
+_SIZE = Struct(">i")
+
+
+class FrameReader:
+    """One connection's half-received frame. Call `buffer`, fill it, call `received`, repeat."""
+
+    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_memory", "_shared", "_size")
+
+    def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
+        """`shared` is used between one `buffer` and its `received` only, hence by all."""
+        self._shared = shared
+        self._memory = memory
+        self._max_bytes = max_bytes
+        self._head = b""  # the first bytes of a size, fewer than 4
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._size = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a frame has begun whose end has not arrived."""
+        return self._frame is not None
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes go; it is never empty."""
+        frame = self._frame
+        if frame is None:
+            return self._shared
+        if self._filled == len(frame):
+            frame = self._grow(frame)
+        return memoryview(frame)[self._filled :]
+
+    def received(self, count: int) -> list[bytearray]:
+        """Return the frames that the `count` bytes now in the buffer complete, in order.
+
+        Raises WireError for a size no request may have.
+        """
+        if self._frame is None:
+            return self._cut(count)
+        self._filled += count
+        if self._filled < self._size:
+            return []
+        frame = self._frame
+        self.discard()
+        return [frame]
+
+    def discard(self) -> None:
+        """Forget a half-received frame."""
+        if self._frame is not None:
+            self._memory.resize_partial(-len(self._frame))
+        self._frame = None
+        self._head = b""
+
+    def _cut(self, count: int) -> list[bytearray]:
+        data = self._shared[:count]
+        if self._head:
+            data = memoryview(self._head + data)
+            self._head = b""
+            count = len(data)
+        frames: list[bytearray] = []
+        position = 0
+        while count - position >= SIZE_BYTES:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 < size <= self._max_bytes:
+                raise WireError(f"a frame of {size} bytes; 1 to {self._max_bytes} are accepted")
+            position += SIZE_BYTES
+            end = position + size
+            if end > count:
+                self._begin(size, data[position:count])
+                return frames
+            frames.append(bytearray(data[position:end]))
+            position = end
+        self._head = bytes(data[position:count])
+        return frames
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        self._size = size
+        self._filled = len(start)
+        frame = bytearray(self._capacity())
+        frame[: self._filled] = start
+        self._frame = frame
+        self._memory.resize_partial(len(frame))
+
+    def _capacity(self) -> int:
+        return min(self._size, max(_PARTIAL_BYTES_MIN, _GROWTH * self._filled))
+
+    def _grow(self, frame: bytearray) -> bytearray:
+        # A new buffer, not a resized one: the event loop may still hold a view of the old.
+        grown = bytearray(self._capacity())
+        grown[: self._filled] = frame
+        self._memory.resize_partial(len(grown) - len(frame))
+        self._frame = grown
+        return grown

@@ -1,0 +1,164 @@
+"""Accepting connections: listeners, limits, idle connections, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from magnetar.apis.api_versions import unsupported_version_response
+from magnetar.apis.registry import Api
+from magnetar.config.listeners import Listener
+from magnetar.config.load import ConfigError
+from magnetar.logging import get_logger
+from magnetar.server.connection import ClientConnection
+from magnetar.server.dispatch import Answer, Dispatcher, encode_response
+from magnetar.server.frames import SHARED_BUFFER_BYTES
+from magnetar.server.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Answers that wait for a slow reader before nothing more is started for its connection.
+WRITE_BUFFER_BYTES = 1 << 20
+#: How long a stop waits for answers that are under way.
+STOP_GRACE_SECONDS = 1.0
+#: How often idle connections are looked for, and memory is passed on to another slow sender.
+_SWEEP_SECONDS = 1.0
+
+_log = get_logger("server")
+
+
+class Server:
+    """The listeners and the connections they accepted."""
+
+    def __init__(
+        self, broker: Broker, apis: Mapping[int, Api], on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        config = broker.config
+        self.loop = asyncio.get_running_loop()
+        self.dispatcher = Dispatcher(broker, apis, on_fatal)
+        self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.in_flight_max = config.connection_max_in_flight_requests
+        self.listeners: list[Listener] = []
+        self._config = config
+        self._apis = apis
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[ClientConnection] = set()
+        self._per_host: Counter[str] = Counter()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    async def start(self, listeners: Sequence[Listener]) -> None:
+        """Listen on all of `listeners`; afterwards `self.listeners` has their real ports."""
+        for listener in listeners:
+            bound = self._bind(listener)
+            listener = listener.bound_to(bound.getsockname()[1])
+            self.listeners.append(listener)
+            self._servers.append(
+                await self.loop.create_server(
+                    functools.partial(ClientConnection, self, listener),
+                    sock=bound,
+                    backlog=self._config.socket_listen_backlog_size,
+                )
+            )
+        self._sweep()
+
+    async def stop(self) -> None:
+        """Accept no more, let what is under way end for a moment, then close everything."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self._connections):
+            connection.close()
+        if self._connections:
+            self._all_closed.clear()
+            try:
+                async with asyncio.timeout(STOP_GRACE_SECONDS):
+                    await self._all_closed.wait()
+            except TimeoutError:
+                for connection in tuple(self._connections):
+                    connection.abort()
+                await asyncio.sleep(0)
+
+    def opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
+        """A connection was accepted: count it, or close it where that is one too many."""
+        self._connections.add(connection)
+        self._per_host[connection.host] += 1
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        accepted = transport.get_extra_info("socket")
+        if accepted is not None:
+            self._tune(accepted)
+        reason = ""
+        if len(self._connections) > self._config.max_connections:
+            reason = f"max.connections={self._config.max_connections}"
+        elif self._per_host[connection.host] > self._config.max_connections_per_ip:
+            reason = f"max.connections.per.ip={self._config.max_connections_per_ip}"
+        if reason:
+            _log.warning(
+                "connection refused", client_address=connection.client_address, reason=reason
+            )
+            transport.abort()
+
+    def closed(self, connection: ClientConnection) -> None:
+        """A connection has ended, by whomever."""
+        self._connections.discard(connection)
+        self._per_host[connection.host] -= 1
+        if not self._per_host[connection.host]:
+            del self._per_host[connection.host]
+        if not self._connections:
+            self._all_closed.set()
+
+    def unsupported_api_versions(self, correlation_id: int) -> Answer:
+        """Return the answer to an ApiVersions request of a version that is not known."""
+        return encode_response(unsupported_version_response(self._apis), 0, correlation_id)
+
+    def _bind(self, listener: Listener) -> socket.socket:
+        host = listener.host or "0.0.0.0"
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            bound = socket.socket(family, kind, protocol)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
+                " Choose another address with --listen."
+            ) from error
+        return bound
+
+    def _tune(self, accepted: socket.socket) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._config.socket_send_buffer_bytes > 0:
+            accepted.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes
+            )
+        if self._config.socket_receive_buffer_bytes > 0:
+            accepted.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes
+            )
+
+    def _sweep(self) -> None:
+        """Close connections that were silent for too long, whatever they had begun to send."""
+        self.memory.pass_on()
+        now = self.loop.time()
+        idle_seconds = self._config.connections_max_idle_ms / 1000
+        if idle_seconds >= 0:
+            for connection in tuple(self._connections):
+                if connection.is_idle and now - connection.last_active > idle_seconds:
+                    _log.debug("idle connection closed", client_address=connection.client_address)
+                    connection.close()
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)

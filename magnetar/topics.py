@@ -1,0 +1,267 @@
+"""The topics of the broker: by name, by id, created, found, deleted.
+
+Owns the rules for names, partition counts and settings, and which logs belong to a topic. The
+catalog is written first, the logs follow: a crash in between leaves directories that the next start
+makes or removes. All of it runs in single steps on the event loop, so no request sees half a topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from magnetar.catalog import Catalog, TopicRow
+from magnetar.config.setting import InvalidValue
+from magnetar.config.topic import TopicConfig, parse_topic_configs, resolve
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from logstore.partition import PartitionLog
+    from magnetar.config.broker import BrokerConfig
+
+TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
+
+NAME_LENGTH_MAX = 249
+#: Of one topic. Kafka refuses more in one request likewise.
+PARTITIONS_MAX = 10_000
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+#: In a request: let the broker's configuration decide.
+BROKER_DEFAULT = -1
+
+
+class Logs(Protocol):
+    """Where the logs of partitions come from and go to."""
+
+    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
+        """Return the recovered log of a partition, empty if it is new."""
+        ...
+
+    def delete(self, log: PartitionLog) -> None:
+        """Wake whoever waits on a log, then remove it."""
+        ...
+
+
+class Topic:
+    """One topic. `configs` are its own settings as text, `settings` all of them resolved."""
+
+    __slots__ = (
+        "configs",
+        "id",
+        "is_internal",
+        "name",
+        "partitions",
+        "replication_factor",
+        "settings",
+    )
+
+    def __init__(
+        self, row: TopicRow, settings: TopicConfig, partitions: list[PartitionLog]
+    ) -> None:
+        self.name = row.name
+        self.id = row.id
+        self.replication_factor = row.replication_factor
+        self.is_internal = row.is_internal
+        self.configs = row.configs
+        self.settings = settings
+        self.partitions = partitions
+
+
+class Topics:
+    """Every topic of this broker."""
+
+    def __init__(self, catalog: Catalog, logs: Logs, config: BrokerConfig) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._config = config
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        #: Called with each topic that is gone, in the step in which it went.
+        self.on_deleted: list[Callable[[Topic], None]] = []
+
+    def start(self) -> None:
+        """Open the logs of every topic in the catalog."""
+        for row in self._catalog.topics():
+            self._add(row)
+
+    def by_name(self, name: str) -> Topic | None:
+        """Return the topic of that name, if there is one."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        """Return the topic of that id, if there is one."""
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Return every topic, in the order of names."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def is_internal(self, name: str) -> bool:
+        """Whether a topic of that name is written by the coordinators alone."""
+        return name in INTERNAL
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        """Return one partition's log. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        if not 0 <= index < len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{name} has {len(topic.partitions)} partitions, none is {index}",
+            )
+        return topic.partitions[index]
+
+    def check_creation(
+        self,
+        name: str,
+        partition_count: int,
+        replication_factor: int,
+        configs: Mapping[str, str | None],
+    ) -> TopicRow:
+        """Return the topic that `create` would store, with a fresh id; nothing has happened.
+
+        -1 stands for the broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+        INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
+        """
+        check_name(name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        self._check_collision(name)
+        if partition_count == BROKER_DEFAULT:
+            partition_count = self._default_partition_count(name)
+        if replication_factor == BROKER_DEFAULT:
+            replication_factor = self._default_replication_factor(name)
+        check_counts(partition_count, replication_factor)
+        try:
+            parse_topic_configs(configs)
+        except InvalidValue as invalid:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
+        texts = {key: text for key, text in configs.items() if text is not None}
+        return TopicRow(
+            uuid.uuid4(), name, partition_count, replication_factor, name in INTERNAL, texts
+        )
+
+    def create(
+        self,
+        name: str,
+        partition_count: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> Topic:
+        """Create a topic, durably, and return it. Refuses as `check_creation` does."""
+        row = self.check_creation(name, partition_count, replication_factor, configs or {})
+        self._catalog.add_topic(row)
+        return self._add(row)
+
+    def ensure(self, name: str) -> Topic:
+        """Return the topic, created with the broker's defaults if it is missing."""
+        if name in INTERNAL:
+            return self.ensure_internal(name)
+        return self._by_name.get(name) or self.create(name)
+
+    def ensure_internal(self, name: str) -> Topic:
+        """Return `__transaction_state` or `__consumer_offsets`, created if it is missing."""
+        assert name in INTERNAL
+        return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
+
+    def delete(self, topic: Topic) -> None:
+        """Delete a topic: nobody finds it any more, and who waits for its data is woken."""
+        self._catalog.remove_topic(topic.id)
+        del self._by_name[topic.name]
+        del self._by_id[topic.id]
+        for log in topic.partitions:
+            self._logs.delete(log)
+        for callback in self.on_deleted:
+            callback(topic)
+
+    def _add(self, row: TopicRow) -> Topic:
+        settings = resolve(parse_topic_configs(row.configs), self._config)
+        partitions = [
+            self._logs.open(row.name, index, row.id, settings)
+            for index in range(row.partition_count)
+        ]
+        topic = Topic(row, settings, partitions)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        return topic
+
+    def _check_collision(self, name: str) -> None:
+        """`.` and `_` are one character in metric names, so two topics must not differ by it."""
+        folded = name.replace(".", "_")
+        if "_" not in folded:
+            return
+        for other in self._by_name:
+            if other.replace(".", "_") == folded:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with existing topic: {other}",
+                )
+
+    def _default_partition_count(self, name: str) -> int:
+        if name == CONSUMER_OFFSETS:
+            return self._config.offsets_topic_num_partitions
+        if name == TRANSACTION_STATE:
+            return self._config.transaction_state_log_num_partitions
+        return self._config.num_partitions
+
+    def _default_replication_factor(self, name: str) -> int:
+        if name == CONSUMER_OFFSETS:
+            return self._config.offsets_topic_replication_factor
+        if name == TRANSACTION_STATE:
+            return self._config.transaction_state_log_replication_factor
+        return self._config.default_replication_factor
+
+    def _internal_configs(self, name: str) -> dict[str, str | None]:
+        """Return what Kafka gives its coordinators' topics too."""
+        config = self._config
+        segment_bytes = (
+            config.offsets_topic_segment_bytes
+            if name == CONSUMER_OFFSETS
+            else config.transaction_state_log_segment_bytes
+        )
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer" if name == CONSUMER_OFFSETS else "uncompressed",
+            "segment.bytes": str(segment_bytes),
+        }
+
+
+def check_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION unless `name` may be a topic's: `[a-zA-Z0-9._-]{1,249}`."""
+    if not name:
+        reason = "is empty"
+    elif name in (".", ".."):
+        reason = "is the name of a directory"
+    elif len(name) > NAME_LENGTH_MAX:
+        reason = f"has {len(name)} characters, at most {NAME_LENGTH_MAX} are allowed"
+    elif not _LEGAL.issuperset(name):
+        reason = "has other characters than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    shown = name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX] + "..."
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' {reason}.")
+
+
+def check_counts(partition_count: int, replication_factor: int) -> None:
+    """Raise for counts no topic can have. Replication factors above 1 are stored as asked."""
+    if partition_count <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions was set to an invalid non-positive value: {partition_count}.",
+        )
+    if partition_count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition_count} partitions are more than the {PARTITIONS_MAX} a topic may have.",
+        )
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0, not {replication_factor}.",
+        )
