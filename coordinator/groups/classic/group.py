@@ -114,7 +114,7 @@ class ClassicGroup:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
-        self._supporters.update(name for name, _ in member.protocols)
+        self._supporters.update({name for name, _ in member.protocols})
         self._joins_waiting += member.joining is not None
         self.pending_members.pop(member.member_id, None)
 
@@ -136,7 +136,7 @@ class ClassicGroup:
         member.protocols = protocols
         member.session_timeout_ms = session
         member.rebalance_timeout_ms = rebalance
-        self._supporters.update(name for name, _ in protocols)
+        self._supporters.update({name for name, _ in protocols})
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member the id of its new incarnation (KIP-345)."""
@@ -182,7 +182,7 @@ class ClassicGroup:
         )
 
     def _forget_protocols(self, member: Member) -> None:
-        for name, _ in member.protocols:
+        for name in {name for name, _ in member.protocols}:
             self._supporters[name] -= 1
             if not self._supporters[name]:
                 del self._supporters[name]

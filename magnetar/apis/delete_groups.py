@@ -1,0 +1,35 @@
+"""DeleteGroups (API key 42): forget groups without members, and all their offsets.
+
+Versions 0-2.  2: flexible.  Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+KIP-229.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.errors import KafkaError
+from wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(DeleteGroupsRequest, versions="0-2")
+async def delete_groups(
+    broker: Broker, request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse:
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        result = DeletableGroupResult(group_id=group_id)
+        try:
+            await broker.groups.delete(group_id)
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+        results.append(result)
+    return DeleteGroupsResponse(results=results)

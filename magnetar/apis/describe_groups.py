@@ -1,0 +1,79 @@
+"""DescribeGroups (API key 15): the state and the members of groups.
+
+Versions 0-6.  3: authorized operations.  4: instance ids.  5: flexible.  6: GROUP_ID_NOT_FOUND for
+a group that does not exist (before: state Dead, no error; KIP-1043).
+
+What members said and were assigned is shown while the group is stable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.member import Member
+from coordinator.groups.classic.state import GroupState
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_NOT_FOUND_SINCE = 6
+_NOT_ASKED = -(2**31)
+#: What a group allows to whom everything is allowed: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
+#: ALTER_CONFIGS, a bit for each.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+@handles(DescribeGroupsRequest, versions="0-6")
+async def describe_groups(
+    broker: Broker, request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    described = [_describe(broker, group_id, context.version) for group_id in request.groups]
+    operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    for group in described:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = operations
+    await broker.groups.durable(request.groups)
+    return DescribeGroupsResponse(groups=described)
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+    try:
+        return _described(broker.groups.find(group_id))
+    except KafkaError as refusal:
+        described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if version >= _NOT_FOUND_SINCE:
+            described.error_code = refusal.code
+            described.error_message = refusal.detail
+        return described
+
+
+def _described(group: ClassicGroup) -> DescribedGroup:
+    stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[_member(group, member, stable) for member in group.members.values()],
+    )
+
+
+def _member(group: ClassicGroup, member: Member, stable: bool) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol_name) if stable else b"",
+        member_assignment=member.assignment,
+    )

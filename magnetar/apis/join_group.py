@@ -1,0 +1,84 @@
+"""JoinGroup (API key 11): take part in the next generation of a group.
+
+Versions 0-9.  1: the rebalance timeout (before: the session timeout).  4: a first join is answered
+with the member id to join with (KIP-394).  5: static members (KIP-345).  6: flexible.  7: the
+protocol type, names may be null (KIP-559).  8: a reason.  9: the leader may be told to skip the
+assignment (KIP-814).
+
+Answers when the generation is formed; the members are listed for the leader alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.groups import new_member_id
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_REBALANCE_TIMEOUT_SINCE = 1
+_MEMBER_ID_FIRST_SINCE = 4
+_NULL_NAMES_SINCE = 7
+_SKIP_ASSIGNMENT_SINCE = 9
+
+
+@handles(JoinGroupRequest, versions="0-9")
+async def join_group(
+    broker: Broker, request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse:
+    version = context.version
+    try:
+        answer = await broker.groups.join(request.group_id, _join_request(request, context))
+    except KafkaError as refusal:
+        # Of a group that is full the member is no member, whatever it was before.
+        is_full = refusal.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+        member_id = "" if is_full else request.member_id
+        answer = JoinAnswer(member_id=member_id, error_code=refusal.code)
+    return JoinGroupResponse(
+        error_code=answer.error_code,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name or (None if version >= _NULL_NAMES_SINCE else ""),
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in answer.members
+        ],
+    )
+
+
+def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+    version = context.version
+    session_timeout_ms = request.session_timeout_ms
+    has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_SINCE
+    return JoinRequest(
+        member_id=request.member_id,
+        new_member_id=new_member_id(request.group_instance_id or context.client_id),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if has_rebalance_timeout else session_timeout_ms
+        ),
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_address.rpartition(':')[0] or context.client_address}",
+        must_know_its_id=version >= _MEMBER_ID_FIRST_SINCE,
+        can_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
+    )

@@ -1,0 +1,38 @@
+"""ListGroups (API key 16): every group, perhaps of some states or types only.
+
+Versions 0-5.  3: flexible.  4: the state, and a filter for it (KIP-518).  5: the type, and a filter
+for it (KIP-848).  Filters do not care about upper and lower case; every group here is Classic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_TYPE = "Classic"
+
+
+@handles(ListGroupsRequest, versions="0-5")
+async def list_groups(
+    broker: Broker, request: ListGroupsRequest, context: RequestContext
+) -> ListGroupsResponse:
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    listed = [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=_TYPE,
+        )
+        for group in broker.groups.all()
+        if (not states or group.state.value.lower() in states)
+        and (not types or _TYPE.lower() in types)
+    ]
+    await broker.groups.durable(group.group_id for group in listed)
+    return ListGroupsResponse(groups=listed)

@@ -1,0 +1,109 @@
+"""OffsetCommit (API key 8): remember how far a group has read.
+
+Versions 2-10.  2-4: a retention time of the client's own.  6: the leader epoch.  7: static members
+(KIP-345).  8: flexible.  9: GROUP_ID_NOT_FOUND where a member's group is unknown (before:
+ILLEGAL_GENERATION).  10: topic ids instead of names.
+
+Answers when the commit is durable. Members are checked by id, instance and generation; without
+any of these (generation -1) commits are taken while the group has no members.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.groups_offsets import Commit
+from magnetar.topics import Topic
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_GROUP_NOT_FOUND_SINCE = 9
+_TOPIC_IDS_SINCE = 10
+
+
+@handles(OffsetCommitRequest, versions="2-10")
+async def offset_commit(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    expires_ms = -1
+    if request.retention_time_ms >= 0:
+        expires_ms = context.now_ms + request.retention_time_ms
+    commits: list[Commit] = []
+    accepted: list[OffsetCommitResponsePartition] = []
+    topics = []
+    for asked in request.topics:
+        topic, missing = _topic(broker, asked, context.version)
+        results = []
+        for partition in asked.partitions:
+            result = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            results.append(result)
+            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+                result.error_code = missing
+                continue
+            accepted.append(result)
+            commits.append(_commit(topic, partition, context.now_ms, expires_ms))
+        topics.append(
+            OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=results)
+        )
+    if commits:
+        codes = await _commit_all(broker, request, commits, context.version)
+        for result, code in zip(accepted, codes, strict=True):
+            result.error_code = code
+    return OffsetCommitResponse(topics=topics)
+
+
+def _topic(
+    broker: Broker, asked: OffsetCommitRequestTopic, version: int
+) -> tuple[Topic | None, ErrorCode]:
+    """Return the topic, and the code for partitions that it, or the broker, does not have."""
+    if version < _TOPIC_IDS_SINCE:
+        return broker.topics.by_name(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = broker.topics.by_id(asked.topic_id)
+    if topic is None:
+        return None, ErrorCode.UNKNOWN_TOPIC_ID
+    return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _commit(
+    topic: Topic, partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: int
+) -> Commit:
+    committed = CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expires_ms,
+        topic.id,
+    )
+    return topic.name, partition.partition_index, committed
+
+
+async def _commit_all(
+    broker: Broker, request: OffsetCommitRequest, commits: list[Commit], version: int
+) -> list[ErrorCode]:
+    committer = Committer(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation_id=request.generation_id_or_member_epoch,
+        group_instance_id=request.group_instance_id,
+    )
+    try:
+        return await broker.groups.offsets.commit(
+            committer, commits, knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE
+        )
+    except KafkaError as refusal:
+        return [refusal.code] * len(commits)

@@ -1,0 +1,153 @@
+"""OffsetFetch (API key 9): how far groups have read.
+
+Versions 1-10.  2: null topics ask for all of them; an error of the whole group.  5: the leader
+epoch.  6: flexible.  7: `require_stable`.  8: many groups in one request.  9: member id and epoch,
+of the newer group protocol, not looked at here.  10: topic ids instead of names.
+
+Offset -1 where nothing is committed. With `require_stable` a partition that an open transaction
+may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.offsets.committed import NO_TOPIC_ID
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.groups_offsets import FetchedOffset
+from wire.error_code import ErrorCode
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_GROUPS_SINCE = 8
+_TOPIC_IDS_SINCE = 10
+
+
+@handles(OffsetFetchRequest, versions="1-10")
+async def offset_fetch(
+    broker: Broker, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
+    if context.version >= _GROUPS_SINCE:
+        by_id = context.version >= _TOPIC_IDS_SINCE
+        stable = request.require_stable
+        return OffsetFetchResponse(
+            groups=[await _group(broker, group, stable, by_id) for group in request.groups]
+        )
+    found: list[tuple[str, list[FetchedOffset]]] = []
+    if request.topics is None:
+        everything = await broker.groups.offsets.fetch_all(
+            request.group_id, require_stable=request.require_stable
+        )
+        found.extend(everything.items())
+    for asked in request.topics or ():
+        offsets = await broker.groups.offsets.fetch(
+            request.group_id,
+            asked.name,
+            asked.partition_indexes,
+            require_stable=request.require_stable,
+        )
+        found.append((asked.name, offsets))
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(name=name, partitions=[_old_partition(o) for o in offsets])
+            for name, offsets in found
+        ]
+    )
+
+
+async def _group(
+    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+) -> OffsetFetchResponseGroup:
+    if group.topics is None:
+        topics = await _all_topics(broker, group.group_id, require_stable, by_id)
+    else:
+        topics = [
+            await _topic(broker, group.group_id, asked, require_stable, by_id)
+            for asked in group.topics
+        ]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+async def _all_topics(
+    broker: Broker, group_id: str, require_stable: bool, by_id: bool
+) -> list[OffsetFetchResponseTopics]:
+    """Return everything committed; where topics go by id, what is left of deleted ones is not."""
+    everything = await broker.groups.offsets.fetch_all(group_id, require_stable=require_stable)
+    topics = []
+    for name, offsets in everything.items():
+        topic = broker.topics.by_name(name)
+        if by_id and topic is None:
+            continue
+        topics.append(
+            OffsetFetchResponseTopics(
+                name="" if by_id else name,
+                topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
+                partitions=[_partition(offset) for offset in offsets],
+            )
+        )
+    return topics
+
+
+async def _topic(
+    broker: Broker,
+    group_id: str,
+    asked: OffsetFetchRequestTopics,
+    require_stable: bool,
+    by_id: bool,
+) -> OffsetFetchResponseTopics:
+    name = asked.name
+    if by_id:
+        topic = broker.topics.by_id(asked.topic_id)
+        if topic is None:
+            unknown = [
+                FetchedOffset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+                for index in asked.partition_indexes
+            ]
+            return OffsetFetchResponseTopics(
+                topic_id=asked.topic_id, partitions=[_partition(offset) for offset in unknown]
+            )
+        name = topic.name
+    offsets = await broker.groups.offsets.fetch(
+        group_id,
+        name,
+        asked.partition_indexes,
+        require_stable=require_stable,
+        topic_id=asked.topic_id if by_id else NO_TOPIC_ID,
+    )
+    return OffsetFetchResponseTopics(
+        name="" if by_id else name,
+        topic_id=asked.topic_id,
+        partitions=[_partition(offset) for offset in offsets],
+    )
+
+
+def _partition(fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=fetched.partition,
+        committed_offset=fetched.offset,
+        committed_leader_epoch=fetched.leader_epoch,
+        metadata=fetched.metadata,
+        error_code=fetched.error_code,
+    )
+
+
+def _old_partition(fetched: FetchedOffset) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=fetched.partition,
+        committed_offset=fetched.offset,
+        committed_leader_epoch=fetched.leader_epoch,
+        metadata=fetched.metadata,
+        error_code=fetched.error_code,
+    )

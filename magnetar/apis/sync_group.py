@@ -1,0 +1,50 @@
+"""SyncGroup (API key 14): the leader brings the assignment, every member gets its part.
+
+Versions 0-5.  3: static members (KIP-345).  4: flexible.  5: protocol type and name are sent, and
+checked (KIP-559).  Answers once the leader's request has come and the generation is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.classic.exchange import SyncRequest
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_PROTOCOL_SINCE = 5
+
+
+@handles(SyncGroupRequest, versions="0-5")
+async def sync_group(
+    broker: Broker, request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse:
+    if context.version >= _PROTOCOL_SINCE and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are to be sent"
+        )
+    answer = await broker.groups.sync(
+        request.group_id,
+        SyncRequest(
+            member_id=request.member_id,
+            generation_id=request.generation_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={part.member_id: part.assignment for part in request.assignments},
+        ),
+    )
+    return SyncGroupResponse(
+        error_code=answer.error_code,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

@@ -1,0 +1,88 @@
+"""TxnOffsetCommit (API key 28): offsets that are committed if the producer's transaction is.
+
+Versions 0-4.  2: the leader epoch.  3: flexible; member id, instance and generation fence a
+consumer that is no member any more (KIP-447).  4: may answer TRANSACTION_ABORTABLE.
+
+Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
+of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
+the transaction's marker is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.groups_offsets import Commit
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(TxnOffsetCommitRequest, versions="0-4")
+async def txn_offset_commit(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    commits: list[Commit] = []
+    accepted: list[TxnOffsetCommitResponsePartition] = []
+    topics = []
+    for asked in request.topics:
+        topic = broker.topics.by_name(asked.name)
+        results = []
+        for partition in asked.partitions:
+            index = partition.partition_index
+            result = TxnOffsetCommitResponsePartition(partition_index=index)
+            results.append(result)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            accepted.append(result)
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                context.now_ms,
+                topic_id=topic.id,
+            )
+            commits.append((topic.name, index, committed))
+        topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=results))
+    if commits:
+        codes = await _commit_all(broker, request, commits, context.version)
+        for result, code in zip(accepted, codes, strict=True):
+            result.error_code = code
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+async def _commit_all(
+    broker: Broker, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+) -> list[ErrorCode]:
+    committer = Committer(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation_id=request.generation_id,
+        group_instance_id=request.group_instance_id,
+    )
+    try:
+        broker.transactions.check_offsets(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            version=version,
+        )
+        # No await up to the append: the transaction is ongoing when its offsets become pending.
+        return await broker.groups.offsets.commit_in_transaction(
+            committer, request.producer_id, request.producer_epoch, commits
+        )
+    except KafkaError as refusal:
+        return [refusal.code] * len(commits)

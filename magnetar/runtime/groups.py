@@ -1,0 +1,329 @@
+"""The group coordinator at work: members join, sync, heartbeat and leave; sessions run out.
+
+Owns no rule: they are in `coordinator.groups`. A join or a sync is answered through a future, its
+token, which the step that answers it fills in with the log's end at that moment; the handler waits
+for both. So no member hears of a generation that is not durable, and nothing polls. One alarm is
+set to the earliest deadline of all groups; heartbeats write nothing.
+
+The offsets of groups are next door, in `groups_offsets`, over the same shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+
+from coordinator.groups.classic.exchange import (
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Outcome,
+    SyncAnswer,
+    SyncRequest,
+    Token,
+)
+from coordinator.groups.classic.expiry import expire
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import hang_up, leave
+from coordinator.groups.classic.syncing import sync
+from coordinator.partitioning import partition_for
+from coordinator.transactions.deadlines import Deadlines
+from logstore.partition import PartitionLog
+from magnetar.logging import get_logger
+from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.groups_offsets import GroupOffsetCommits
+from magnetar.runtime.groups_shard import RunningShard
+from magnetar.topics import CONSUMER_OFFSETS
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_log = get_logger("groups")
+
+AnswerT = TypeVar("AnswerT", JoinAnswer, SyncAnswer)
+
+
+class Groups:
+    """The coordinator of every consumer group. `offsets` is what they commit."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._shards: list[RunningShard] = []
+        self._deadlines = Deadlines()
+        self._alarm = Alarm(self._on_alarm)
+        self._retention_alarm = Alarm(self._on_retention_alarm)
+        self._work: set[asyncio.Task[None]] = set()
+        self.offsets = GroupOffsetCommits(broker, self)
+
+    async def start(self) -> None:
+        """Replay every shard. Before the transaction coordinator, whose markers come here."""
+        self._broker.topics.on_deleted.append(lambda topic: self.on_topic_deleted(topic.name))
+        if self._broker.topics.by_name(CONSUMER_OFFSETS) is not None:
+            self._open_shards()
+
+    async def stop(self) -> None:
+        """Expire nobody any more."""
+        self._alarm.cancel()
+        self._retention_alarm.cancel()
+        for task in self._work:
+            task.cancel()
+
+    # --- membership
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        """Return once the member's generation is formed, or it must come again with its id.
+
+        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, and what `classic.joining` refuses with.
+        """
+        config = self._broker.config
+        session_ms = request.session_timeout_ms
+        least_ms, most_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        _check_group_id(group_id)
+        if not least_ms <= session_ms <= most_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"session timeout of {session_ms} ms, allowed are {least_ms} to {most_ms}"
+                " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
+            )
+        shard = self.shard_of(group_id)
+        now_ms = self._broker.clock.now_ms()
+        group = shard.state.joinable(group_id, request.member_id, now_ms)
+        token: asyncio.Future[tuple[JoinAnswer, int]] = asyncio.Future()
+        try:
+            outcome = join(group, request, now_ms, token)
+        finally:
+            shard.state.forget_if_unused(group)
+        self._carry_out(shard, group, outcome, now_ms)
+        return await self._answered(shard, group, token)
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        """Return the member's assignment, once the leader has brought it.
+
+        INVALID_GROUP_ID, and what `classic.syncing` refuses with.
+        """
+        _check_group_id(group_id)
+        shard = self.shard_of(group_id)
+        now_ms = self._broker.clock.now_ms()
+        group = shard.state.member_group(group_id)
+        token: asyncio.Future[tuple[SyncAnswer, int]] = asyncio.Future()
+        outcome = sync(group, request, now_ms, token)
+        self._carry_out(shard, group, outcome, now_ms)
+        return await self._answered(shard, group, token)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None
+    ) -> None:
+        """Restart a member's session; it rests on nothing that has to be durable."""
+        _check_group_id(group_id)
+        group = self.shard_of(group_id).state.member_group(group_id)
+        heartbeat(group, member_id, generation_id, group_instance_id, self._broker.clock.now_ms())
+
+    async def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """Return a code for each member named, once the group without them is durable."""
+        _check_group_id(group_id)
+        shard = self.shard_of(group_id)
+        now_ms = self._broker.clock.now_ms()
+        group = shard.state.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+        codes, outcome = leave(group, leaving, now_ms)
+        end_offset = self._carry_out(shard, group, outcome, now_ms)
+        shard.state.forget_if_unused(group)
+        await shard.log.durable(end_offset)
+        return codes
+
+    # --- questions and deletion
+
+    def find(self, group_id: str) -> ClassicGroup:
+        """Return the group as it is now. Raises GROUP_ID_NOT_FOUND.
+
+        Await `durable` with its id before anyone hears of what was read from it.
+        """
+        return self.shard_of(group_id).state.find(group_id)
+
+    def all(self) -> list[ClassicGroup]:
+        """Return every group that has members, had any, or has offsets; by id. As `find`."""
+        found = [
+            shard.state.find(group_id)
+            for shard in self._shards
+            for group_id in {*shard.state.groups, *shard.state.offsets.groups()}
+        ]
+        return sorted(found, key=lambda group: group.group_id)
+
+    async def durable(self, group_ids: Iterable[str]) -> None:
+        """Return when all that the groups' shards hold at the moment of the call is durable."""
+        shards = {partition_for(group_id, len(self._shards)) for group_id in group_ids}
+        ends = [(self._shards[index].log, self._shards[index].log.end_offset) for index in shards]
+        for log, end_offset in ends:
+            await log.durable(end_offset)
+
+    async def delete(self, group_id: str) -> None:
+        """Return when the group and all its offsets are gone, durably.
+
+        INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        _check_group_id(group_id)
+        shard = self.shard_of(group_id)
+        records = shard.state.decide_delete(group_id)
+        await shard.log.durable(shard.append_in_parts(records, self._broker.clock.now_ms()))
+
+    def on_topic_deleted(self, name: str) -> None:
+        """Forget what was committed for a topic that is gone: its name may come back."""
+        now_ms = self._broker.clock.now_ms()
+        for shard in self._shards:
+            shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
+
+    def append_marker(
+        self,
+        partition_index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+    ) -> tuple[PartitionLog, int]:
+        """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
+
+        Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        if not self._shards and self._broker.topics.by_name(CONSUMER_OFFSETS) is not None:
+            self._open_shards()
+        if not 0 <= partition_index < len(self._shards):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{CONSUMER_OFFSETS} has {len(self._shards)} partitions, none is {partition_index}",
+            )
+        return self._shards[partition_index].append_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+        )
+
+    # --- shards
+
+    def shard_of(self, group_id: str) -> RunningShard:
+        """Return the shard that coordinates the group; the topic is made when first needed."""
+        if not self._shards:
+            self._open_shards()
+        return self._shards[partition_for(group_id, len(self._shards))]
+
+    def watch(self, group: ClassicGroup, now_ms: int) -> None:
+        """Have the group looked at when its next deadline comes. After whatever may bring one."""
+        if (due_ms := group.deadline_ms) is not None:
+            self._deadlines.schedule(group.group_id, due_ms)
+            self._alarm.set(due_ms, now_ms)
+
+    def _open_shards(self) -> None:
+        config = self._broker.config
+        limits = GroupLimits(
+            size_max=config.group_max_size,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        )
+        now_ms = self._broker.clock.now_ms()
+        topic = self._broker.topics.ensure_internal(CONSUMER_OFFSETS)
+        for log in topic.partitions:
+            shard = RunningShard(log, limits)
+            shard.replay(now_ms)
+            self._shards.append(shard)
+            for group in shard.state.groups.values():
+                self.watch(group, now_ms)
+        self._retention_alarm.set(now_ms + config.offsets_retention_check_interval_ms, now_ms)
+
+    # --- one step
+
+    def _carry_out(
+        self, shard: RunningShard, group: ClassicGroup, outcome: Outcome, now_ms: int
+    ) -> int:
+        """Make an outcome so: its record, its answers, its deadline. Returns the end to await."""
+        end_offset = shard.log.end_offset
+        if outcome.changed:
+            try:
+                end_offset = shard.append([shard.state.group_record(group)], now_ms)
+            except KafkaError as refusal:
+                # The generation lives on in memory; only a restart would have needed the record.
+                _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
+        for token, answer in outcome.answers:
+            assert isinstance(token, asyncio.Future)
+            if not token.done():
+                token.set_result((answer, end_offset))
+        self.watch(group, now_ms)
+        return end_offset
+
+    async def _answered(
+        self,
+        shard: RunningShard,
+        group: ClassicGroup,
+        token: asyncio.Future[tuple[AnswerT, int]],
+    ) -> AnswerT:
+        try:
+            answer, end_offset = await token
+        except asyncio.CancelledError:
+            self._hang_up(group, token)
+            raise
+        await shard.log.durable(end_offset)
+        return answer
+
+    def _hang_up(self, group: ClassicGroup, token: Token) -> None:
+        now_ms = self._broker.clock.now_ms()
+        hang_up(group, token, now_ms)
+        self.watch(group, now_ms)
+
+    # --- time
+
+    def _on_alarm(self) -> None:
+        self._spawn(self._expire_due())
+
+    async def _expire_due(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for group_id in self._deadlines.take_due(now_ms):
+            shard = self.shard_of(group_id)
+            group = shard.state.groups.get(group_id)
+            if group is None:
+                continue
+            before = set(group.members)
+            self._carry_out(shard, group, expire(group, now_ms), now_ms)
+            shard.state.forget_if_unused(group)
+            for member_id in before.difference(group.members):
+                _log.info("member removed", group_id=group_id, member_id=member_id)
+        self._alarm.set(self._deadlines.next_ms(), now_ms)
+
+    def _on_retention_alarm(self) -> None:
+        self._spawn(self._expire_offsets())
+
+    async def _expire_offsets(self) -> None:
+        """Delete offsets that no group has used for offsets.retention.minutes, shard by shard."""
+        config = self._broker.config
+        retention_ms = config.offsets_retention_minutes * 60_000
+        now_ms = self._broker.clock.now_ms()
+        for shard in self._shards:
+            for group_id in {*shard.state.groups, *shard.state.offsets.groups()}:
+                expired = shard.state.decide_expiry(group_id, now_ms, retention_ms)
+                shard.append_in_parts(expired, now_ms)
+            await asyncio.sleep(0)
+        self._retention_alarm.set(now_ms + config.offsets_retention_check_interval_ms, now_ms)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._on_work_done)
+
+    def _on_work_done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._broker.fail(failure)
+
+
+def new_member_id(prefix: str | None) -> str:
+    """Return a member id nobody has, named after the client or the instance it is for."""
+    return f"{prefix or ''}-{uuid4()}"
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")

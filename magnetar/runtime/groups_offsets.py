@@ -1,0 +1,201 @@
+"""Offsets of groups at work: committed, read, and committed inside transactions.
+
+A commit is answered when its record is durable; a read when everything it rests on is: the log's
+end at the moment of reading. So nobody reads an offset that a power loss could take back, nor
+misses one whose commit has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from coordinator.groups.classic.subscription import CONSUMER, subscribed_topics
+from coordinator.groups.offsets.committed import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    OffsetKey,
+    OffsetRecord,
+)
+from coordinator.groups.shard import Committer
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.runtime.groups import Groups
+    from magnetar.runtime.groups_shard import RunningShard
+
+#: One offset to commit, for (topic, partition).
+Commit = tuple[str, int, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """What OffsetFetch says of one partition; offset -1: nothing is committed."""
+
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+_NOTHING = CommittedOffset(-1)
+
+
+class GroupOffsetCommits:
+    """What groups commit and read; `Groups` owns the shards."""
+
+    def __init__(self, broker: Broker, groups: Groups) -> None:
+        self._broker = broker
+        self._groups = groups
+
+    async def commit(
+        self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
+    ) -> list[ErrorCode]:
+        """Return a code for each commit, once those accepted are durable.
+
+        OFFSET_METADATA_TOO_LARGE is for one, everything raised is for all of them: what
+        `GroupShard.decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE.
+        """
+        shard = self._groups.shard_of(committer.group_id)
+        now_ms = self._broker.clock.now_ms()
+        codes = [self._check_metadata(committed) for _, _, committed in commits]
+        records = shard.state.decide_commit(
+            committer,
+            _accepted(commits, codes),
+            now_ms,
+            knows_group_not_found=knows_group_not_found,
+        )
+        try:
+            end_offset = shard.append(records, now_ms)
+        except KafkaError as refusal:
+            raise _of_commit(refusal) from None
+        group = shard.state.groups.get(committer.group_id)
+        if group is not None:
+            self._groups.watch(group, now_ms)
+        await shard.log.durable(end_offset)
+        return codes
+
+    async def commit_in_transaction(
+        self,
+        committer: Committer,
+        producer_id: int,
+        producer_epoch: int,
+        commits: Sequence[Commit],
+    ) -> list[ErrorCode]:
+        """Return a code for each commit, once those accepted are pending, durably.
+
+        Call `broker.transactions.check_offsets` in the same step before. The markers of the
+        transaction decide what becomes of them. Refuses as `commit`, and with
+        INVALID_PRODUCER_EPOCH.
+        """
+        if not committer.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        shard = self._groups.shard_of(committer.group_id)
+        now_ms = self._broker.clock.now_ms()
+        codes = [self._check_metadata(committed) for _, _, committed in commits]
+        records = shard.state.decide_commit(
+            committer, _accepted(commits, codes), now_ms, transactional=True
+        )
+        end_offset = shard.log.end_offset
+        if records:
+            try:
+                end_offset = shard.append_pending(records, producer_id, producer_epoch, now_ms)
+            except KafkaError as refusal:
+                raise _of_commit(refusal) from None
+        await shard.log.durable(end_offset)
+        return codes
+
+    async def fetch(
+        self,
+        group_id: str,
+        topic: str,
+        partitions: Iterable[int],
+        *,
+        require_stable: bool,
+        topic_id: UUID = NO_TOPIC_ID,
+    ) -> list[FetchedOffset]:
+        """Return what the group has committed for these partitions of a topic.
+
+        UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. What
+        was committed for a topic of that name but another id is nothing.
+        """
+        shard = self._groups.shard_of(group_id)
+        found = [
+            _fetched(shard, OffsetKey(group_id, topic, index), require_stable, topic_id)
+            for index in partitions
+        ]
+        await shard.log.durable(shard.log.end_offset)
+        return found
+
+    async def fetch_all(
+        self, group_id: str, *, require_stable: bool
+    ) -> dict[str, list[FetchedOffset]]:
+        """Return everything the group has committed, by topic."""
+        shard = self._groups.shard_of(group_id)
+        found: dict[str, list[FetchedOffset]] = {}
+        for key, _ in shard.state.offsets.of_group(group_id):
+            fetched = _fetched(shard, key, require_stable, NO_TOPIC_ID)
+            found.setdefault(key.topic, []).append(fetched)
+        await shard.log.durable(shard.log.end_offset)
+        return found
+
+    async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
+        """Return a code for each (topic, partition), once what was committed for it is gone.
+
+        What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        shard = self._groups.shard_of(group_id)
+        group = shard.state.find(group_id)
+        if group.members and group.protocol_type != CONSUMER:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        subscribed = subscribed_topics(group) if group.members else frozenset()
+        codes = []
+        records = []
+        for topic, index in partitions:
+            if subscribed is None or topic in subscribed:
+                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            codes.append(ErrorCode.NONE)
+            key = OffsetKey(group_id, topic, index)
+            if shard.state.offsets.get(key) is not None:
+                records.append(OffsetRecord(key, None))
+        now_ms = self._broker.clock.now_ms()
+        await shard.log.durable(shard.append_in_parts(records, now_ms))
+        return codes
+
+    def _check_metadata(self, committed: CommittedOffset) -> ErrorCode:
+        """Kafka counts a text's length in UTF-16 units, as Java does."""
+        units = len(committed.metadata) + sum(char > "\uffff" for char in committed.metadata)
+        if units > self._broker.config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+
+def _accepted(commits: Sequence[Commit], codes: Sequence[ErrorCode]) -> list[Commit]:
+    return [commit for commit, code in zip(commits, codes, strict=True) if code is ErrorCode.NONE]
+
+
+def _of_commit(refusal: KafkaError) -> KafkaError:
+    if refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
+        return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, refusal.detail)
+    return refusal
+
+
+def _fetched(
+    shard: RunningShard, key: OffsetKey, require_stable: bool, topic_id: UUID
+) -> FetchedOffset:
+    offsets = shard.state.offsets
+    if require_stable and offsets.pending.holds(key):
+        return FetchedOffset(key.partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    committed = offsets.get(key) or _NOTHING
+    if NO_TOPIC_ID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
+        committed = _NOTHING
+    return FetchedOffset(
+        key.partition, committed.offset, committed.leader_epoch, committed.metadata
+    )

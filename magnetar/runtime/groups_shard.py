@@ -1,0 +1,113 @@
+"""One shard of the group coordinator at work: its state, and the log that it is a fold of.
+
+Append and apply are one step without an await, live and on replay alike: a record's offset in the
+log decides between commits, so it is given to the state with the record. A marker is appended and
+resolves the pending acks of its transaction in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.offsets.committed import OffsetRecord
+from coordinator.groups.records import ShardRecord, decode, encode
+from coordinator.groups.shard import GroupShard
+from logstore.partition import PartitionLog
+from magnetar.runtime.shard_log import ShardLog
+from wire.records import ControlType, Marker, SimpleRecord
+
+#: Deletions in one batch. A key is at most a group id and a topic name long.
+_PART = 500
+
+
+class RunningShard:
+    """A shard that has been replayed, or is about to be: call `replay` first."""
+
+    __slots__ = ("_partition_log", "log", "state")
+
+    def __init__(self, log: PartitionLog, limits: GroupLimits) -> None:
+        self._partition_log = log
+        self.log = ShardLog(log)
+        self.state = GroupShard(limits)
+
+    def replay(self, now_ms: int) -> None:
+        """Fold everything that the log holds; then members have a whole session to come back."""
+        for header, item in self.log.replay():
+            if isinstance(item, Marker):
+                commit = item.control_type is ControlType.COMMIT
+                self.state.apply_marker(header.producer_id, header.producer_epoch, commit=commit)
+                continue
+            record = decode(item.key, item.value)
+            if record is None:
+                continue
+            if header.is_transactional and isinstance(record, OffsetRecord):
+                self.state.apply_pending(
+                    record, item.offset, header.producer_id, header.producer_epoch
+                )
+            else:
+                self.state.replay(record, item.offset)
+        self.state.resume(now_ms)
+
+    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+        """Append and apply the records of a decision; return the log's end to await, also for none.
+
+        Raises MESSAGE_TOO_LARGE, and nothing has happened.
+        """
+        base_offset = self.log.end_offset
+        end_offset = self.log.append(_encoded(records, now_ms), now_ms)
+        for position, record in enumerate(records):
+            self.state.apply(record, base_offset + position)
+        return end_offset
+
+    def append_in_parts(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+        """As `append`, in batches that fit: for deletions, which may be many and need not be one.
+
+        A crash in between leaves a part of them deleted; whoever asked asks again.
+        """
+        for start in range(0, len(records), _PART):
+            self.append(records[start : start + _PART], now_ms)
+        return self.log.end_offset
+
+    def append_pending(
+        self,
+        records: Sequence[OffsetRecord],
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+    ) -> int:
+        """Append offsets as a batch of the producer's transaction; return the log's end to await.
+
+        Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened.
+        """
+        base_offset = self.log.end_offset
+        end_offset = self.log.append(
+            _encoded(records, now_ms),
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=True,
+        )
+        for position, record in enumerate(records):
+            self.state.apply_pending(record, base_offset + position, producer_id, producer_epoch)
+        return end_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+    ) -> tuple[PartitionLog, int]:
+        """Append a transaction's marker and resolve its pending acks; return what to await."""
+        appended = self._partition_log.append_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+        )
+        self.state.apply_marker(producer_id, producer_epoch, commit=commit)
+        return self._partition_log, appended.end_offset
+
+
+def _encoded(records: Sequence[ShardRecord], now_ms: int) -> list[SimpleRecord]:
+    return [SimpleRecord(*encode(record), now_ms) for record in records]
