@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from logstore.durability import Durability
+from magnetar.adoption import adopt, reserve_producer_ids
 from magnetar.apis.registry import load_apis
 from magnetar.catalog import Catalog
 from magnetar.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
-from magnetar.logs import Logs, MemoryLogs
+from magnetar.logs import Logs
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.dispatch import FATAL
@@ -84,8 +85,6 @@ class Broker:
         asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
         listeners = parse_listeners(self.config)
         self._open_storage()
-        self.topics = Topics(self.catalog, self.logs, self.config)
-        self.topics.start()
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         await self.groups.start()
@@ -120,23 +119,23 @@ class Broker:
             _log.error("unhandled error", reason=context["message"], exc_info=failure)
 
     def _open_storage(self) -> None:
-        durability = Durability(self.config.durability)
-        if durability is Durability.MEMORY:
-            self.catalog = Catalog(None, durability)
-            self.epoch = self.catalog.next_broker_epoch()
-            self.logs = MemoryLogs(self.clock, self.config, self.epoch, self.fail)
-        else:
-            directory = self.data_dir
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"cannot create the data directory {directory}: {error.strerror}"
-                ) from error
-            from magnetar.logs import DiskLogs
-
-            logs = DiskLogs(directory, durability, self.clock, self.config, self.fail)
-            self.catalog = Catalog(directory, durability)
-            self.epoch = logs.leader_epoch = self.catalog.next_broker_epoch()
-            self.logs = logs
+        config = self.config
+        directory = self.data_dir
+        durability = Durability(config.durability)
+        try:
+            self.logs = Logs(str(directory), config, self.clock, self.fail)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot use the data directory {directory}: {error.strerror}"
+            ) from error
+        self.catalog = Catalog(directory, durability, cluster_id=self.logs.cluster_id)
         self.cluster_id = self.catalog.cluster_id()
+        self.logs.claim(self.cluster_id, self.node_id)
+        self.epoch = self.logs.leader_epoch = self.catalog.next_broker_epoch()
+        adopted = adopt(self.logs, self.catalog)
+        self.topics = Topics(self.catalog, self.logs, config)
+        self.topics.start()
+        for name in adopted:
+            topic = self.topics.by_name(name)
+            assert topic is not None
+            reserve_producer_ids(topic.partitions, self.catalog)

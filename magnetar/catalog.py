@@ -76,8 +76,18 @@ class TopicRow(NamedTuple):
 class Catalog:
     """One open catalog. Raises CatalogFailure from every method."""
 
-    def __init__(self, directory: Path | None, durability: Durability = Durability.FSYNC) -> None:
-        """Open or create the catalog in `directory`; None, or memory durability: keep nothing."""
+    def __init__(
+        self,
+        directory: Path | None,
+        durability: Durability = Durability.FSYNC,
+        *,
+        cluster_id: str | None = None,
+    ) -> None:
+        """Open or create the catalog in `directory`; None, or memory durability: keep nothing.
+
+        A new catalog takes `cluster_id`, or makes one up.
+        """
+        self._new_cluster_id = cluster_id or _new_id()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         with self._failing("open"):
@@ -199,7 +209,9 @@ class Catalog:
                 for statement in script.split(";"):
                     database.execute(statement)
                 if version == 1:
-                    database.execute("INSERT INTO cluster VALUES (1, ?, -1, 0)", (_new_id(),))
+                    database.execute(
+                        "INSERT INTO cluster VALUES (1, ?, -1, 0)", (self._new_cluster_id,)
+                    )
                 database.execute(f"PRAGMA user_version = {version}")
 
     @contextmanager

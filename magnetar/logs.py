@@ -1,22 +1,24 @@
 """Where partitions' logs come from: the data directory, or memory.
 
-Translates a topic's settings for the log store and hands out opened logs; what a log is, is the
-log store's.
+Translates a topic's settings for the log store, hands out opened logs, and finds those that lie in
+the directory without the catalog knowing them; what a log is, is the log store's.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
-from typing import Protocol
 from uuid import UUID
 
+from logstore.directory import DirectoryInUse, ForeignDirectory, FoundPartition, LogDirectory
 from logstore.durability import Durability
+from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
-from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from wire.records import TimestampType
 
@@ -24,22 +26,6 @@ _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
-
-
-class Logs(Protocol):
-    """The logs of all partitions."""
-
-    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
-        """Return the recovered log of a partition, empty if it is new."""
-        ...
-
-    def delete(self, log: PartitionLog) -> None:
-        """Wake whoever waits on a log, then remove it."""
-        ...
-
-    async def close(self) -> None:
-        """Make everything durable and the next start quick."""
-        ...
 
 
 def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
@@ -61,36 +47,62 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
     )
 
 
-class MemoryLogs:
-    """Logs that are gone with the process: durability=memory."""
+class Logs:
+    """The logs of all partitions. Holds the data directory's lock until `close`."""
 
     def __init__(
         self,
-        clock: Clock,
+        path: str,
         config: BrokerConfig,
-        leader_epoch: int,
+        clock: Clock,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._clock = clock
+        """Lock the directory, made if it is missing. Raises ConfigError, and OSError.
+
+        With durability=memory nothing is read, written or locked.
+        """
+        durability = Durability(config.durability)
+        in_memory = durability is Durability.MEMORY
+        files = DiskFiles(tempfile.gettempdir() if in_memory else path)
         self._config = config
-        self._leader_epoch = leader_epoch
-        self._group_commit = GroupCommit(None, Durability.MEMORY, on_failure=on_failure)
+        self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
+        #: Of the partitions to be opened: set before the first.
+        self.leader_epoch = 0
+        try:
+            self._directory = LogDirectory(
+                path, files, self._group_commit, LogConfig(), now_ms=clock.now_ms
+            )
+        except DirectoryInUse as in_use:
+            raise ConfigError(
+                f"{in_use}. Stop it, or name another directory with --data-dir."
+            ) from in_use
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directory says it belongs to, if it says one."""
+        return self._directory.identity().get("cluster.id")
+
+    def claim(self, cluster_id: str, node_id: int) -> None:
+        """Write whose directory it is. Raises ConfigError where it is somebody else's."""
+        try:
+            self._directory.claim(cluster_id=cluster_id, node_id=node_id)
+        except ForeignDirectory as foreign:
+            raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
+
+    def found(self) -> list[FoundPartition]:
+        """Return the partitions that lie in the directory, whether anybody knows them or not."""
+        return self._directory.found_partitions()
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
+        """Return the recovered log of a partition, empty if it is new."""
         settings = log_config(config, self._config)
-        log = PartitionLog(
-            topic,
-            partition,
-            MemoryLedger(self._group_commit, segment_bytes=settings.segment_bytes),
-            settings,
-            leader_epoch=self._leader_epoch,
-            topic_id=topic_id,
-        )
-        log.open(self._clock.now_ms())
-        return log
+        return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
 
     def delete(self, log: PartitionLog) -> None:
-        log.close(clean=False)
+        """Wake whoever waits on a log, then remove it."""
+        self._directory.delete(log)
 
     async def close(self) -> None:
+        """Make everything durable and the next start quick; release the lock."""
+        await self._directory.close()
         self._group_commit.close()

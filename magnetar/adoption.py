@@ -1,0 +1,69 @@
+"""Adopting logs that lie in the data directory and that the catalog does not know.
+
+A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
+this broker: with the topic ids their partition.metadata says, as many partitions as there are, and
+no settings of their own. Producer ids found in them are never given to anybody else. What remains
+of a topic that was being deleted when the process ended goes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from uuid import UUID
+
+from logstore.directory import FoundPartition
+from logstore.partition import PartitionLog
+from magnetar.catalog import Catalog, TopicRow
+from magnetar.config.topic import TopicConfig
+from magnetar.logging import get_logger
+from magnetar.logs import Logs
+from magnetar.topics import INTERNAL, check_name
+from wire.errors import KafkaError
+
+_log = get_logger("adoption")
+
+
+def adopt(logs: Logs, catalog: Catalog) -> list[str]:
+    """Enter unknown topics into the catalog and return their names. To be called before any log
+    is opened.
+    """
+    known = {row.name for row in catalog.topics()}
+    unknown: dict[str, list[FoundPartition]] = {}
+    for found in logs.found():
+        if found.topic_id is not None and catalog.is_deleted(found.topic_id):
+            _remove(logs, found, found.topic_id)
+        elif found.topic not in known:
+            unknown.setdefault(found.topic, []).append(found)
+    return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
+
+
+def reserve_producer_ids(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
+    """Keep every producer id that occurs in `logs` from being given again. Reads all headers."""
+    highest = -1
+    for log in logs:
+        for header, _ in log.iterate_batches_from(log.log_start_offset):
+            highest = max(highest, header.producer_id)
+    if highest >= 0:
+        catalog.reserve_producer_ids_below(highest + 1)
+
+
+def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> bool:
+    try:
+        check_name(name)
+    except KafkaError:
+        return False
+    ids: set[UUID] = {found.topic_id for found in partitions if found.topic_id is not None}
+    if len(ids) > 1:
+        _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
+        return False
+    count = 1 + max(found.partition for found in partitions)
+    topic_id = ids.pop() if ids else uuid.uuid4()
+    catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, {}))
+    _log.info("topic adopted", topic=name, topic_id=str(topic_id), partitions=count)
+    return True
+
+
+def _remove(logs: Logs, found: FoundPartition, topic_id: UUID) -> None:
+    logs.delete(logs.open(found.topic, found.partition, topic_id, TopicConfig()))
+    _log.info("remains of a deleted topic removed", topic=found.topic, partition=found.partition)
