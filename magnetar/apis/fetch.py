@@ -1,0 +1,131 @@
+"""Fetch (API key 1): record batches of many partitions, waiting until there is enough to say.
+
+Versions 4-18.  4: isolation level, aborted transactions.  5: log start offset.  7: fetch sessions
+(KIP-227).  9: leader epochs (KIP-320).  12: flexible, diverging epochs.  13: topic ids instead of
+names (KIP-516).  15: replica state.  16: node endpoints.  17: directory ids.  18: the follower's
+high watermark.  There are no followers here: every fetch is a consumer's.
+
+Batches leave as they lie on the disk. Under read_uncommitted all that is durable is returned, and
+no list of aborted transactions; under read_committed what lies below the last stable offset, and
+the aborted transactions that overlap it. Each partition that succeeds carries the high watermark,
+the last stable offset and the log start offset.  KIP-98.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.partition import Isolation, PartitionLog
+from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.fetching import Fetch, PartitionRead
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+TOPIC_IDS_SINCE = 13
+
+
+@handles(FetchRequest, versions="4-18")
+async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
+    if request.session_id != 0:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {request.session_id}")
+    isolation = Isolation(1 if request.isolation_level == 1 else 0)
+    asked = [(topic, partition) for topic in request.topics for partition in topic.partitions]
+    reads = [_resolve(broker, topic, partition, context.version) for topic, partition in asked]
+    await Fetch(
+        reads,
+        isolation,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        max_wait_ms=request.max_wait_ms,
+    ).perform()
+    responses: list[FetchableTopicResponse] = []
+    for (topic, partition), read in zip(asked, reads, strict=True):
+        last = responses[-1] if responses else None
+        if last is None or last.topic != topic.topic or last.topic_id != topic.topic_id:
+            last = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+            responses.append(last)
+        last.partitions.append(_answer(partition, read))
+    return FetchResponse(responses=responses)
+
+
+def _resolve(
+    broker: Broker, topic: FetchTopic, asked: FetchPartition, version: int
+) -> PartitionRead:
+    """Find the partition's log and check the client's idea of its leader."""
+    try:
+        log = _find(broker, topic, asked.partition, version)
+        check_leader_epoch(log, asked.current_leader_epoch)
+    except KafkaError as refusal:
+        return PartitionRead.refused(refusal)
+    read = PartitionRead(log, asked.fetch_offset, asked.partition_max_bytes)
+    if asked.last_fetched_epoch != UNKNOWN_EPOCH:
+        read.diverging = _divergence(log, asked)
+    return read
+
+
+def _find(broker: Broker, topic: FetchTopic, index: int, version: int) -> PartitionLog:
+    name = topic.topic
+    if version >= TOPIC_IDS_SINCE:
+        found = broker.topics.by_id(topic.topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
+        name = found.name
+    return broker.topics.partition(name, index)
+
+
+def _divergence(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
+    """Return (epoch, end offset) where the client's log parts from this one, None if it does not.
+
+    Source: KIP-595, as consumers see it: what they read past that offset was truncated.
+    """
+    epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if epoch < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"no epoch {asked.last_fetched_epoch}")
+    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def _answer(asked: FetchPartition, read: PartitionRead) -> PartitionData:
+    result = read.result
+    if result is None:
+        assert read.error is not None, "a fetch has read every partition or says why not"
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=read.error.code,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+    aborted = None
+    if result.aborted is not None:
+        aborted = [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in result.aborted
+        ]
+    answer = PartitionData(
+        partition_index=asked.partition,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=aborted,
+        records=result.records,
+    )
+    if read.diverging is not None:
+        epoch, end_offset = read.diverging
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return answer

@@ -1,0 +1,112 @@
+"""ListOffsets (API key 2): the offset of a moment, for each of the named partitions.
+
+Versions 1-11.  2: isolation level.  4: leader epochs.  6: flexible.  7: the largest timestamp (-3,
+KIP-734).  8: the earliest local offset (-4, KIP-405).  9: the latest tiered offset (-5, KIP-1005).
+10: a timeout.  11: the earliest offset that waits for its upload (-6, KIP-1023).
+
+Latest is the high watermark, or under read_committed the last stable offset; a timestamp gives the
+first record at or after it below that bound.  There is no tiered storage, so -4 is the log's start
+and -5 and -6 find nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from logstore.partition import Isolation, PartitionLog
+from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+#: The first request version in which each of the special timestamps may be asked for.
+_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+@handles(ListOffsetsRequest, versions="1-11")
+async def list_offsets(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
+    asked = Counter(
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    isolation = Isolation(1 if request.isolation_level == 1 else 0)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            try:
+                if asked[topic.name, partition.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+                log = broker.topics.partition(topic.name, partition.partition_index)
+                answer = _offset(log, partition, isolation, context.version)
+            except KafkaError as refusal:
+                answer = ListOffsetsPartitionResponse(
+                    partition_index=partition.partition_index, error_code=refusal.code
+                )
+            partitions.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _offset(
+    log: PartitionLog, asked: ListOffsetsPartition, isolation: Isolation, version: int
+) -> ListOffsetsPartitionResponse:
+    if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, version + 1):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"timestamp {asked.timestamp} does not exist in version {version}",
+        )
+    check_leader_epoch(log, asked.current_leader_epoch)
+    offset, timestamp = _find(log, asked.timestamp, isolation)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        offset=offset,
+        timestamp=timestamp,
+        leader_epoch=-1 if offset < 0 else log.leader_epoch,
+    )
+
+
+def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int]:
+    """Return (offset, timestamp), each -1 where there is none."""
+    if timestamp == LATEST:
+        return log.bound(isolation), -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset()
+    else:
+        found = log.offset_for_timestamp(timestamp, isolation)
+    # What lies at the bound or behind it, a reader of this isolation level cannot see.
+    if found is None or found.offset >= log.bound(isolation):
+        return -1, -1
+    return found.offset, found.timestamp_ms

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch (API key 23): where the records of a leader epoch end.
+
+Versions 2-4.  3: a replica id (-1 for consumers).  4: flexible.  The end is that of the largest
+epoch which is not above the one asked for; (-1, -1) where no such epoch is known.  A consumer finds
+with it whether its position was truncated.  KIP-320.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.registry import RequestContext, handles
+from wire.errors import KafkaError
+from wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(OffsetForLeaderEpochRequest, versions="2-4")
+async def offset_for_leader_epoch(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end_offset(broker, topic.topic, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        log = broker.topics.partition(topic, asked.partition)
+        check_leader_epoch(log, asked.current_leader_epoch)
+    except KafkaError as refusal:
+        return EpochEndOffset(partition=asked.partition, error_code=refusal.code)
+    leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(
+        partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
+    )

@@ -1,0 +1,175 @@
+"""Reading for one Fetch: its partitions in order, within its limits, waiting for enough bytes.
+
+Owns the byte budget and the long poll; knows nothing of sessions and versions. A partition that
+fails answers at once, as does one whose data is there; otherwise the fetch sleeps until a log that
+it reads advances, and reads again only those that did. Source: KIP-74 (limits in the order of the
+request; the first batch is returned whole, whatever its size).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+
+from logstore.ledger import LedgerClosed
+from logstore.partition import Isolation, PartitionLog, Slice
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+class PartitionRead:
+    """One partition of a fetch and what was last read of it."""
+
+    __slots__ = (
+        "_log_size",
+        "diverging",
+        "error",
+        "fetch_offset",
+        "log",
+        "max_bytes",
+        "result",
+        "size_bytes",
+    )
+
+    def __init__(self, log: PartitionLog | None, fetch_offset: int, max_bytes: int) -> None:
+        self.log = log
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.error: KafkaError | None = None
+        self.result: Slice | None = None
+        #: (leader epoch, end offset) where the reader's log parts from this one.
+        self.diverging: tuple[int, int] | None = None
+        self.size_bytes = 0
+        self._log_size = 0
+
+    @classmethod
+    def refused(cls, error: KafkaError) -> PartitionRead:
+        """Return a read that answers `error` and touches no log."""
+        read = cls(None, -1, 0)
+        read.error = error
+        return read
+
+    async def read(self, isolation: Isolation, budget_bytes: int, *, at_least_one: bool) -> None:
+        """Read whole batches from the fetch offset; the response has `budget_bytes` left."""
+        if self.log is None or self.error is not None:
+            return
+        limit = min(self.max_bytes, budget_bytes)
+        self._log_size = self.log.size_bytes
+        try:
+            result = self.log.read(self.fetch_offset, limit, isolation, at_least_one=at_least_one)
+            if result is None:
+                result = await self.log.read_cold(
+                    self.fetch_offset, limit, isolation, at_least_one=at_least_one
+                )
+        except KafkaError as refusal:
+            self._refuse(refusal)
+        except LedgerClosed:
+            self._refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
+        else:
+            self.result = result
+            self.size_bytes = len(result.records)
+
+    def _refuse(self, error: KafkaError) -> None:
+        self.error = error
+        self.result = None
+        self.size_bytes = 0
+
+    def is_stale(self, isolation: Isolation) -> bool:
+        """Whether a reader could see more, or something else, than what was last read."""
+        log, result = self.log, self.result
+        if log is None or result is None:
+            return False
+        if isolation is Isolation.READ_COMMITTED:
+            return log.last_stable_offset != result.last_stable_offset
+        return log.high_watermark != result.high_watermark
+
+    def growth_bytes(self) -> int:
+        """Return an upper bound of what the log grew by since the last read."""
+        return 0 if self.log is None else self.log.size_bytes - self._log_size
+
+
+class LongPoll:
+    """Subscribes to logs while in its `with` block; `advanced` is set when one of them moved."""
+
+    def __init__(self, reads: Sequence[PartitionRead]) -> None:
+        self.advanced = asyncio.Event()
+        self._logs = [read.log for read in reads if read.log is not None]
+
+    def __enter__(self) -> LongPoll:
+        for log in self._logs:
+            log.subscribe(self.advanced.set)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for log in self._logs:
+            log.unsubscribe(self.advanced.set)
+
+
+class Fetch:
+    """One fetch over `reads`, in their order: `max_bytes` in all, `min_bytes` or `max_wait_ms`."""
+
+    def __init__(
+        self,
+        reads: Sequence[PartitionRead],
+        isolation: Isolation,
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+    ) -> None:
+        self._reads = reads
+        self._isolation = isolation
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._max_wait_ms = max_wait_ms
+        self._size_bytes = 0
+
+    async def perform(self) -> None:
+        """Fill every read's `result` or `error`."""
+        await self._read(self._reads)
+        if self._is_answerable() or self._max_wait_ms <= 0:
+            return
+        with LongPoll(self._reads) as poll:
+            try:
+                async with asyncio.timeout(self._max_wait_ms / 1000):
+                    while not self._is_answerable():
+                        await self._read_advanced(poll)
+            except TimeoutError:
+                # Less than asked for, but all that there is by now.
+                await self._read([read for read in self._reads if read.is_stale(self._isolation)])
+
+    def _is_answerable(self) -> bool:
+        if self._size_bytes >= self._min_bytes or not self._reads:
+            return True
+        return any(read.error is not None for read in self._reads)
+
+    async def _read_advanced(self, poll: LongPoll) -> None:
+        """Sleep until enough may have arrived, then read what moved.
+
+        Under read_committed a moved stable offset may uncover any amount. Otherwise nothing is read
+        before the logs grew by the missing bytes: a large `min_bytes` must not read every batch
+        again whenever a small one arrives.
+        """
+        stale = [read for read in self._reads if read.is_stale(self._isolation)]
+        missing = self._min_bytes - self._size_bytes
+        if stale and (
+            self._isolation is Isolation.READ_COMMITTED
+            or sum(read.growth_bytes() for read in self._reads) >= missing
+        ):
+            await self._read(stale)
+            return
+        poll.advanced.clear()
+        await poll.advanced.wait()
+
+    async def _read(self, reads: Sequence[PartitionRead]) -> None:
+        for read in reads:
+            others = self._size_bytes - read.size_bytes
+            budget = max(self._max_bytes - others, 0)
+            await read.read(self._isolation, budget, at_least_one=others == 0 and budget > 0)
+            self._size_bytes = others + read.size_bytes
