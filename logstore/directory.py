@@ -16,10 +16,11 @@ costs time only. Source: Kafka's LogManager.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.attachments import Attachments
 from logstore.checkpoints import (
@@ -73,6 +74,15 @@ class FoundPartition(NamedTuple):
     topic_id: uuid.UUID | None
 
 
+class Cancellable(Protocol):
+    """What `call_later` returns."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
@@ -89,10 +99,12 @@ class LogDirectory:
         defaults: LogConfig,
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
+        call_later: CallLater | None = None,
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
-        Raises DirectoryInUse. With `Durability.MEMORY` nothing is read nor written.
+        `call_later` is the running loop's, unless a simulation has another. Raises DirectoryInUse.
+        With `Durability.MEMORY` nothing is read nor written.
         """
         self.path = path
         self.defaults = defaults
@@ -106,14 +118,15 @@ class LogDirectory:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._recovery_points: Offsets = {}
         self._start_offsets: Offsets = {}
-        self._checkpoint_due: asyncio.TimerHandle | None = None
+        self._call_later = call_later
+        self._checkpoint_due: Cancellable | None = None
         self._unlock: Callable[[], None] | None = None
         if not self._in_memory:
             self._enter()
 
     def _enter(self) -> None:
         files = self._files
-        files.make_directory(self.path)
+        self._make_durably()
         try:
             self._unlock = files.lock(f"{self.path}/{_LOCK}")
         except BlockingIOError:
@@ -127,6 +140,16 @@ class LogDirectory:
             if name.endswith(_DELETE_SUFFIX):
                 self._remove(f"{self.path}/{name}")
         files.sync_directory(self.path)
+
+    def _make_durably(self) -> None:
+        missing = self.path
+        unsynced = []
+        while missing and not self._files.exists(missing):
+            missing = os.path.dirname(missing)
+            unsynced.append(missing)
+        self._files.make_directory(self.path)
+        for directory in unsynced:
+            self._files.sync_directory(directory or ".")
 
     def _read_offsets(self, name: str) -> Offsets:
         data = self._top.read(name)
@@ -278,8 +301,8 @@ class LogDirectory:
 
     def _schedule_checkpoint(self) -> None:
         if self._checkpoint_due is None and not self._in_memory:
-            loop = asyncio.get_running_loop()
-            self._checkpoint_due = loop.call_later(_CHECKPOINT_AFTER_S, self._checkpoint)
+            call_later = self._call_later or asyncio.get_running_loop().call_later
+            self._checkpoint_due = call_later(_CHECKPOINT_AFTER_S, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self._checkpoint_due = None

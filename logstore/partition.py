@@ -27,7 +27,7 @@ from logstore.checkpoints import (
 from logstore.ledger import Buffer, Ledger, TimestampOffset
 from logstore.log_config import LogConfig
 from logstore.partition_reads import Appended, Isolation, Slice, aborted_in
-from logstore.partition_recovery import aborted_name, recover_state
+from logstore.partition_recovery import aborted_name, delete_aborted_files, recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_state import PartitionState
 from logstore.producer_state import Producers, RememberedBatch
@@ -431,6 +431,10 @@ class PartitionLog:
         """
         return self._state.leader_epochs.end_offset_for(leader_epoch, self.high_watermark)
 
+    def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield whole batches from the one containing `offset` to the log's end. Blocks."""
+        return self._ledger.batches(offset)
+
     def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield every record and marker from `offset` to the log's end, in order. Blocks.
 
@@ -466,6 +470,7 @@ class PartitionLog:
             if self._persist_start_offset is not None:
                 self._persist_start_offset(self, before_offset)
             self._ledger.trim(before_offset)
+            delete_aborted_files(self._ledger)
             self.transactions.aborted.prune(before_offset)
             if self._state.leader_epochs.prune(before_offset):
                 self._write_metadata()

@@ -8,6 +8,8 @@ replay of the whole log.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from logstore.aborted_index import AbortedIndex, CorruptIndex, decode_entries
 from logstore.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
 from logstore.leader_epochs import LeaderEpochs
@@ -162,9 +164,11 @@ def aborted_name(segment_base_offset: int) -> str:
 
 
 def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
-    """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it."""
-    bases = [*ledger.segment_base_offsets]
-    for base_offset, end_offset in zip(bases, [*bases[1:], 2**63 - 1], strict=True):
+    """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it,
+    none of a segment that is gone."""
+    bases = [*ledger.segment_base_offsets, 2**63 - 1]
+    delete_aborted_files(ledger)
+    for base_offset, end_offset in pairwise(bases):
         name = aborted_name(base_offset)
         data = ledger.read_attachment(name) or b""
         try:
@@ -177,3 +181,11 @@ def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
         expected = b"".join(entry.encode() for entry in entries)
         if data != expected:
             ledger.write_attachment(name, expected)
+
+
+def delete_aborted_files(ledger: Ledger) -> None:
+    """Delete the aborted indexes of segments that the log does not have (any more)."""
+    names = {aborted_name(base_offset) for base_offset in ledger.segment_base_offsets}
+    for name in ledger.list_attachments():
+        if name.endswith(ABORTED_SUFFIX) and name not in names:
+            ledger.delete_attachment(name)
