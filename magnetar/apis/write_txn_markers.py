@@ -4,17 +4,17 @@ Versions 1-2.  2: the transaction version, which decides how epochs are compared
 the older protocol, the one served here, it changes nothing.
 
 Each partition answers for itself; a marker is answered when it is durable and visible. In
-`__consumer_offsets` it resolves the transaction's pending acks.  KIP-98.
+`__consumer_offsets` it resolves the transaction's pending acks. A coordinator epoch above this
+broker's own is INVALID_REQUEST: a partition that believed it would fence its coordinator.  KIP-98.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.partition import PartitionLog
-
 from coordinator.transactions.metadata import TopicPartition
 from logstore.ledger import LedgerClosed
+from logstore.partition import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.participants import LocalParticipants
 from wire.error_code import ErrorCode
@@ -40,7 +40,7 @@ async def write_txn_markers(
 ) -> WriteTxnMarkersResponse:
     participants = LocalParticipants(broker)
     appended: list[Appended] = []
-    results = [_append(participants, marker, appended) for marker in request.markers]
+    results = [_append(broker, participants, marker, appended) for marker in request.markers]
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
@@ -50,7 +50,10 @@ async def write_txn_markers(
 
 
 def _append(
-    participants: LocalParticipants, marker: WritableTxnMarker, appended: list[Appended]
+    broker: Broker,
+    participants: LocalParticipants,
+    marker: WritableTxnMarker,
+    appended: list[Appended],
 ) -> WritableTxnMarkerResult:
     """Append one producer's marker to the partitions named; add what is to be awaited."""
     topics = []
@@ -59,6 +62,7 @@ def _append(
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
+                _check_coordinator(broker, topic.name, index, marker.coordinator_epoch)
                 log, end_offset = participants.append_marker(
                     TopicPartition(topic.name, index),
                     marker.producer_id,
@@ -73,3 +77,12 @@ def _append(
             partitions.append(result)
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
+
+
+def _check_coordinator(broker: Broker, topic: str, index: int, coordinator_epoch: int) -> None:
+    leader_epoch = broker.topics.partition(topic, index).leader_epoch
+    if coordinator_epoch > leader_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"coordinator epoch {coordinator_epoch} lies in the future, {leader_epoch} is now",
+        )

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from logstore.partition import PartitionLog
-
 from coordinator.transactions.add_partitions import OFFSETS_TOPIC
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
 from logstore.ledger import LedgerClosed
+from logstore.partition import PartitionLog
 from magnetar.logging import get_logger
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -355,6 +355,8 @@ class Transactions:
         if task is None:
             return True
         done, _ = await asyncio.wait((task,), timeout=SETTLE_TIMEOUT_MS / 1000)
+        for settled in done:
+            settled.result()  # where it failed nobody is to hear that it is done
         return bool(done)
 
     def _schedule(self, txn: TransactionMetadata) -> None:

@@ -1,0 +1,131 @@
+"""Crashes of the transaction coordinator: after any order of syncs, and at any write that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.states import State
+from logstore.ledger import StorageFailure
+from logstore.testing.partitions import batch_of
+from magnetar.runtime.transactions import STATE_TOPIC
+from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def transfer(world: World, answered: list[str]) -> None:
+    """One whole story: a transaction over two partitions, committed; a second one, aborted.
+
+    `answered` grows by the outcome whenever an EndTxn is answered.
+    """
+    identity = await world.coordinator.init_producer_id("tx", TIMEOUT_MS, None)
+    for commit in (True, False):
+        await world.coordinator.add_partitions("tx", identity, {A0, A1})
+        for partition in (A0, A1):
+            batch = batch_of(
+                b"apple",
+                producer_id=identity.producer_id,
+                epoch=identity.producer_epoch,
+                sequence=0 if commit else 1,
+                transactional=True,
+            )
+            appended = world.logs[partition].append(batch, world.now_ms)
+            await world.logs[partition].durable(appended.end_offset)
+        await world.coordinator.end("tx", identity, commit=commit)
+        answered.append("COMMIT" if commit else "ABORT")
+
+
+async def settled_after_crash(world: World, answered: list[str]) -> None:
+    """Restart; let the timeout strike; then both partitions must tell the same, true story."""
+    await world.restart()
+    assert world.failures == []
+    world.now_ms += TIMEOUT_MS
+    await world.coordinator._expire_due()
+    await world.settle()
+    assert all(not one.partitions for one in world.coordinator)
+    for partition in (A0, A1):
+        assert not list(world.logs[partition].transactions.open_transactions())
+        assert world.stable(partition)
+    stories = [[kind for kind, _ in world.markers(partition)] for partition in (A0, A1)]
+    shorter, longer = sorted(stories, key=len)
+    # A marker may be doubled by nothing, and missing only where there is no data to close.
+    assert longer[: len(shorter)] == shorter
+    assert shorter[: len(answered)] == answered
+
+
+async def crash(rounds: int, chosen: list[int]) -> bool:
+    """Crash after `rounds` in which every log is synced and some in which only the `chosen` are.
+
+    Each of `chosen` is a set of the four logs, as bits. Returns whether the story was at its end.
+    """
+    world, answered = World(), list[str]()
+    world.ensure_internal(STATE_TOPIC)
+    client = asyncio.ensure_future(transfer(world, answered))
+    executors = [world.executors[one] for one in sorted(world.logs)]
+    for subset in [15] * rounds + chosen:
+        for number, executor in enumerate(executors):
+            if subset >> number & 1 and executor.pending:
+                executor.step()
+        await asyncio.sleep(0)
+    is_over = client.done()
+    client.cancel()
+    await settled_after_crash(world, answered)
+    return is_over
+
+
+@pytest.mark.parametrize("subset", range(16))
+async def test_a_crash_at_any_moment_ends_in_one_outcome(subset: int) -> None:
+    rounds = 0
+    while not await crash(rounds, [subset] * 4):
+        rounds += 1
+    assert rounds > 10
+
+
+@settings(deadline=None)
+@given(st.integers(0, 40), st.lists(st.integers(0, 15), max_size=8))
+def test_a_crash_after_any_order_of_syncs_ends_in_one_outcome(
+    rounds: int, chosen: list[int]
+) -> None:
+    asyncio.run(crash(rounds, chosen))
+
+
+@pytest.mark.parametrize("target", [TopicPartition(STATE_TOPIC, 0), A0, A1])
+@pytest.mark.parametrize("appends", range(9))
+async def test_a_full_disk_at_any_write_is_survived_by_a_restart(
+    target: TopicPartition, appends: int, world: World
+) -> None:
+    answered: list[str] = []
+    world.ensure_internal(STATE_TOPIC)
+    owner = [one for one in world.logs if one.topic == STATE_TOPIC]
+    ledgers = owner if target.topic == STATE_TOPIC else [target]
+    for one in ledgers:
+        world.ledgers[one].appends_left = appends
+    with suppress(StorageFailure, TimeoutError):
+        await asyncio.wait_for(world.until(transfer(world, answered)), 1)
+    await settled_after_crash(world, answered)
+    identity = await world.begin(A0, A1)
+    await world.until(world.coordinator.end("tx", identity, commit=True))
+
+
+async def test_work_found_at_a_restart_skips_what_is_closed_already(world: World) -> None:
+    identity = await world.begin(A0, A1)
+    asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    await asyncio.sleep(0)
+    state = [one for one in world.logs if one.topic == STATE_TOPIC]
+    for _ in range(4):
+        for partition in (*state, A0):  # the marker in A1 is never synced
+            if world.executors[partition].pending:
+                world.executors[partition].step()
+        await asyncio.sleep(0)
+    await world.restart()
+    assert world.markers(A0) == world.markers(A1) == [("COMMIT", 0)]
+    assert world.state() is State.COMPLETE_COMMIT

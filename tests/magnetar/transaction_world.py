@@ -1,0 +1,221 @@
+"""What surrounds `Transactions` in a test: real partition logs whose syncs happen step by step.
+
+Each partition has a group commit of its own here, so that every order in which they can become
+durable is possible, and a crash loses what is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.states import State
+from logstore.durability import Durability
+from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.ledger import StorageFailure
+from logstore.log_config import LogConfig
+from logstore.memory_ledger import MemoryLedger
+from logstore.partition import Isolation, PartitionLog
+from logstore.testing.partitions import batch_of
+from magnetar.runtime.transactions import Transactions
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import BatchHeader, Marker
+
+T = TypeVar("T")
+
+A0, A1, OFFSETS = TopicPartition("a", 0), TopicPartition("a", 1), "__consumer_offsets"
+TIMEOUT_MS = 60_000
+
+
+class FailingLedger(MemoryLedger):
+    """A ledger whose disk is full after so many appends."""
+
+    appends_left: int | None = None
+
+    def append(self, batch: Any, header: BatchHeader) -> None:
+        if self.appends_left is not None:
+            if self.appends_left == 0:
+                raise StorageFailure("no space left")
+            self.appends_left -= 1
+        super().append(batch, header)
+
+
+@dataclass
+class World:
+    """A broker's surroundings for `Transactions`, and what survives its crashes."""
+
+    now_ms: int = 1_000_000
+    next_producer_id: int = 1000
+    epoch: int = 0
+    executors: dict[TopicPartition, SteppedExecutor] = field(default_factory=dict)
+    ledgers: dict[TopicPartition, FailingLedger] = field(default_factory=dict)
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.add_topic("a", 2)
+        self.coordinator = Transactions(self.broker())
+
+    # What a broker offers.
+
+    def broker(self) -> Any:
+        return SimpleNamespace(
+            topics=self,
+            groups=self,
+            catalog=self,
+            clock=SimpleNamespace(now_ms=lambda: self.now_ms),
+            config=SimpleNamespace(
+                transaction_max_timeout_ms=900_000, transactional_id_expiration_ms=604_800_000
+            ),
+            fail=self.failures.append,
+        )
+
+    def allocate_producer_ids(self, block_size: int) -> int:
+        self.next_producer_id += block_size
+        return self.next_producer_id - block_size
+
+    def by_name(self, name: str) -> Any:
+        logs = [log for partition, log in sorted(self.logs.items()) if partition.topic == name]
+        return SimpleNamespace(partitions=logs, id=uuid4()) if logs else None
+
+    def ensure_internal(self, name: str) -> Any:
+        if self.by_name(name) is None:
+            self.add_topic(name, 2)
+        return self.by_name(name)
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        log = self.logs.get(TopicPartition(name, index))
+        if log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return log
+
+    def append_marker(self, partition: int, *marker: int, commit: bool, now_ms: int) -> Any:
+        log = self.partition(OFFSETS, partition)
+        return log, log.append_marker(*marker, commit=commit, now_ms=now_ms).end_offset
+
+    # What the disk and its failures do.
+
+    def add_topic(self, name: str, count: int) -> None:
+        for index in range(count):
+            partition = TopicPartition(name, index)
+            executor = self.executors[partition] = SteppedExecutor()
+            commit = GroupCommit(
+                None, Durability.MEMORY, on_failure=self.failures.append, executor=executor
+            )
+            self.ledgers[partition] = FailingLedger(commit)
+            self.open(partition)
+
+    def open(self, partition: TopicPartition) -> None:
+        log = PartitionLog(
+            *partition, self.ledgers[partition], LogConfig(), leader_epoch=self.epoch
+        )
+        log.open(self.now_ms)
+        self.logs[partition] = log
+
+    def delete_topic(self, name: str) -> None:
+        for partition in [one for one in self.logs if one.topic == name]:
+            log = self.logs.pop(partition)
+            self.ledgers.pop(partition)
+            log.close(clean=False)
+
+    def step(self) -> bool:
+        """Let every sync go on by one step; return whether there was one."""
+        pending = [executor for executor in self.executors.values() if executor.pending]
+        for executor in pending:
+            executor.step()
+        return bool(pending)
+
+    async def until(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`, with a disk that syncs."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            self.step()
+            await asyncio.sleep(0)
+        await self.settle()
+        return task.result()
+
+    async def settle(self) -> None:
+        """Let everything under way become durable, and what follows from it."""
+        for _ in range(10):
+            while self.step():
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    async def restart(self) -> None:
+        """Lose what is not durable and start again, one epoch later."""
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+        self.coordinator._alarm.cancel()
+        self.epoch += 1
+        self.failures.clear()
+        for partition, ledger in self.ledgers.items():
+            ledger.appends_left = None
+            ledger.crash()
+            self.executors[partition].run()
+            self.open(partition)
+        self.coordinator = Transactions(self.broker())
+        await self.until(self.coordinator.start())
+
+    # What clients do and see.
+
+    async def init(
+        self, transactional_id: str | None = "tx", claimed: ProducerIdentity | None = None
+    ) -> ProducerIdentity:
+        return await self.until(
+            self.coordinator.init_producer_id(transactional_id, TIMEOUT_MS, claimed)
+        )
+
+    async def begin(self, *partitions: TopicPartition) -> ProducerIdentity:
+        identity = await self.init()
+        await self.until(self.coordinator.add_partitions("tx", identity, set(partitions)))
+        for partition in partitions:
+            self.produce(identity, partition)
+        await self.settle()
+        return identity
+
+    def produce(self, identity: ProducerIdentity, partition: TopicPartition) -> None:
+        self.coordinator.check_produce("tx", *identity, *partition, version=11)
+        batch = batch_of(
+            b"apple",
+            producer_id=identity.producer_id,
+            epoch=identity.producer_epoch,
+            sequence=0,
+            transactional=True,
+        )
+        self.logs[partition].append(batch, self.now_ms)
+
+    def state(self) -> State:
+        txn = self.coordinator.find("tx")
+        assert txn is not None
+        return txn.state
+
+    def markers(self, partition: TopicPartition) -> list[tuple[str, int]]:
+        """Return outcome and producer epoch of each marker in a partition."""
+        return [
+            (record.control_type.name, header.producer_epoch)
+            for header, record in self.logs[partition].iterate_records_from(0)
+            if isinstance(record, Marker)
+        ]
+
+    def stable(self, partition: TopicPartition) -> bool:
+        """Whether a read_committed reader sees the whole log."""
+        log = self.logs[partition]
+        return log.last_stable_offset == log.log_end_offset
+
+    def aborted(self, partition: TopicPartition) -> bool:
+        found = self.logs[partition].read(0, 1 << 20, Isolation.READ_COMMITTED)
+        assert found is not None
+        return bool(found.aborted)
+
+
+def refused(code: ErrorCode) -> Any:
+    return pytest.raises(KafkaError, match=code.name)
