@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.classic.member import Member
 from coordinator.groups.classic.state import GroupState
+from magnetar.apis.authorized_operations import GROUP_OPERATIONS
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 _NOT_FOUND_SINCE = 6
 _NOT_ASKED = -(2**31)
-#: What a group allows to whom everything is allowed: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
-#: ALTER_CONFIGS, a bit for each.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 @handles(DescribeGroupsRequest, versions="0-6")
@@ -38,7 +36,7 @@ async def describe_groups(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     described = [_describe(broker, group_id, context.version) for group_id in request.groups]
-    operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     for group in described:
         if group.error_code == ErrorCode.NONE:
             group.authorized_operations = operations

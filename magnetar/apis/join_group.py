@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups import new_member_id
-from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.join_group import (
     JoinGroupRequest,
@@ -40,10 +39,7 @@ async def join_group(
     try:
         answer = await broker.groups.join(request.group_id, _join_request(request, context))
     except KafkaError as refusal:
-        # Of a group that is full the member is no member, whatever it was before.
-        is_full = refusal.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-        member_id = "" if is_full else request.member_id
-        answer = JoinAnswer(member_id=member_id, error_code=refusal.code)
+        answer = JoinAnswer(member_id=request.member_id, error_code=refusal.code)
     return JoinGroupResponse(
         error_code=answer.error_code,
         generation_id=answer.generation_id,

@@ -18,6 +18,7 @@ from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.classic.member import Member
 from coordinator.groups.classic.rebalance import (
     complete_if_all_joined,
+    drop,
     generation_answer,
     prepare,
     prepare_or_complete,
@@ -30,23 +31,20 @@ from wire.errors import KafkaError
 def join(group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token) -> Outcome:
     """Take a JoinGroup request: answered in the outcome, or parked until the rebalance ends.
 
-    Refuses with GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
+    Refuses with INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
     FENCED_INSTANCE_ID, COORDINATOR_NOT_AVAILABLE (the group is being deleted: try again).
     """
     if group.state is GroupState.DEAD:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+    outcome = Outcome()
     if not _has_room(group, request.member_id):
-        group.pending_members.pop(request.member_id, None)
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"{group.group_id} has group.max.size={group.limits.size_max} members",
-        )
+        _turn_away(group, request.member_id, now_ms, token, outcome)
+        return outcome
     if not group.supports(request.protocol_type, request.protocols):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"{group.group_id} speaks {group.protocol_type} {group.protocol_name}",
         )
-    outcome = Outcome()
     if request.member_id:
         _join_known(group, request, now_ms, token, outcome)
     elif request.group_instance_id is not None:
@@ -72,6 +70,18 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
             group.joins_waiting < size_max
         )
     return member is not None or len(group.members) < size_max
+
+
+def _turn_away(
+    group: ClassicGroup, member_id: str, now_ms: int, token: Token, outcome: Outcome
+) -> None:
+    """Others were quicker to fill the group: this one is no member, whatever it was before."""
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    group.pending_members.pop(member_id, None)
+    if member_id in group.members:
+        drop(group, member_id, outcome, full)
+    outcome.answer(token, JoinAnswer(member_id="", error_code=full))
+    complete_if_all_joined(group, now_ms, outcome)
 
 
 def _join_known(
