@@ -30,6 +30,8 @@ from wire.messages.list_offsets import (
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
+LEADER_EPOCHS_SINCE = 4
+
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -86,11 +88,12 @@ def _offset(
         )
     check_leader_epoch(log, asked.current_leader_epoch)
     offset, timestamp = _find(log, asked.timestamp, isolation)
+    found = offset >= 0
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         offset=offset,
         timestamp=timestamp,
-        leader_epoch=-1 if offset < 0 else log.leader_epoch,
+        leader_epoch=log.leader_epoch if found and version >= LEADER_EPOCHS_SINCE else -1,
     )
 
 
