@@ -94,7 +94,7 @@ def _build_backend() -> Any:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_json:
-        shared += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        shared += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         shared.append(
             structlog.dev.ConsoleRenderer(
