@@ -43,7 +43,7 @@ PartitionKey = tuple[UUID | str, int]
 
 
 class FetchPartitionRequest(NamedTuple):
-    """One partition that a fetch reads. `topic` is empty since version 13, `topic_id` zero before."""
+    """One partition that a fetch reads: `topic` up to version 12, `topic_id` since version 13."""
 
     topic: str
     topic_id: UUID
@@ -68,7 +68,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """The session part of a response. `positions` index the context's partitions: these are to be sent."""
+    """The session part of a response; the context's partitions at `positions` are to be sent."""
 
     error_code: ErrorCode
     session_id: int
