@@ -201,7 +201,7 @@ class MagnetarBroker(Broker):
     def _is_ready(self, offset: int) -> bool:
         with self._output.open("rb") as output:
             output.seek(offset)
-            if not any(line.startswith(b"ready") for line in output):
+            if not any(b" ready on " in line for line in output):
                 return False
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

@@ -19,6 +19,8 @@ from kafka.protocol.consumer import (
     FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka.protocol.producer import (
@@ -60,7 +62,7 @@ class Ended(NamedTuple):
     producer_epoch: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Identity:
     """A producer as the broker knows it."""
 
@@ -250,6 +252,20 @@ class Connection:
             code: int = answer.topics[0].partitions[0].error_code
             if code not in _NOT_YET or time.monotonic() > deadline:
                 return code
+            time.sleep(0.02)
+
+    def committed_offset(self, group: str, topic: str, *, require_stable: bool) -> tuple[int, int]:
+        """Return (error code, offset or -1) from OffsetFetch v7; waits for the coordinator."""
+        self._find_coordinator(group, key_type=0)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            request = OffsetFetchRequest[7](
+                group_id=group, topics=[(topic, [0])], require_stable=require_stable
+            )
+            answer = self.call(request, OffsetFetchResponse)
+            if answer.error_code not in _NOT_YET or time.monotonic() > deadline:
+                (found,) = answer.topics[0].partitions
+                return answer.error_code or found.error_code, found.committed_offset
             time.sleep(0.02)
 
     def list_offset(

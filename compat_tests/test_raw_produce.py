@@ -31,34 +31,6 @@ def test_a_duplicate_is_answered_with_its_original_offset(broker: Broker, topic:
             assert (answer.error_code, answer.base_offset) == (0, offsets[n])
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
-        pytest.param(1, id="of-the-last-batch"),
-        pytest.param(
-            5,
-            id="of-any-of-the-last-five",
-            marks=pytest.mark.magnetar_only("Kafka remembers one batch across a restart"),
-        ),
-    ],
-)
-@pytest.mark.parametrize("clean", [True, False], ids=["stop", "kill"])
-def test_a_duplicate_is_known_after_a_restart(
-    own_broker: Broker, topic_on: MakeTopic, last: int, clean: bool
-) -> None:
-    orders = topic_on(own_broker, "orders")
-    with Connection(own_broker.bootstrap) as connection:
-        identity = connection.producer(None)
-        for n in range(6):
-            assert connection.produce(orders, batch([b"v"], identity, n)).error_code == 0
-    own_broker.restart(clean=clean)
-    with Connection(own_broker.bootstrap) as connection:
-        for n in range(6 - last, 6):
-            answer = connection.produce(orders, batch([b"v"], identity, n))
-            assert (answer.error_code, answer.base_offset) == (0, n)
-        assert connection.produce(orders, batch([b"v"], identity, 6)).base_offset == 6
-
-
 def test_a_gap_in_the_sequence_is_refused(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     with Connection(broker.bootstrap) as connection:
@@ -166,23 +138,6 @@ def test_the_retry_of_an_ended_transaction_succeeds(
             assert connection.end(identity, commit=commit).error_code == 0
             assert connection.end(identity, commit=commit).error_code == 0
             assert connection.end(identity, commit=not commit).error_code == INVALID_TXN_STATE
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["stop", "kill"])
-def test_the_retry_of_a_commit_succeeds_after_a_restart(
-    own_broker: Broker, topic_on: MakeTopic, name: MakeName, clean: bool
-) -> None:
-    orders = topic_on(own_broker, "orders")
-    transactional_id = name("txn")
-    with Connection(own_broker.bootstrap) as connection:
-        identity = connection.producer(transactional_id)
-        assert connection.add_partitions(identity, orders) == [0]
-        records = batch([b"a"], identity, 0)
-        connection.produce(orders, records, transactional_id=transactional_id)
-        assert connection.end(identity, commit=True).error_code == 0
-    own_broker.restart(clean=clean)
-    with Connection(own_broker.bootstrap) as connection:
-        assert connection.end(identity, commit=True).error_code == 0
 
 
 @pytest.mark.magnetar_only("Kafka answers before the markers are written")

@@ -1,0 +1,51 @@
+"""A group's committed offsets: read them, and stage one in an open transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from compat_tests import confluent_client
+from compat_tests.client import TIMEOUT_S
+
+
+def committed_offset(bootstrap: str, group: str, topic: str) -> int:
+    """Return the group's stable committed offset, -1001 where there is none."""
+    reader = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
+    )
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            try:
+                (found,) = reader.committed([TopicPartition(topic, 0)], TIMEOUT_S)
+                return found.offset
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+    finally:
+        reader.close()
+
+
+def staged(
+    bootstrap: str, source: str, group: str, transactional_id: str
+) -> Callable[[bool], None]:
+    """Stage offset 7 in an open transaction; return what ends it (True commits)."""
+    writer = confluent_client.producer(bootstrap, transactional_id=transactional_id)
+    writer.init_transactions(TIMEOUT_S)
+    writer.begin_transaction()
+    reader = confluent_client.consumer(bootstrap, group)
+    metadata = reader.consumer_group_metadata()
+    writer.send_offsets_to_transaction([TopicPartition(source, 0, 7)], metadata, TIMEOUT_S)
+    reader.close()
+
+    def end(commit: bool) -> None:
+        if commit:
+            writer.commit_transaction(TIMEOUT_S)
+        else:
+            writer.abort_transaction(TIMEOUT_S)
+
+    return end

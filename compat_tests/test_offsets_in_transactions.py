@@ -1,0 +1,140 @@
+"""Consume, process, produce: the group's offsets move with the transaction or not at all."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka import TopicPartition as AioKafkaPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.structs import OffsetAndMetadata
+
+from compat_tests import confluent_client, kafka_python_client
+from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+from compat_tests.clients import CONFLUENT
+from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.offsets import committed_offset, staged
+from compat_tests.raw import Connection
+
+PAIRS = [(b"k", b"%d" % n) for n in range(5)]
+UNSTABLE_OFFSET_COMMIT = 88
+
+
+def joined(bootstrap: str, group: str, topic: str, **settings: Any) -> Consumer:
+    """Return a consumer that has joined its group and been given the topic."""
+    client = confluent_client.consumer(
+        bootstrap, group, isolation_level="read_committed", session_timeout_ms=6000, **settings
+    )
+    client.subscribe([topic])
+    deadline = time.monotonic() + TIMEOUT_S
+    while not client.assignment():
+        client.poll(0.05)
+        assert time.monotonic() < deadline, "no assignment"
+    return client
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_confluent_offsets_follow_their_transaction(
+    broker: Broker, topic: MakeTopic, name: MakeName, commit: bool
+) -> None:
+    source, sink, group = topic("source"), topic("sink"), name("group")
+    CONFLUENT.produce(broker.bootstrap, source, PAIRS)
+    reader = joined(broker.bootstrap, group, source)
+    writer = confluent_client.producer(broker.bootstrap, transactional_id=name("txn"))
+    writer.init_transactions(TIMEOUT_S)
+    writer.begin_transaction()
+    confluent_client.send(writer, sink, PAIRS)
+    writer.send_offsets_to_transaction(
+        [TopicPartition(source, 0, 5)], reader.consumer_group_metadata(), TIMEOUT_S
+    )
+    if commit:
+        writer.commit_transaction(TIMEOUT_S)
+    else:
+        writer.abort_transaction(TIMEOUT_S)
+    reader.close()
+    assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
+    assert len(CONFLUENT.consume(broker.bootstrap, sink)) == (5 if commit else 0)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_kafka_python_offsets_follow_their_transaction(
+    broker: Broker, topic: MakeTopic, name: MakeName, commit: bool
+) -> None:
+    source, sink, group = topic("source"), topic("sink"), name("group")
+    CONFLUENT.produce(broker.bootstrap, source, PAIRS)
+    reader = kafka_python_client.consumer(
+        broker.bootstrap, group_id=group, isolation_level="read_committed"
+    )
+    reader.subscribe([source])
+    read = 0
+    deadline = time.monotonic() + TIMEOUT_S
+    while read < len(PAIRS):
+        read += sum(map(len, reader.poll(timeout_ms=200).values()))
+        assert time.monotonic() < deadline, read
+    writer = kafka_python_client.producer(broker.bootstrap, transactional_id=name("txn"))
+    writer.init_transactions()
+    writer.begin_transaction()
+    kafka_python_client.send(writer, sink, PAIRS)
+    positions = {KafkaPythonPartition(source, 0): OffsetAndMetadata(5, "", -1)}
+    writer.send_offsets_to_transaction(positions, reader.group_metadata())
+    if commit:
+        writer.commit_transaction()
+    else:
+        writer.abort_transaction()
+    writer.close()
+    reader.close()
+    assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
+    assert len(CONFLUENT.consume(broker.bootstrap, sink)) == (5 if commit else 0)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_aiokafka_offsets_follow_their_transaction(
+    broker: Broker, topic: MakeTopic, name: MakeName, commit: bool
+) -> None:
+    source, group = topic("source"), name("group")
+    writer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name("txn"))
+    async with writer:
+        await writer.begin_transaction()
+        await writer.send_offsets_to_transaction({AioKafkaPartition(source, 0): 5}, group)
+        if commit:
+            await writer.commit_transaction()
+        else:
+            await writer.abort_transaction()
+    assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
+
+
+def test_a_member_of_an_older_generation_cannot_commit(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    source, group = topic("source", partitions=2), name("group")
+    reader = joined(broker.bootstrap, group, source)
+    stale = reader.consumer_group_metadata()
+    reader.close()
+    reader = joined(broker.bootstrap, group, source)
+    writer = confluent_client.producer(broker.bootstrap, transactional_id=name("txn"))
+    writer.init_transactions(TIMEOUT_S)
+    writer.begin_transaction()
+    with pytest.raises(KafkaException) as refused:
+        writer.send_offsets_to_transaction([TopicPartition(source, 0, 5)], stale, TIMEOUT_S)
+    assert refused.value.args[0].txn_requires_abort()
+    writer.abort_transaction(TIMEOUT_S)
+    reader.close()
+    assert committed_offset(broker.bootstrap, group, source) == -1001
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_pending_offset_is_unstable_until_its_transaction_ends(
+    broker: Broker, topic: MakeTopic, name: MakeName, commit: bool
+) -> None:
+    source, group = topic("source"), name("group")
+    end = staged(broker.bootstrap, source, group, name("txn"))
+    with Connection(broker.bootstrap) as connection:
+        code, _ = connection.committed_offset(group, source, require_stable=True)
+        assert code == UNSTABLE_OFFSET_COMMIT
+        assert connection.committed_offset(group, source, require_stable=False) == (0, -1)
+    end(commit)
+    assert committed_offset(broker.bootstrap, group, source) == (7 if commit else -1001)

@@ -1,0 +1,153 @@
+"""What a broker knew, it knows after a stop and after `kill -9`: records, duplicates, outcomes,
+offsets.
+
+One broker per kind and way of ending is prepared with everything, ended and started again; each
+test then looks at one promise.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from compat_tests.admin import create_topic
+from compat_tests.brokers import Broker, make_broker
+from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
+from compat_tests.offsets import committed_offset, staged
+from compat_tests.raw import Connection, Identity, batch
+
+UNSTABLE_OFFSET_COMMIT = 88
+PAIRS = [(b"k%d" % n, b"v%d" % n) for n in range(50)]
+
+
+@dataclass
+class Aftermath:
+    """A broker that was ended and started again, and what was told to it before."""
+
+    broker: Broker
+    idempotent: Identity
+    committed: Identity
+    aborted: Identity
+    still_open: Identity
+    end_staged: Callable[[bool], None]
+
+
+def _prepare(broker: Broker) -> Aftermath:
+    for topic in ("plain", "duplicates", "outcomes", "left-open", "source"):
+        create_topic(broker.bootstrap, topic)
+    CONFLUENT.produce(broker.bootstrap, "plain", PAIRS, mode="idempotent", codec="zstd")
+    for group, commit in (("committed-group", True), ("aborted-group", False)):
+        staged(broker.bootstrap, "source", group, f"{group}-txn")(commit)
+        # Kafka may answer before the offsets are there.
+        assert committed_offset(broker.bootstrap, group, "source") == (7 if commit else -1001)
+    end_staged = staged(broker.bootstrap, "source", "open-group", "open-group-txn")
+    with Connection(broker.bootstrap) as connection:
+        idempotent = connection.producer(None)
+        for n in range(6):
+            connection.produce("duplicates", batch([b"v"], idempotent, n))
+        committed = _ended(connection, "committed", commit=True)
+        aborted = _ended(connection, "aborted", commit=False)
+        still_open = connection.producer("still-open")
+        assert connection.add_partitions(still_open, "left-open") == [0]
+        records = batch([b"open"], still_open, 0)
+        connection.produce("left-open", records, transactional_id="still-open")
+        while (seen := connection.fetch("outcomes", 0)).last_stable_offset < seen.high_watermark:
+            pass
+    return Aftermath(broker, idempotent, committed, aborted, still_open, end_staged)
+
+
+def _ended(connection: Connection, transactional_id: str, *, commit: bool) -> Identity:
+    identity = connection.producer(transactional_id)
+    assert connection.add_partitions(identity, "outcomes") == [0]
+    records = batch([transactional_id.encode()], identity, 0)
+    connection.produce("outcomes", records, transactional_id=transactional_id)
+    assert connection.end(identity, commit=commit).error_code == 0
+    return identity
+
+
+@pytest.fixture(scope="module", params=["stop", "kill"])
+def aftermath(
+    request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Aftermath]:
+    directory: Path = tmp_path_factory.mktemp(f"restart-{broker_kind}")
+    broker = make_broker(broker_kind, directory)
+    try:
+        broker.start()
+        prepared = _prepare(broker)
+        broker.restart(clean=request.param == "stop")
+        yield prepared
+    finally:
+        broker.kill()
+
+
+def test_every_acknowledged_record_is_there(aftermath: Aftermath) -> None:
+    found = KAFKA_PYTHON.consume(aftermath.broker.bootstrap, "plain")
+    assert [(key, value) for _, key, value in found] == PAIRS
+    assert [offset for offset, _, _ in found] == list(range(50))
+
+
+def test_the_last_duplicate_is_answered_with_its_offset(aftermath: Aftermath) -> None:
+    with Connection(aftermath.broker.bootstrap) as connection:
+        answer = connection.produce("duplicates", batch([b"v"], aftermath.idempotent, 5))
+        assert (answer.error_code, answer.base_offset) == (0, 5)
+
+
+@pytest.mark.magnetar_only("Kafka remembers one batch across a restart")
+def test_any_of_the_last_five_duplicates_is_answered_with_its_offset(aftermath: Aftermath) -> None:
+    with Connection(aftermath.broker.bootstrap) as connection:
+        for n in range(1, 6):
+            answer = connection.produce("duplicates", batch([b"v"], aftermath.idempotent, n))
+            assert (answer.error_code, answer.base_offset) == (0, n)
+
+
+def test_outcomes_are_remembered(aftermath: Aftermath) -> None:
+    """The retry of an EndTxn whose answer was lost succeeds; the other outcome is refused."""
+    with Connection(aftermath.broker.bootstrap) as connection:
+        assert connection.end(aftermath.committed, commit=True).error_code == 0
+        assert connection.end(aftermath.aborted, commit=False).error_code == 0
+        assert connection.end(aftermath.committed, commit=False).error_code == 48
+        assert connection.end(aftermath.aborted, commit=True).error_code == 48
+    found = CONFLUENT.consume(aftermath.broker.bootstrap, "outcomes")
+    assert [value for _, _, value in found] == [b"committed"]
+
+
+def test_transactional_offsets_are_as_they_were(aftermath: Aftermath) -> None:
+    bootstrap = aftermath.broker.bootstrap
+    assert committed_offset(bootstrap, "committed-group", "source") == 7
+    assert committed_offset(bootstrap, "aborted-group", "source") == -1001
+
+
+def test_a_pending_offset_is_still_pending_and_can_be_committed(aftermath: Aftermath) -> None:
+    bootstrap = aftermath.broker.bootstrap
+    with Connection(bootstrap) as connection:
+        code, _ = connection.committed_offset("open-group", "source", require_stable=True)
+    assert code == UNSTABLE_OFFSET_COMMIT
+    aftermath.end_staged(True)
+    assert committed_offset(bootstrap, "open-group", "source") == 7
+
+
+def test_an_open_transaction_is_still_open_and_goes_on(aftermath: Aftermath) -> None:
+    with Connection(aftermath.broker.bootstrap) as connection:
+        seen = connection.fetch("left-open", 0, isolation=1)
+        assert (seen.last_stable_offset, seen.high_watermark) == (0, 1)
+        more = batch([b"more"], aftermath.still_open, 1)
+        answer = connection.produce("left-open", more, transactional_id="still-open")
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+        assert connection.end(aftermath.still_open, commit=True).error_code == 0
+    found: list[bytes | None] = []
+    while len(found) < 2:
+        found = [
+            value for _, _, value in CONFLUENT.consume(aftermath.broker.bootstrap, "left-open")
+        ]
+    assert found == [b"open", b"more"]
+
+
+def test_producer_ids_go_on_above_the_old_ones(aftermath: Aftermath) -> None:
+    old = {aftermath.idempotent, aftermath.committed, aftermath.aborted, aftermath.still_open}
+    with Connection(aftermath.broker.bootstrap) as connection:
+        fresh = connection.producer(f"fresh-{uuid.uuid4().hex}")
+    assert fresh.producer_id > max(identity.producer_id for identity in old)
