@@ -196,14 +196,15 @@ class Recovery:
             segment.file.sync()
             if not is_last:
                 segment.become_inactive()
-        self._rewrite_attachments({f"{segment.base_offset:020d}" for segment in scanned})
+        self._rewrite_attachments(f"{scanned[0].base_offset:020d}" if scanned else "")
         self.files.sync_directory(self.directory)
         self.files.sync_directory(os.path.dirname(self.directory))
 
-    def _rewrite_attachments(self, stems: set[str]) -> None:
-        """What was appended beside the scanned segments may be clean in memory only, as they."""
+    def _rewrite_attachments(self, first_stem: str) -> None:
+        """What stands beside the scanned segments may be clean in memory only, as they may be."""
         for name in self.files.list(self.directory):
-            if name.partition(".")[0] not in stems or name.endswith(SUFFIXES):
+            stem = name.partition(".")[0]
+            if name.endswith(SUFFIXES) or (stem.isdigit() and stem < first_stem):
                 continue
             file = self.files.open(f"{self.directory}/{name}")
             file.write((file.read(file.size(), 0),), 0)
