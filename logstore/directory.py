@@ -225,7 +225,7 @@ class LogDirectory:
             persist_start_offset=self._persist_start_offset,
             on_recovery_point=self._schedule_checkpoint,
         )
-        log.open(self._now_ms())
+        log.open(self._now_ms(), was_clean=self.was_clean)
         self._logs[key] = log
         return log
 

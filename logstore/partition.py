@@ -102,12 +102,15 @@ class PartitionLog:
         self.producers: Producers = state.producers
         self.transactions: TransactionBuffer = state.transactions
 
-    def open(self, now_ms: int) -> None:
-        """Recover what is stored; then everything in it is durable and visible. Blocks."""
+    def open(self, now_ms: int, *, was_clean: bool = False) -> None:
+        """Recover what is stored; then everything in it is durable and visible. Blocks.
+
+        `was_clean`: it was closed cleanly the last time.
+        """
         ledger = self._ledger
         ledger.open(self.leader_epoch)
         self._take_state(recover_state(ledger, now_ms))
-        self._snapshots.found(self._state.end_offset)
+        self._snapshots.begin(self._state, was_clean=was_clean)
         self._leader_epoch_written = self._state.leader_epochs.latest
         self._expiration_checked_ms = now_ms
         self._recovery_point_seen = ledger.recovery_point

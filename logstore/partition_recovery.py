@@ -34,6 +34,8 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, now_ms)
     replay(ledger, state, now_ms)
+    state.transactions.aborted.prune(ledger.start_offset)
+    state.leader_epochs.prune(ledger.start_offset)
     state.transactions.stabilize(end_offset)
     _repair_aborted_files(ledger, state.transactions.aborted)
     return state
@@ -72,17 +74,19 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
 
 
 def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
-    """The newest snapshot that holds against the log, or the empty state at the log's start.
+    """The newest snapshot that holds against the log, or the empty state at its first batch.
 
-    Ours before Kafka's where both end at the same offset: it remembers five batches.
+    Ours before Kafka's where both end at the same offset: it remembers five batches. The first
+    batch may lie below the start offset; a segment's end had its snapshot before it was trimmed,
+    so a transaction that began there, or a producer that was last heard of there, is not lost.
     """
-    start_offset = ledger.start_offset
+    first_offset = next(iter(ledger.segment_base_offsets), ledger.start_offset)
     candidates = sorted(
         (
             (offset, suffix == SUFFIX)
             for suffix in (SUFFIX, KAFKA_SUFFIX)
             for offset in snapshot_offsets(ledger, suffix)
-            if offset >= start_offset
+            if offset >= first_offset
         ),
         reverse=True,
     )
@@ -92,7 +96,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
         except (CorruptSnapshot, CorruptIndex):
             # Not fatal: an older one, or the log itself, tells the same. It will not do later.
             ledger.delete_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
-    return PartitionState(start_offset)
+    return PartitionState(first_offset)
 
 
 def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> PartitionState:
@@ -109,20 +113,19 @@ def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> Part
         state = snapshot.state
         if state.end_offset != offset:
             raise CorruptSnapshot(f"named {offset}, ends at {state.end_offset}")
-        if offset > ledger.start_offset and _crc_before(ledger, offset) != state.last_batch_crc:
+        if state.last_batch_crc != _crc_before(ledger, offset, default=state.last_batch_crc):
             raise CorruptSnapshot("it is not of this log")
         if snapshot.last_aborted_offset >= ledger.start_offset and (
             snapshot.last_aborted_offset != aborted.last_offset
         ):
             raise CorruptIndex(f"the last abort is {snapshot.last_aborted_offset}")
-        state.leader_epochs.prune(ledger.start_offset)
     state.transactions.aborted = aborted
     return state
 
 
-def _crc_before(ledger: Ledger, offset: int) -> int:
-    if offset <= ledger.start_offset:
-        return 0
+def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
+    if offset <= next(iter(ledger.segment_base_offsets), offset):
+        return default
     batch = ledger.batch_at(offset - 1)
     if batch is None:
         raise CorruptSnapshot(f"there is no batch before {offset}")

@@ -47,14 +47,19 @@ class Snapshots:
         self._interval_bytes = interval_bytes
         self._bytes_since = 0
         self._pending: list[_Pending] = []
-        self._taken_at = -1
         self._synced_at = -1
         self._written: list[int] = []
 
-    def found(self, end_offset: int) -> None:
-        """Begin with what lies on the disk; `end_offset` is that of the one that recovery used."""
+    def begin(self, state: PartitionState, *, was_clean: bool) -> None:
+        """Begin with what lies on the disk. All of `state` is durable.
+
+        What an unclean stop has left may be unsynced, or not be there, so a segment could be
+        trimmed and power lost before there is another: the state below would be gone with it.
+        """
         self._written = snapshot_offsets(self._ledger, SUFFIX)
-        self._taken_at = end_offset
+        if not was_clean and len(self._ledger.segment_base_offsets) > 1:
+            self.take(state, for_kafka=True)
+            self.on_durable(state.end_offset)
 
     def is_due(self, appended_bytes: int) -> bool:
         """Count bytes just appended; True when a snapshot should be taken for them."""
@@ -62,16 +67,16 @@ class Snapshots:
         return self._bytes_since >= self._interval_bytes
 
     def take(self, state: PartitionState, *, for_kafka: bool) -> None:
-        """Encode the state as it is; `on_durable` writes it. `for_kafka`: at a segment's end."""
+        """Encode the state as it is; `on_durable` writes it.
+
+        `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced.
+        """
         self._bytes_since = 0
-        if state.end_offset <= self._taken_at and not for_kafka:
-            return
         own = encode_snapshot(state)
         # A large state is not worth encoding more often than it costs to read its bytes again.
         self._interval_bytes = max(self._interval_bytes, 16 * len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         self._pending.append(_Pending(state.end_offset, own, kafka, for_kafka))
-        self._taken_at = state.end_offset
 
     def on_durable(self, end_offset: int) -> None:
         """Write what was taken at or below the durable end."""

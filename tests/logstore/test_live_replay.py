@@ -1,0 +1,87 @@
+"""Live state == replayed state, after every operation; and both are what the batches say."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logstore.log_config import LogConfig
+from logstore.partition import Isolation
+from logstore.partition_recovery import replay
+from logstore.partition_state import PartitionState
+from logstore.testing.partitions import SteppedPartition
+from logstore.testing.traffic import OPERATIONS, Expected, Traffic
+from wire.records import iterate_batches
+
+STEP = st.tuples(
+    st.sampled_from((*OPERATIONS, "sync step", "settle", "restart", "crash", "transactional")),
+    st.integers(0, 2),
+    st.integers(1, 4),
+)
+
+
+def replayed(partition: SteppedPartition) -> PartitionState:
+    """The state from the log's bytes alone, no snapshot."""
+    state = PartitionState(partition.ledger.start_offset)
+    replay(partition.ledger, state, partition.now_ms)
+    return state
+
+
+def check(partition: SteppedPartition, traffic: Traffic) -> None:
+    log = partition.log
+    assert log.state == replayed(partition)
+    expected = Expected(traffic.appended)
+    assert log.log_end_offset == expected.end_offset
+    assert log.high_watermark == partition.ledger.durable_end_offset
+    assert log.last_stable_offset == expected.last_stable_offset(log.high_watermark)
+    for producer_id, state in log.producers.items():
+        remembered = [(batch.base_sequence, batch.base_offset) for batch in state.remembered()]
+        assert remembered == expected.remembered(producer_id)
+    for offset in range(0, log.high_watermark + 1, 3):
+        check_read(partition, expected, offset)
+
+
+def check_read(partition: SteppedPartition, expected: Expected, offset: int) -> None:
+    log = partition.log
+    for isolation in Isolation:
+        found = log.read(offset, 300, isolation)
+        assert found is not None
+        bound = log.bound(isolation)
+        headers = [header for header, _ in iterate_batches(found.records)]
+        assert all(header.next_offset <= bound for header in headers)
+        assert bool(headers) == (offset < bound)
+        assert (found.high_watermark, found.last_stable_offset) == (
+            log.high_watermark,
+            log.last_stable_offset,
+        )
+        if isolation is Isolation.READ_UNCOMMITTED:
+            assert found.aborted is None
+        elif headers:
+            assert found.aborted == expected.aborted(offset, headers[-1].next_offset)
+        else:
+            assert found.aborted == []
+
+
+@given(steps=st.lists(STEP, max_size=40), interval=st.sampled_from([1, 300, 10_000]))
+@settings(max_examples=120, deadline=None)
+def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], interval: int) -> None:
+    config = LogConfig(snapshot_interval_bytes=interval)
+    partition = SteppedPartition(config, segment_bytes=600)
+    traffic = Traffic(partition.log)
+    for operation, producer, count in steps:
+        if operation == "sync step":
+            partition.executor.step()
+        elif operation == "settle":
+            partition.settle()
+        elif operation == "restart":
+            before = partition.log.state
+            traffic.log = partition.restart()
+            assert partition.log.state == before
+        elif operation == "crash":
+            durable = partition.log.high_watermark
+            traffic.log = partition.crash()
+            kept = [b for b in Expected(traffic.appended).headers if b.next_offset <= durable]
+            traffic.recovered(len(kept))
+        else:
+            traffic.perform(operation, producer, count)
+        check(partition, traffic)
