@@ -40,8 +40,9 @@ def add_partitions(
 ) -> Decision[TransactionMetadata]:
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
-    Nothing to log where they are held already. CONCURRENT_TRANSACTIONS: markers of the last
-    transaction are still due; PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
+    Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
+    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due; PRODUCER_FENCED,
+    INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
     if txn.state in PREPARED:
@@ -53,8 +54,6 @@ def add_partitions(
             return Decision()
         held = txn.partitions.union(partitions)
         return Decision((transition(txn, State.ONGOING, now_ms, partitions=held),))
-    if not partitions:
-        return Decision()
     begun = transition(
         txn,
         State.ONGOING,

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (API key 24): hold partitions in a producer's transaction, before data.
 
 Versions 0-5.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
-flexible.  4: between brokers: many transactions at once, each to add or only to verify (KIP-890).
-5: a partition that is not held is TRANSACTION_ABORTABLE, before: INVALID_TXN_STATE.
+flexible.  4: between brokers: many transactions at once, each to add or only to verify (KIP-890):
+a partition that is not held is TRANSACTION_ABORTABLE.  5: an add may answer that too.
 
 All or nothing: where one partition does not exist it is UNKNOWN_TOPIC_OR_PARTITION, the others are
 OPERATION_NOT_ATTEMPTED, and nothing is added.
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 _BATCHED_SINCE = 4
-_ABORTABLE_SINCE = 5
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -80,7 +79,6 @@ async def _answer(
                     transaction.transactional_id,
                     identity,
                     partitions,
-                    is_abortable_known=version >= _ABORTABLE_SINCE,
                 )
             else:
                 await broker.transactions.add_partitions(

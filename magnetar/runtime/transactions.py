@@ -219,15 +219,13 @@ class Transactions:
         transactional_id: str,
         identity: ProducerIdentity,
         partitions: Sequence[TopicPartition],
-        *,
-        is_abortable_known: bool,
     ) -> dict[TopicPartition, ErrorCode]:
         """Return, per partition, whether the producer's ongoing transaction holds it."""
         txn = self.find(transactional_id)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         for partition in codes:
             try:
-                checks.check_holds(txn, *identity, partition, is_abortable_known=is_abortable_known)
+                checks.check_holds(txn, *identity, partition, is_abortable_known=True)
             except KafkaError as refusal:
                 codes[partition] = refusal.code
         return codes
@@ -238,6 +236,7 @@ class Transactions:
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "a transactional batch in a request without a transactional id",
             )
+        init.check_transactional_id(transactional_id)
         return self.find(transactional_id)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:

@@ -52,8 +52,10 @@ def test_what_is_held_already_is_not_logged_again(make_txn: MakeTxn) -> None:
     assert decide(make_txn(State.ONGOING), {A0}) is None
 
 
-def test_nothing_added_begins_nothing(make_txn: MakeTxn) -> None:
-    assert decide(make_txn(State.EMPTY), set()) is None
+def test_a_transaction_may_begin_without_partitions(make_txn: MakeTxn) -> None:
+    txn = decide(make_txn(State.EMPTY), set())
+    assert txn is not None
+    assert (txn.state, txn.partitions) == (State.ONGOING, frozenset())
 
 
 @pytest.mark.parametrize(
