@@ -140,7 +140,7 @@ def test_a_stable_group_comes_back_with_its_members_and_whole_sessions(driver: A
     assert driver.group.members[follower].assignment == follower.encode()
     assert (driver.group.leader, driver.group.protocol_name) == (leader, "range")
     driver.advance(1)
-    assert driver.group.state is GroupState.PREPARING_REBALANCE
+    assert list(driver.group.members) == [leader]
 
 
 def test_members_that_do_not_come_back_after_a_reload_expire(driver: Any) -> None:

@@ -1,0 +1,169 @@
+"""Who may commit offsets for a group, plainly and in a transaction (KIP-447)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.groups.classic.heartbeats import check_commit
+from coordinator.groups.classic.state import GroupState
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.records import GroupRecord
+from coordinator.groups.shard import Committer, GroupShard
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+NONE = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+FENCED = ErrorCode.FENCED_INSTANCE_ID
+REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+
+EMPTY, PREPARING, COMPLETING, STABLE = (
+    GroupState.EMPTY,
+    GroupState.PREPARING_REBALANCE,
+    GroupState.COMPLETING_REBALANCE,
+    GroupState.STABLE,
+)
+
+#: (who, state, plain commit, in a transaction). Member m, instance i, at the group's generation.
+RULES: list[tuple[str, GroupState, ErrorCode, ErrorCode]] = [
+    ("nobody", EMPTY, NONE, NONE),
+    ("nobody", PREPARING, UNKNOWN, NONE),
+    ("nobody", COMPLETING, UNKNOWN, NONE),
+    ("nobody", STABLE, UNKNOWN, NONE),
+    ("member", EMPTY, UNKNOWN, UNKNOWN),
+    ("member", PREPARING, NONE, NONE),
+    ("member", COMPLETING, REBALANCE, NONE),
+    ("member", STABLE, NONE, NONE),
+    ("older generation", EMPTY, UNKNOWN, UNKNOWN),
+    ("older generation", PREPARING, ILLEGAL, ILLEGAL),
+    ("older generation", COMPLETING, ILLEGAL, ILLEGAL),
+    ("older generation", STABLE, ILLEGAL, ILLEGAL),
+    ("stranger", EMPTY, UNKNOWN, UNKNOWN),
+    ("stranger", STABLE, UNKNOWN, UNKNOWN),
+    ("fenced", EMPTY, UNKNOWN, UNKNOWN),
+    ("fenced", STABLE, FENCED, FENCED),
+    ("other instance", STABLE, UNKNOWN, UNKNOWN),
+    ("member without generation", EMPTY, NONE, NONE),
+    ("member without generation", STABLE, ILLEGAL, ILLEGAL),
+]
+
+
+def in_state(driver: Any, state: GroupState) -> str:
+    """Bring the group to `state`; return the id of its one member, instance i."""
+    (member_id,) = driver.stable(1, group_instance_id="i") if state is not COMPLETING else ("",)
+    if state is COMPLETING:
+        member_id = driver.joined(driver.join(group_instance_id="i")).member_id
+    elif state is PREPARING:
+        driver.join()
+    elif state is EMPTY:
+        driver.leave(member_id, instance="i")
+    assert driver.group.state is state
+    return str(member_id)
+
+
+@pytest.mark.parametrize(("who", "state", "plain", "transactional"), RULES)
+def test_a_commit_is_taken_from_whom_the_group_knows(
+    driver: Any, who: str, state: GroupState, plain: ErrorCode, transactional: ErrorCode
+) -> None:
+    member_id = in_state(driver, state)
+    generation_id = driver.group.generation_id
+    said: tuple[str, int, str | None] = {
+        "nobody": ("", -1, None),
+        "member": (member_id, generation_id, "i"),
+        "older generation": (member_id, generation_id - 1, "i"),
+        "stranger": ("stranger", generation_id, None),
+        "fenced": ("former", generation_id, "i"),
+        "other instance": (member_id, generation_id, "other"),
+        "member without generation": (member_id, -1, None),
+    }[who]
+    assert _code(driver, said, transactional=False) is plain
+    assert _code(driver, said, transactional=True) is transactional
+
+
+def _code(driver: Any, said: tuple[str, int, str | None], *, transactional: bool) -> ErrorCode:
+    member_id, generation_id, instance = said
+    try:
+        check_commit(driver.group, member_id, generation_id, instance, transactional=transactional)
+    except KafkaError as refusal:
+        return refusal.code
+    return NONE
+
+
+@pytest.mark.parametrize(
+    ("generation_id", "transactional", "knows", "code"),
+    [
+        (-1, False, False, NONE),
+        (-1, True, False, NONE),
+        (0, False, False, ILLEGAL),
+        (5, False, True, ErrorCode.GROUP_ID_NOT_FOUND),
+        (5, True, True, ILLEGAL),
+    ],
+)
+def test_a_group_that_does_not_exist_has_no_generations(
+    driver: Any, generation_id: int, transactional: bool, knows: bool, code: ErrorCode
+) -> None:
+    shard = GroupShard(driver.limits)
+    committer = Committer(group_id="group", member_id="m", generation_id=generation_id)
+    commits = [("topic", 0, CommittedOffset(1))]
+    try:
+        shard.decide_commit(
+            committer, commits, 0, transactional=transactional, knows_group_not_found=knows
+        )
+    except KafkaError as refusal:
+        assert refusal.code is code
+    else:
+        assert code is NONE
+
+
+def test_a_commit_is_a_sign_of_life(driver: Any) -> None:
+    (member_id,) = driver.stable(1)
+    shard = GroupShard(driver.limits, groups={"group": driver.group})
+    committer = Committer(
+        group_id="group", member_id=member_id, generation_id=driver.group.generation_id
+    )
+    driver.advance(9_999)
+    shard.decide_commit(committer, [], driver.now_ms)
+    driver.advance(9_999)
+    assert member_id in driver.group.members
+
+
+def test_a_group_with_offsets_alone_is_empty_and_can_be_deleted(driver: Any) -> None:
+    shard = GroupShard(driver.limits)
+    key = OffsetKey("simple", "topic", 0)
+    shard.apply(OffsetRecord(key, CommittedOffset(1)), 0)
+    assert shard.find("simple").state is EMPTY
+    for position, record in enumerate(shard.decide_delete("simple")):
+        shard.apply(record, position + 1)
+    assert not shard.exists("simple")
+
+
+def test_a_group_with_members_cannot_be_deleted(driver: Any) -> None:
+    driver.stable(1)
+    shard = GroupShard(driver.limits, groups={"group": driver.group})
+    with pytest.raises(KafkaError) as refusal:
+        shard.decide_delete("group")
+    assert refusal.value.code is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_group_that_was_never_there_cannot_be_deleted(driver: Any) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        GroupShard(driver.limits).decide_delete("nobody")
+    assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_goes_with_its_last_expired_offset(driver: Any) -> None:
+    (member_id,) = driver.stable(1)
+    shard = GroupShard(driver.limits, groups={"group": driver.group})
+    key = OffsetKey("group", "topic", 0)
+    shard.apply(OffsetRecord(key, CommittedOffset(1, committed_ms=0)), 0)
+    assert shard.decide_expiry("group", 10**9, 1_000) == []
+    driver.leave(member_id)
+    assert shard.decide_expiry("group", driver.now_ms + 999, 1_000) == []
+    expired = shard.decide_expiry("group", driver.now_ms + 1_000, 1_000)
+    assert expired == [OffsetRecord(key, None), GroupRecord("group", None)]
+    for position, record in enumerate(expired):
+        shard.apply(record, position + 1)
+    assert not shard.exists("group")

@@ -1,0 +1,69 @@
+"""Records of `__consumer_offsets`: as Apache Kafka 4.3.1 wrote them, and back."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.classic.records import group_value, restored
+from coordinator.groups.classic.state import GroupState
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.records import GroupRecord, decode, encode
+from wire.errors import WireError
+
+#: Taken from the log of a broker after a commit by kafka-python: offset 5, epoch 3, "meta".
+OFFSET_KEY = bytes.fromhex("0001 00026731 000174 00000000")
+OFFSET_VALUE = bytes.fromhex(
+    "0004 0000000000000005 00000003 056d657461 000001a1fe0ac139"
+    "01 00 10 f1304bd957064ab9beed1449f669bc92"
+)
+#: The same group after its only member had left.
+GROUP_KEY = bytes.fromhex("0002 00026731")
+GROUP_VALUE = bytes.fromhex(
+    "0003 0008636f6e73756d6572 00000002 ffff ffff 000001a1fe0ac159 00000000"
+)
+
+
+def test_an_offset_is_written_as_kafka_writes_it() -> None:
+    committed = CommittedOffset(
+        5, 3, "meta", 0x1A1FE0AC139, topic_id=UUID("f1304bd9-5706-4ab9-beed-1449f669bc92")
+    )
+    record = OffsetRecord(OffsetKey("g1", "t", 0), committed)
+    assert encode(record) == (OFFSET_KEY, OFFSET_VALUE)
+    assert decode(OFFSET_KEY, OFFSET_VALUE) == record
+    assert decode(OFFSET_KEY, None) == OffsetRecord(record.key, None)
+
+
+def test_an_empty_group_is_written_as_kafka_writes_it() -> None:
+    record = decode(GROUP_KEY, GROUP_VALUE)
+    assert isinstance(record, GroupRecord) and record.value is not None
+    group = restored("g1", record.value, GroupLimits())
+    assert (group.state, group.generation_id) == (GroupState.EMPTY, 2)
+    assert encode(GroupRecord("g1", group_value(group))) == (GROUP_KEY, GROUP_VALUE)
+
+
+def test_a_retention_time_of_its_own_needs_an_older_version() -> None:
+    record = OffsetRecord(OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 10, 20))
+    key, value = encode(record)
+    assert value is not None and value[:2] == b"\0\1"
+    assert decode(key, value) == record
+
+
+def test_an_offset_key_of_the_first_version_is_an_offset_too() -> None:
+    record = decode(b"\0\0" + OFFSET_KEY[2:], OFFSET_VALUE)
+    assert isinstance(record, OffsetRecord)
+    assert record.key == OffsetKey("g1", "t", 0)
+
+
+def test_records_of_other_protocols_are_passed_over() -> None:
+    assert decode(b"\0\3" + OFFSET_KEY[2:], b"\0\0") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(None, b""), (b"\0", None), (OFFSET_KEY, b"\0\4\1"), (OFFSET_KEY, b"")]
+)
+def test_damaged_records_are_refused(key: bytes | None, value: bytes | None) -> None:
+    with pytest.raises(WireError):
+        decode(key, value)
