@@ -69,6 +69,7 @@ class Broker:
         self.epoch = 0
         self._on_failure = on_failure
         self._failure: BaseException | None = None
+        self.is_stopped = False
 
     @property
     def data_dir(self) -> Path:
@@ -94,6 +95,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
+        self.is_stopped = True
         await self.server.stop()
         await self.transactions.stop()
         await self.groups.stop()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging as levels
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "console", "json")
@@ -84,11 +84,25 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
+class _StandardError:
+    """Standard error as it is when something is written, whoever has replaced it meanwhile."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
 def _build_backend() -> Any:
     import structlog
 
-    stream = sys.stderr if _settings.stream is None else _settings.stream
-    as_json = _settings.format == "json" or (_settings.format == "auto" and not stream.isatty())
+    stream = _StandardError() if _settings.stream is None else _settings.stream
+    is_terminal = stream.isatty()
+    as_json = _settings.format == "json" or (_settings.format == "auto" and not is_terminal)
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -98,11 +112,11 @@ def _build_backend() -> Any:
     else:
         shared.append(
             structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+                colors=is_terminal, exception_formatter=structlog.dev.plain_traceback
             )
         )
     return structlog.wrap_logger(
-        structlog.PrintLogger(stream),
+        structlog.PrintLogger(cast(TextIO, stream)),
         processors=shared,
         wrapper_class=structlog.make_filtering_bound_logger(levels.NOTSET),
     )

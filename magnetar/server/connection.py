@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PRODUCE = 0
 API_VERSIONS = 18
+#: How many buffers of answers are gathered before they are handed over.
+GATHER_MAX = 64
 
 _log = get_logger("server")
 
@@ -62,6 +64,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.client_address = "?"
         self.host = "?"
         self.last_active = 0.0
+        self.received_bytes = 0
         self._server = server
         self._dispatcher = server.dispatcher
         self._memory = server.memory
@@ -126,6 +129,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
+        self.received_bytes += nbytes
         try:
             frames = self._reader.received(nbytes)
         except WireError as error:
@@ -174,16 +178,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         while True:
             while exchanges and exchanges[0].answer is not None:
                 ready += exchanges.popleft().answer or ()
+            if len(ready) >= GATHER_MAX:
+                # Now, not at the end: it may turn out that the client does not read.
+                self._send(ready)
+                ready = []
             if not backlog or not self._may_start(backlog[0]):
                 break
             self._start(backlog.popleft())
         self._is_pumping = False
-        if ready and self._transport is not None:
-            if len(ready) == 1:
-                self._transport.write(ready[0])
-            else:
-                self._transport.writelines(ready)
+        if ready:
+            self._send(ready)
         self._after_answers()
+
+    def _send(self, buffers: Answer) -> None:
+        if self._transport is None:
+            return
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
 
     def _may_start(self, frame: bytearray) -> bool:
         if self._pause & _Pause.UNREAD_ANSWERS:

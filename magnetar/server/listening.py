@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WRITE_BUFFER_BYTES = 1 << 20
 #: How long a stop waits for answers that are under way.
 STOP_GRACE_SECONDS = 1.0
-#: How often idle connections are looked for, and memory is passed on to another slow sender.
+#: How often idle connections are looked for, and slow ones while memory is short.
 _SWEEP_SECONDS = 1.0
 
 _log = get_logger("server")
@@ -153,7 +153,15 @@ class Server:
 
     def _sweep(self) -> None:
         """Close connections that were silent for too long, whatever they had begun to send."""
-        self.memory.pass_on()
+        overdue = self.memory.overdue()
+        if isinstance(overdue, ClientConnection):
+            _log.warning(
+                "connection closed",
+                client_address=overdue.client_address,
+                client_id=overdue.client_id,
+                reason="it sends too slowly while queued.max.request.bytes is used up",
+            )
+            overdue.abort()
         now = self.loop.time()
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:

@@ -2,9 +2,9 @@
 
 Two accounts. *In flight*: complete requests that are worked on or wait for their turn; they end by
 themselves, so whoever is over the limit waits for that. *Partial*: requests still being received;
-they end only when their client sends the rest, so over the limit one connection at a time may go
-on, whoever is quickest to make progress, and a peer that announces much and sends little starves
-nobody but itself. A connection's small requests never are partial for long: they need none of it.
+they end only when their client sends the rest, so over the limit one connection at a time, the
+favoured, may go on, and has to be quick: `overdue` says who is not. So a peer that announces much
+and sends little delays large requests for a moment and small ones not at all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ from __future__ import annotations
 from typing import Protocol
 
 
+#: What the favoured connection has to send from one sweep to the next.
+PROGRESS_BYTES_MIN = 64 * 1024
+
+
 class Receiver(Protocol):
     """A connection, as the accounts see it."""
+
+    @property
+    def received_bytes(self) -> int:
+        """What it has received, ever."""
+        ...
 
     def resume_memory(self) -> None:
         """Try again to read."""
@@ -29,6 +38,7 @@ class RequestMemory:
         self.partial_bytes = 0
         self._waiting: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
+        self._favoured_bytes = 0
 
     def take(self, size_bytes: int) -> None:
         """Account for a request that is complete now."""
@@ -61,19 +71,29 @@ class RequestMemory:
         """A connection has gone; what it held was given back."""
         self._waiting.pop(receiver, None)
         if self._favoured is receiver:
-            self.pass_on()
-
-    def pass_on(self) -> None:
-        """Let another one go on: the favoured one has finished, gone or sent nothing lately."""
-        self._favoured = None
-        if self._waiting:
+            self._favoured = None
             self._wake()
+
+    def overdue(self) -> Receiver | None:
+        """Return the favoured connection if it got little done since this was last asked.
+
+        It is to be closed: others wait for the memory.
+        """
+        favoured = self._favoured
+        if favoured is None or self.partial_bytes <= self.limit_bytes:
+            self._favoured = None
+            return None
+        received = favoured.received_bytes
+        is_overdue = received - self._favoured_bytes < PROGRESS_BYTES_MIN
+        self._favoured_bytes = received
+        return favoured if is_overdue else None
 
     def _may_go_on(self, receiver: Receiver) -> bool:
         if self.partial_bytes <= self.limit_bytes:
             return True
         if self._favoured is None:
             self._favoured = receiver
+            self._favoured_bytes = receiver.received_bytes - PROGRESS_BYTES_MIN
         return self._favoured is receiver
 
     def _wake(self) -> None:

@@ -1,0 +1,134 @@
+"""Frames come out whole and in order however the bytes arrive, and announced bytes cost nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.server.frames import SHARED_BUFFER_BYTES, FrameReader
+from magnetar.server.memory import PROGRESS_BYTES_MIN, RequestMemory
+from wire.errors import WireError
+
+MAX_BYTES = 1 << 20
+
+
+def reader_of(memory: RequestMemory, max_bytes: int = MAX_BYTES) -> FrameReader:
+    return FrameReader(memoryview(bytearray(SHARED_BUFFER_BYTES)), memory, max_bytes)
+
+
+def feed(reader: FrameReader, data: bytes) -> list[bytes]:
+    frames = []
+    while data:
+        buffer = reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        frames += [bytes(frame) for frame in reader.received(count)]
+        data = data[count:]
+    return frames
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@given(
+    bodies=st.lists(st.binary(min_size=1, max_size=20_000), max_size=5),
+    cuts=st.lists(st.integers(1, 9_000), min_size=1),
+)
+def test_frames_come_out_as_sent_however_the_bytes_are_cut(
+    bodies: list[bytes], cuts: list[int]
+) -> None:
+    memory = RequestMemory(-1)
+    reader = reader_of(memory)
+    stream = b"".join(map(framed, bodies))
+    received: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        end = position + cuts[turn % len(cuts)]
+        received += feed(reader, stream[position:end])
+        position = end
+        turn += 1
+    assert received == bodies
+    assert memory.partial_bytes == 0
+
+
+def test_a_frame_larger_than_the_shared_buffer_is_received() -> None:
+    body = bytes(range(256)) * 3000
+    assert feed(reader_of(RequestMemory(-1)), framed(body) + framed(b"next")) == [body, b"next"]
+
+
+@pytest.mark.parametrize("size", [-1, 0, -(2**31), MAX_BYTES + 1, 2**31 - 1])
+def test_a_size_no_request_may_have_is_refused_before_anything_is_allocated(size: int) -> None:
+    memory = RequestMemory(-1)
+    with pytest.raises(WireError):
+        feed(reader_of(memory), struct.pack(">i", size))
+    assert memory.partial_bytes == 0
+
+
+def test_announcing_a_hundred_megabytes_costs_what_was_sent() -> None:
+    memory = RequestMemory(-1)
+    readers = [reader_of(memory, 104857600) for _ in range(200)]
+    for reader in readers:
+        feed(reader, struct.pack(">i", 100_000_000) + b"x" * 100)
+        reader.buffer()
+    assert memory.partial_bytes <= 200 * 4096
+    for reader in readers:
+        reader.discard()
+    assert memory.partial_bytes == 0
+
+
+def test_each_frame_has_memory_of_its_own() -> None:
+    reader = reader_of(RequestMemory(-1))
+    buffer = reader.buffer()
+    data = framed(b"first") + framed(b"second")
+    buffer[: len(data)] = data
+    first, second = reader.received(len(data))
+    reader.buffer()[:100] = bytes(100)
+    first[:] = b"FIRST"
+    assert (bytes(first), bytes(second)) == (b"FIRST", b"second")
+
+
+class FakeReceiver:
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.resumed = 0
+
+    def resume_memory(self) -> None:
+        self.resumed += 1
+
+
+def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
+    memory = RequestMemory(100)
+    receiver = FakeReceiver()
+    memory.take(101)
+    assert not memory.may_read(receiver, is_partial=False)
+    memory.give_back(50)
+    assert receiver.resumed == 1
+    assert memory.may_read(receiver, is_partial=False)
+
+
+def test_over_the_limit_of_half_requests_one_at_a_time_goes_on() -> None:
+    memory = RequestMemory(100)
+    first, second, small = FakeReceiver(), FakeReceiver(), FakeReceiver()
+    memory.resize_partial(200)
+    assert memory.may_read(first, is_partial=True)
+    assert not memory.may_read(second, is_partial=True)
+    assert memory.may_read(small, is_partial=False)
+    memory.forget(first)
+    assert second.resumed == 1
+    assert memory.may_read(second, is_partial=True)
+
+
+def test_the_favoured_connection_is_overdue_when_it_sends_little() -> None:
+    memory = RequestMemory(100)
+    slow = FakeReceiver()
+    memory.resize_partial(200)
+    assert memory.may_read(slow, is_partial=True)
+    assert memory.overdue() is None
+    slow.received_bytes += PROGRESS_BYTES_MIN
+    assert memory.overdue() is None
+    slow.received_bytes += 1
+    assert memory.overdue() is slow
