@@ -353,7 +353,9 @@ class PartitionLog:
         )
 
     def _on_roll(self, _base_offset: int) -> None:
+        """A segment is about to end: its trim will rely on this snapshot."""
         self._snapshots.take(self._state, for_kafka=True)
+        self._snapshots.on_durable(self.high_watermark)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call back, on the event loop, whenever high watermark or stable offset have moved."""
