@@ -61,7 +61,22 @@ class Pipeline:
         with Team(self.jobs, self.report) as team:
             self._drive(team)
         producing.join()
+        self._abort_what_is_open()
         return judge(self.job, self.truth)
+
+    def _abort_what_is_open(self) -> None:
+        """Take every worker's id over: a killed one's open transaction would hide what follows
+        it.
+        """
+        for job in self.jobs:
+            successor = Producer(
+                {
+                    "bootstrap.servers": job.bootstrap,
+                    "transactional.id": job.transactional_id,
+                    "log_level": 0,
+                }
+            )
+            successor.init_transactions(self.plan.deadline_s)
 
     def _produce(self) -> None:
         """Write the whole text, idempotently: a kill of the broker must not write a line twice."""
