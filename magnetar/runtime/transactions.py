@@ -21,7 +21,12 @@ from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from coordinator.transactions import add_partitions, checks, complete, end_txn, expire
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.deadlines import Deadlines
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_ID,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionMetadata,
+)
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import PREPARED
@@ -64,6 +69,7 @@ class Transactions:
         self._shards: list[_RunningShard] = []
         self._settling: dict[str, asyncio.Task[None]] = {}
         self._producer_ids = ProducerIdBlock()
+        self._highest_producer_id = NO_PRODUCER_ID  # of those found in the log
         self._deadlines = Deadlines()
         self._alarm = Alarm(self._on_deadline)
         self._expiring: asyncio.Task[None] | None = None
@@ -250,6 +256,9 @@ class Transactions:
             shard = _RunningShard(Shard(log.partition), ShardLog(log))
             _replay(shard)
             self._shards.append(shard)
+            for txn in shard.state:
+                found = max(txn.producer_id, txn.next_producer_id)
+                self._highest_producer_id = max(self._highest_producer_id, found)
         now_ms = self._broker.clock.now_ms()
         for shard in self._shards:
             end_offset = shard.log.end_offset
@@ -274,7 +283,12 @@ class Transactions:
     def _fresh_ids(self) -> ProducerIdBlock:
         """Return the block, with at least one id left that is persisted as handed out."""
         if self._producer_ids.is_used_up:
-            self._producer_ids.refill(self._broker.catalog.allocate_producer_ids(BLOCK_SIZE))
+            catalog = self._broker.catalog
+            first = catalog.allocate_producer_ids(BLOCK_SIZE)
+            if first <= self._highest_producer_id:  # the log came from another broker
+                catalog.reserve_producer_ids_below(self._highest_producer_id + 1)
+                first = catalog.allocate_producer_ids(BLOCK_SIZE)
+            self._producer_ids.refill(first)
         return self._producer_ids
 
     def _init(

@@ -124,6 +124,13 @@ async def test_producers_without_transactions_get_fresh_ids(world: World) -> Non
     assert await world.init(None) == (2000, 0)  # the rest of the block is lost, not reused
 
 
+async def test_ids_found_in_another_brokers_log_are_not_given_again(world: World) -> None:
+    await world.init()
+    world.next_producer_id = 0  # a fresh catalog beside an adopted log
+    await world.restart()
+    assert await world.init(None) == (1001, 0)
+
+
 async def test_commit_retried_after_a_lost_answer_and_a_restart_is_success(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.coordinator.end("tx", identity, commit=True))

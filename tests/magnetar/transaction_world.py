@@ -70,6 +70,7 @@ class World:
         return SimpleNamespace(
             topics=self,
             groups=self,
+            transactions=getattr(self, "coordinator", None),
             catalog=self,
             clock=SimpleNamespace(now_ms=lambda: self.now_ms),
             config=SimpleNamespace(
@@ -81,6 +82,9 @@ class World:
     def allocate_producer_ids(self, block_size: int) -> int:
         self.next_producer_id += block_size
         return self.next_producer_id - block_size
+
+    def reserve_producer_ids_below(self, end_producer_id: int) -> None:
+        self.next_producer_id = max(self.next_producer_id, end_producer_id)
 
     def by_name(self, name: str) -> Any:
         logs = [log for partition, log in sorted(self.logs.items()) if partition.topic == name]
