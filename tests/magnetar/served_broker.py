@@ -1,0 +1,164 @@
+"""A broker in a process of its own, and a client that may say anything to it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import Self, TypeVar
+
+from wire.message import Message
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.header import RequestHeader, ResponseHeader
+
+TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 10.0
+SETTINGS = (
+    "num.partitions=1",
+    "offsets.topic.num.partitions=2",
+    "transaction.state.log.num.partitions=2",
+)
+_READY = re.compile(r"ready on 127\.0\.0\.1:(\d+)")
+_SIZE = Struct(">i")
+
+Response = TypeVar("Response", bound=Message)
+
+
+class ServedBroker:
+    """`magnetar serve` on a free port; a context, at whose end it must still run and stop well."""
+
+    def __init__(self, directory: Path, *settings: str) -> None:
+        self._command = [str(Path(sys.executable).with_name("magnetar")), "serve"]
+        self._command += ["--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
+        for setting in (*SETTINGS, *settings):
+            self._command += ["--set", setting]
+        self._log_path = directory / "log.txt"
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        with self._log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.process.stdout is not None
+        ready = _READY.search(self.process.stdout.readline())
+        assert ready, self.log()
+        self.port = int(ready[1])
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            exit_code = self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            exit_code = self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if exc is None:
+            assert exit_code == 0, self.log()
+
+    def log(self) -> str:
+        """Return what it has written to standard error."""
+        return self._log_path.read_text()
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) * 1024
+
+    def serves(self) -> bool:
+        """Whether it answers a client that behaves."""
+        with Client(self.port) as client:
+            versions = client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        return versions.error_code == 0 and self.process.poll() is None
+
+
+class Client:
+    """One connection, on which bytes, frames and requests may be sent."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send bytes as a frame of their size."""
+        self.send(framed(frame))
+
+    def send_request(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        self.send_frame(encoded(request, version, self._correlation_id))
+
+    def receive_frame(self) -> bytes:
+        """Return the next frame. Raises EOFError where the broker has closed the connection."""
+        (size_bytes,) = _SIZE.unpack(self._receive(_SIZE.size))
+        return self._receive(size_bytes)
+
+    def receive(self, response_class: type[Response], version: int) -> Response:
+        """Return the next answer, which must be of that class and to the latest request."""
+        frame = self.receive_frame()
+        header, position = ResponseHeader.decode_from(frame, response_class.header_version(version))
+        assert header.correlation_id == self._correlation_id
+        return response_class.decode(frame[position:], version)
+
+    def call(self, request: Message, response_class: type[Response], version: int) -> Response:
+        self.send_request(request, version)
+        return self.receive(response_class, version)
+
+    def is_closed_by_broker(self) -> bool:
+        """Whether the connection ends, without another answer. Waits for it."""
+        try:
+            return not self.socket.recv(1)
+        except ConnectionResetError:
+            return True
+
+    def _receive(self, size_bytes: int) -> bytes:
+        data = b""
+        while len(data) < size_bytes:
+            try:
+                more = self.socket.recv(size_bytes - len(data))
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+
+def framed(frame: bytes) -> bytes:
+    return _SIZE.pack(len(frame)) + frame
+
+
+def encoded(request: Message, version: int, correlation_id: int = 1) -> bytes:
+    """Return header and body of a request: a frame without its size."""
+    header = RequestHeader(
+        request_api_key=request.api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id="stranger",
+    )
+    return header.encode(request.header_version(version)) + request.encode(version)
