@@ -151,7 +151,7 @@ class GroupShard:
             self.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
         )
         left = sum(1 for _ in self.offsets.of_group(group_id)) - len(expired)
-        if group is not None and not left and not self.offsets.has_pending(group_id):
+        if group is not None and not left and not self.offsets.pending.holds_any(group_id):
             expired.append(GroupRecord(group_id, None))
         return expired
 

@@ -1,7 +1,7 @@
 """ListGroups (API key 16): every group, perhaps of some states or types only.
 
 Versions 0-5.  3: flexible.  4: the state, and a filter for it (KIP-518).  5: the type, and a filter
-for it (KIP-848).  Filters do not care about upper and lower case; every group here is Classic.
+for it (KIP-848).  Filters do not care about upper and lower case; every group here is classic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroups
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
-_TYPE = "Classic"
+_TYPE = "classic"
 
 
 @handles(ListGroupsRequest, versions="0-5")
@@ -31,8 +31,7 @@ async def list_groups(
             group_type=_TYPE,
         )
         for group in broker.groups.all()
-        if (not states or group.state.value.lower() in states)
-        and (not types or _TYPE.lower() in types)
+        if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
     ]
     await broker.groups.durable(group.group_id for group in listed)
     return ListGroupsResponse(groups=listed)

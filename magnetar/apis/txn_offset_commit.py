@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.runtime.groups_offsets import Commit
+from magnetar.runtime.groups_offsets import Commit, check_group_id
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.txn_offset_commit import (
@@ -73,6 +73,7 @@ async def _commit_all(
         group_instance_id=request.group_instance_id,
     )
     try:
+        check_group_id(request.group_id)
         broker.transactions.check_offsets(
             request.transactional_id,
             request.producer_id,

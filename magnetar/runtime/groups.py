@@ -35,7 +35,7 @@ from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
-from magnetar.runtime.groups_offsets import GroupOffsetCommits
+from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
 from magnetar.runtime.groups_shard import RunningShard
 from magnetar.topics import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
@@ -84,7 +84,7 @@ class Groups:
         config = self._broker.config
         session_ms = request.session_timeout_ms
         least_ms, most_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-        _check_group_id(group_id)
+        check_group_id(group_id)
         if not least_ms <= session_ms <= most_ms:
             raise KafkaError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -107,7 +107,7 @@ class Groups:
 
         INVALID_GROUP_ID, and what `classic.syncing` refuses with.
         """
-        _check_group_id(group_id)
+        check_group_id(group_id)
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
         group = shard.state.member_group(group_id)
@@ -120,13 +120,13 @@ class Groups:
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None
     ) -> None:
         """Restart a member's session; it rests on nothing that has to be durable."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         group = self.shard_of(group_id).state.member_group(group_id)
         heartbeat(group, member_id, generation_id, group_instance_id, self._broker.clock.now_ms())
 
     async def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Return a code for each member named, once the group without them is durable."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
         group = shard.state.groups.get(group_id)
@@ -166,9 +166,8 @@ class Groups:
     async def delete(self, group_id: str) -> None:
         """Return when the group and all its offsets are gone, durably.
 
-        INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        _check_group_id(group_id)
         shard = self.shard_of(group_id)
         records = shard.state.decide_delete(group_id)
         await shard.log.durable(shard.append_in_parts(records, self._broker.clock.now_ms()))
@@ -322,8 +321,3 @@ class Groups:
 def new_member_id(prefix: str | None) -> str:
     """Return a member id nobody has, named after the client or the instance it is for."""
     return f"{prefix or ''}-{uuid4()}"
-
-
-def _check_group_id(group_id: str) -> None:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")

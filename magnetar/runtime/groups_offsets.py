@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from magnetar.runtime.groups import Groups
     from magnetar.runtime.groups_shard import RunningShard
 
+
+def check_group_id(group_id: str) -> None:
+    """Raise INVALID_GROUP_ID for an empty id: only simple consumers commit under that."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
 #: One offset to commit, for (topic, partition).
 Commit = tuple[str, int, CommittedOffset]
 
@@ -93,8 +100,7 @@ class GroupOffsetCommits:
         transaction decide what becomes of them. Refuses as `commit`, and with
         INVALID_PRODUCER_EPOCH.
         """
-        if not committer.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        check_group_id(committer.group_id)
         shard = self._groups.shard_of(committer.group_id)
         now_ms = self._broker.clock.now_ms()
         codes = [self._check_metadata(committed) for _, _, committed in commits]
@@ -147,9 +153,10 @@ class GroupOffsetCommits:
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Return a code for each (topic, partition), once what was committed for it is gone.
 
-        What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP.
+        What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with INVALID_GROUP_ID,
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
+        check_group_id(group_id)
         shard = self._groups.shard_of(group_id)
         group = shard.state.find(group_id)
         if group.members and group.protocol_type != CONSUMER:

@@ -35,11 +35,14 @@ class PendingAcks:
     _staged: dict[int, dict[int, dict[OffsetKey, Stored]]] = field(default_factory=dict)
     #: key -> how many transactions hold it
     _holders: Counter[OffsetKey] = field(default_factory=Counter)
+    #: group -> how many of its keys are held
+    _groups: Counter[str] = field(default_factory=Counter)
 
     def stage(self, producer_id: int, producer_epoch: int, key: OffsetKey, stored: Stored) -> None:
         """Hold an offset until the producer's marker. A later one of the same key replaces it."""
         acks = self._staged.setdefault(producer_id, {}).setdefault(producer_epoch, {})
         if key not in acks:
+            self._groups[key.group_id] += key not in self._holders
             self._holders[key] += 1
         acks[key] = stored
 
@@ -66,11 +69,15 @@ class PendingAcks:
                     del epochs[epoch]
             if not epochs:
                 del self._staged[producer_id]
-        del self._holders[key]
+        self._forget(key)
 
     def holds(self, key: OffsetKey) -> bool:
         """Return whether a transaction that has not ended may change this offset."""
         return key in self._holders
+
+    def holds_any(self, group_id: str) -> bool:
+        """Return whether a transaction that has not ended may change any offset of the group."""
+        return group_id in self._groups
 
     def held_keys(self) -> Iterator[OffsetKey]:
         """Yield every key that some transaction holds."""
@@ -87,4 +94,10 @@ class PendingAcks:
     def _release(self, key: OffsetKey) -> None:
         self._holders[key] -= 1
         if not self._holders[key]:
-            del self._holders[key]
+            self._forget(key)
+
+    def _forget(self, key: OffsetKey) -> None:
+        del self._holders[key]
+        self._groups[key.group_id] -= 1
+        if not self._groups[key.group_id]:
+            del self._groups[key.group_id]

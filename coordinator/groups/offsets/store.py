@@ -59,15 +59,12 @@ class GroupOffsets:
         for topic, partition in sorted(offsets):
             yield OffsetKey(group_id, topic, partition), offsets[topic, partition].committed
 
-    def groups(self) -> Iterator[str]:
-        """Yield the groups that have committed anything."""
-        return iter(self._committed)
+    def groups(self) -> set[str]:
+        """Return the groups that have anything committed or pending."""
+        return {*self._committed, *(key.group_id for key in self.pending.held_keys())}
 
     def has_group(self, group_id: str) -> bool:
-        return group_id in self._committed
-
-    def has_pending(self, group_id: str) -> bool:
-        return any(key.group_id == group_id for key in self.pending.held_keys())
+        return group_id in self._committed or self.pending.holds_any(group_id)
 
     # --- decisions: the records that delete
 
