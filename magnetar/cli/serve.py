@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from logstore.ledger import StorageFailure
 from magnetar import __version__, logging
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address
@@ -42,6 +43,9 @@ def run(flags: Flags) -> int:
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
+    except (OSError, StorageFailure) as failure:
+        print(f"magnetar: fatal: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
     return EXIT_OK
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-
 #: What the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
 

@@ -33,7 +33,7 @@ class Gate:
         self, broker: Broker, request: Message, context: RequestContext
     ) -> Message | None:
         self.begun.append(context.correlation_id)
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self._waiting[context.correlation_id] = future
         return await future
 

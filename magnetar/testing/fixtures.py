@@ -1,0 +1,16 @@
+"""pytest fixtures: `pytest_plugins = ["magnetar.testing.fixtures"]` in a conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from magnetar.testing.process import BrokerProcess
+
+
+@pytest.fixture(scope="session")
+def magnetar_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A running broker that all tests of the session share; name topics apart."""
+    with BrokerProcess(tmp_path_factory.mktemp("magnetar")) as broker:
+        yield broker

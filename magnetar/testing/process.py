@@ -1,0 +1,135 @@
+"""Starting, killing and restarting `magnetar serve` as a process.
+
+Owns the process and nothing else: the data directory is the caller's and stays.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+_READY = re.compile(r"ready on ([^ ,]+):(\d+)")
+STOP_TIMEOUT_SECONDS = 20.0
+
+
+class NotReady(Exception):
+    """The broker ended instead of serving; says what it wrote."""
+
+
+class BrokerProcess:
+    """One `magnetar serve`. A context manager: stopped cleanly at the end of its block."""
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        """`settings` have Kafka's names. Port 0 takes a free one, which restarts keep."""
+        self.data_dir = Path(data_dir)
+        self.host = host
+        self.port = port
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: IO[str] | None = None
+        self._log = ""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are configured with."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """What the broker has written to standard error since it was started last."""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            self._log = self._stderr.read()
+        return self._log
+
+    def start(self) -> None:
+        """Return when clients can connect. Raises NotReady."""
+        assert self._process is None, "it is running"
+        command = [sys.executable, "-m", "magnetar", "serve"]
+        command += ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self.data_dir)]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        # A file, not a pipe: nobody has to read it for the broker to go on.
+        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # kept open
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._stderr, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = _READY.search(line)
+        if found is None:
+            code = self._process.wait(STOP_TIMEOUT_SECONDS)
+            self._ended()
+            raise NotReady(f"exit code {code}: {line}{self.log}")
+        self.port = int(found[2])
+
+    def stop(self) -> int:
+        """End it cleanly and return its exit code."""
+        process = self._running()
+        process.terminate()
+        try:
+            return process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+        finally:
+            self._ended()
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL)."""
+        process = self._running()
+        process.kill()
+        process.wait()
+        self._ended()
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "it is not running"
+        return self._process
+
+    def _ended(self) -> None:
+        """Keep what it wrote, close everything."""
+        assert self._process is not None and self._process.stdout is not None
+        assert self._stderr is not None
+        self._log = self.log
+        self._stderr.close()
+        self._stderr = None
+        self._process.stdout.close()
+        self._process = None
+
+
+def start_broker(
+    data_dir: Path | str, settings: Mapping[str, str] | None = None, *, port: int = 0
+) -> BrokerProcess:
+    """Return a broker to be used in a `with` statement, which starts and stops it."""
+    return BrokerProcess(data_dir, settings, port=port)

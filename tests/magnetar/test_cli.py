@@ -1,0 +1,142 @@
+"""`magnetar serve` as a person meets it: ready, stopped, wrong, full, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from magnetar import __version__
+from magnetar.cli.main import main
+from magnetar.testing import NotReady, start_broker
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_version_and_help() -> None:
+    runner = CliRunner()
+    assert runner.invoke(main, ["--version"]).output == f"magnetar {__version__}\n"
+    shown = runner.invoke(main, ["serve", "--help"]).output
+    for option in ("--listen", "--data-dir", "--config", "--set", "--log-format"):
+        assert option in shown
+
+
+def test_ready_means_clients_can_connect_and_sigterm_is_a_clean_stop(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        socket.create_connection((broker.host, broker.port)).close()
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_killed_broker_starts_again_on_its_data(tmp_path: Path) -> None:
+    broker = start_broker(tmp_path)
+    with broker:
+        port = broker.port
+        broker.kill()
+        broker.start()
+        assert broker.port == port
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        # Stopped, it takes both signals at the same time when it goes on.
+        os.kill(broker.pid, signal.SIGSTOP)
+        os.kill(broker.pid, signal.SIGTERM)
+        os.kill(broker.pid, signal.SIGINT)
+        os.kill(broker.pid, signal.SIGCONT)
+        assert broker.stop() in (0, 130)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "num.partitions=x"], "--set: num.partitions=x is not a whole number"),
+        (["--set", "nonsense"], "--set nonsense: expected name=value"),
+        (["--listen", "nowhere"], "--listen: nowhere is not host:port"),
+        (["--config", "missing.properties"], "cannot read missing.properties"),
+        (["--set", "listeners=SSL://:1"], "SSL speaks SSL"),
+    ],
+)
+def test_a_mistake_is_named_and_exits_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    ended = run("serve", "--data-dir", str(tmp_path), *arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("magnetar: error: ")
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_taken_address_is_named_and_exits_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("serve", "--data-dir", str(tmp_path), "--listen", f"127.0.0.1:{port}")
+    assert ended.returncode == 2
+    assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in ended.stderr
+
+
+def test_a_taken_data_directory_is_named(tmp_path: Path) -> None:
+    with start_broker(tmp_path), pytest.raises(NotReady, match="in use by another process"):
+        start_broker(tmp_path).start()
+
+
+def test_a_server_properties_of_kafka_starts_a_broker(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=7\n"
+        "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        f"log.dirs={tmp_path}/data\n"
+        "num.partition=3\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "magnetar", "serve", "--config", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    assert "ready" in line and "node 7" in line
+    assert process.returncode == 0
+    assert "line 1: process.roles has no effect" in errors
+    assert "Did you mean num.partitions?" in errors
+    assert (tmp_path / "data" / "catalog.sqlite").exists()
+
+
+def test_a_failing_disk_stops_the_broker_with_a_plain_message(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        broker.stop()
+    (tmp_path / "catalog.sqlite").write_bytes(b"not a database" * 1000)
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert ended.returncode == 1
+    assert "magnetar: fatal: catalog" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_it_starts_quickly_and_rests_small(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        status = Path(f"/proc/{broker.pid}/status").read_text()
+        resident_kb = int(status.split("VmRSS:")[1].split()[0])
+        ticks = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+        cpu_seconds = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+    assert resident_kb < 70 * 1024
+    # CPU time, which does not depend on what else the machine does; 0.3 s is the aim.
+    assert cpu_seconds < 0.6

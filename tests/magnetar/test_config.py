@@ -1,0 +1,226 @@
+"""Settings: Kafka's syntax and names, later sources win, mistakes are named with their place."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.listeners import parse_address, parse_listeners
+from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
+from magnetar.config.properties import PropertiesError, parse_properties
+from magnetar.config.setting import InvalidValue, Setting
+from magnetar.config.topic import (
+    TopicConfig,
+    describe_broker_setting,
+    describe_setting,
+    parse_topic_configs,
+    resolve,
+)
+
+
+def broker_config(**settings: str) -> BrokerConfig:
+    return load([Given(name.replace("_", "."), text, "test") for name, text in settings.items()])[0]
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# a comment\n"
+        "! another\n"
+        "\n"
+        "plain=value\n"
+        "  spaced  =  value with spaces \n"
+        "colon:value\n"
+        "white value of white\n"
+        "continued=one,\\\n"
+        "    two\n"
+        "escaped\\=key=a\\tb\\u0041\\q\n"
+        "path=C:\\\\data\n"
+        "empty=\n"
+        "alone\n"
+        "last=\\"
+    )
+    assert list(parse_properties(text)) == [
+        (4, "plain", "value"),
+        (5, "spaced", "value with spaces "),
+        (6, "colon", "value"),
+        (7, "white", "value of white"),
+        (8, "continued", "one,two"),
+        (10, "escaped=key", "a\tbAq"),
+        (11, "path", "C:\\data"),
+        (12, "empty", ""),
+        (13, "alone", ""),
+        (14, "last", ""),
+    ]
+
+
+@pytest.mark.parametrize("escape", ["\\u12", "\\uzzzz"])
+def test_a_malformed_escape_is_refused_with_its_line(escape: str) -> None:
+    with pytest.raises(PropertiesError, match="line 2"):
+        list(parse_properties(f"a=1\nb={escape}\n"))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(PropertiesError):
+        list(parse_properties(text))
+
+
+def test_a_bad_value_is_refused_with_place_rule_and_way_out(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("\n" * 30 + "log.segment.bytes=12\n")
+    with pytest.raises(ConfigError) as refused:
+        load(read_properties(file))
+    assert str(refused.value) == (
+        "server.properties line 31: log.segment.bytes=12 is below its minimum of 1048576"
+        " (KIP-1030). Raise it, or leave it out for the default of 1073741824."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num.partitions", "many", "is not a whole number"),
+        ("num.partitions", "4294967296", "is above its maximum of 2147483647"),
+        ("auto.create.topics.enable", "yes", "is neither true nor false"),
+        ("durability", "hope", "is none of fsync, page-cache, memory"),
+        ("log.cleaner.min.cleanable.ratio", "2", "is above its maximum of 1"),
+        ("log.cleanup.policy", "delete,burn", "names burn"),
+    ],
+)
+def test_values_are_checked(name: str, value: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"--set: {name}={value} {reason}")):
+        load(read_assignments([f"{name}={value}"]))
+
+
+def test_an_unknown_name_is_a_warning_with_the_closest_known_one() -> None:
+    loaded = load(read_assignments(["log.segment.byte=1048576"]))
+    assert loaded.warnings == [
+        "--set: log.segment.byte is not a setting magnetar knows; it is ignored."
+        " Did you mean log.segment.bytes?"
+    ]
+
+
+def test_settings_of_kafka_that_mean_nothing_here_say_why() -> None:
+    loaded = load(read_assignments(["num.network.threads=3"]))
+    assert loaded.warnings == [
+        "--set: num.network.threads has no effect: one event loop serves every connection."
+    ]
+    assert not WITHOUT_EFFECT.keys() & BrokerConfig.settings.keys()
+
+
+def test_the_last_source_wins() -> None:
+    config = load(read_assignments(["num.partitions=3", "num.partitions=5"])).config
+    assert config.num_partitions == 5
+    assert config.explicit == {"num.partitions"}
+
+
+def test_older_names_are_carried_over() -> None:
+    config = broker_config(broker_id="7", log_dir="/tmp/a")
+    assert (config.node_id, config.log_dirs) == (7, ["/tmp/a"])
+
+
+def test_two_data_directories_are_refused() -> None:
+    with pytest.raises(ConfigError, match="names 2 directories"):
+        broker_config(log_dirs="/a,/b")
+
+
+def test_every_setting_is_documented_and_its_default_is_valid() -> None:
+    tables: list[dict[str, Setting[object]]] = [
+        dict(BrokerConfig.settings),
+        dict(TopicConfig.settings),
+    ]
+    for table in tables:
+        for name, setting in table.items():
+            assert setting.doc.endswith("."), name
+            assert setting.since, name
+            text = setting.render(setting.default)
+            if text is not None:
+                assert setting.parse(text) == setting.default, name
+
+
+def test_topics_take_their_defaults_from_the_broker() -> None:
+    broker = broker_config(log_retention_hours="2", message_max_bytes="5000")
+    config = resolve({"segment.bytes": 1048576}, broker)
+    assert config.retention_ms == 2 * 3600 * 1000
+    assert config.max_message_bytes == 5000
+    assert config.segment_bytes == 1048576
+    assert config.segment_ms == 168 * 3600 * 1000
+    finer = broker_config(log_retention_hours="2", log_retention_minutes="1")
+    assert resolve({}, finer).retention_ms == 60_000
+    assert resolve({}, broker_config(log_retention_hours="-1")).retention_ms == -1
+
+
+def test_a_setting_tells_where_it_comes_from() -> None:
+    broker = broker_config(message_max_bytes="5000")
+    own = describe_setting("max.message.bytes", {"max.message.bytes": "77"}, broker)
+    assert own == (
+        "77",
+        1,
+        [
+            ("max.message.bytes", "77", 1),
+            ("message.max.bytes", "5000", 4),
+            ("message.max.bytes", "1048588", 5),
+        ],
+    )
+    assert describe_setting("max.message.bytes", {}, broker)[:2] == ("5000", 4)
+    assert describe_setting("segment.ms", {}, broker) == ("604800000", 5, [])
+    assert describe_broker_setting("message.max.bytes", broker)[:2] == ("5000", 4)
+
+
+@pytest.mark.parametrize(
+    ("configs", "reason"),
+    [
+        ({"x": "1"}, "Unknown topic config name: x"),
+        ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
+        ({"retention.ms": "soon"}, "retention.ms=soon is not a whole number"),
+    ],
+)
+def test_topic_settings_are_checked(configs: dict[str, str | None], reason: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^{re.escape(reason)}$"):
+        parse_topic_configs(configs)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        (":0", ("", 0)),
+        ("[::1]:9092", ("::1", 9092)),
+        ("host.example:1", ("host.example", 1)),
+    ],
+)
+def test_addresses(text: str, expected: tuple[str, int]) -> None:
+    assert parse_address(text, "test") == expected
+
+
+@pytest.mark.parametrize("text", ["host", "host:", "host:x", "host:70000", "::1:9092"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_address(text, "test")
+
+
+def test_listeners_are_joined_with_their_advertised_addresses() -> None:
+    config = broker_config(
+        listeners="IN://0.0.0.0:9092,OUT://10.0.0.1:0,CONTROLLER://:9093",
+        advertised_listeners="IN://broker.example:19092",
+        listener_security_protocol_map="IN:PLAINTEXT,OUT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        controller_listener_names="CONTROLLER",
+    )
+    inside, outside = parse_listeners(config)
+    assert (inside.advertised_host, inside.advertised_port) == ("broker.example", 19092)
+    assert outside.bound_to(4444).advertised_port == 4444
+    assert outside.advertised_host == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "listeners", ["SSL://127.0.0.1:9092", "127.0.0.1:9092", "A://h:1,A://h:2", ""]
+)
+def test_listeners_nobody_can_serve_are_refused(listeners: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_listeners(broker_config(listeners=listeners))

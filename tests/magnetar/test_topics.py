@@ -1,0 +1,134 @@
+"""Topics: names and counts as Kafka takes them, found by name and id, gone when deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from magnetar.broker import Broker
+from magnetar.topics import CONSUMER_OFFSETS, Topic
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__own", "..."])
+async def test_legal_names(broker: Broker, name: str) -> None:
+    assert broker.topics.create(name).name == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a\x00"])
+async def test_illegal_names(broker: Broker, name: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        broker.topics.create(name)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_names_that_differ_by_dot_and_underscore_collide(broker: Broker) -> None:
+    broker.topics.create("a.b")
+    with pytest.raises(KafkaError) as refused:
+        broker.topics.create("a_b")
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    broker.topics.create("ab")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "factor", "code"),
+    [
+        (0, 1, ErrorCode.INVALID_PARTITIONS),
+        (-2, 1, ErrorCode.INVALID_PARTITIONS),
+        (2**31 - 1, 1, ErrorCode.POLICY_VIOLATION),
+        (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, -3, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+async def test_counts_no_topic_can_have(
+    broker: Broker, partitions: int, factor: int, code: ErrorCode
+) -> None:
+    with pytest.raises(KafkaError) as refused:
+        broker.topics.create("a", partitions, factor)
+    assert refused.value.code is code
+    assert broker.topics.by_name("a") is None
+
+
+async def test_a_topic_is_found_by_name_and_id(broker: Broker) -> None:
+    topic = broker.topics.create("a", 3, 3, {"retention.ms": "5"})
+    assert broker.topics.by_name("a") is topic
+    assert broker.topics.by_id(topic.id) is topic
+    assert topic.replication_factor == 3
+    assert topic.settings.retention_ms == 5
+    assert broker.topics.partition("a", 2).partition == 2
+    for name, index in (("a", 3), ("a", -1), ("b", 0)):
+        with pytest.raises(KafkaError) as refused:
+            broker.topics.partition(name, index)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_ensure_creates_with_the_brokers_defaults(start_broker: StartBroker) -> None:
+    broker = await start_broker({"num.partitions": "4"})
+    assert len(broker.topics.ensure("a").partitions) == 4
+    assert broker.topics.ensure("a") is broker.topics.by_name("a")
+
+
+async def test_the_coordinators_topics_are_internal(broker: Broker) -> None:
+    topic = broker.topics.ensure(CONSUMER_OFFSETS)
+    assert topic.is_internal
+    assert len(topic.partitions) == 2
+    assert topic.settings.cleanup_policy == ["compact"]
+    assert topic is broker.topics.ensure_internal(CONSUMER_OFFSETS)
+
+
+async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> None:
+    gone: list[Topic] = []
+    broker.topics.on_deleted.append(gone.append)
+    topic = broker.topics.create("a")
+    broker.topics.delete(topic)
+    assert gone == [topic]
+    assert broker.topics.by_name("a") is None
+    assert broker.topics.by_id(topic.id) is None
+    assert topic.partitions[0].is_deleted
+    assert broker.topics.create("a").id != topic.id
+
+
+async def test_topics_and_their_settings_survive_a_restart(start_broker: StartBroker) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    topic = first.topics.create("a", 2, 3, {"retention.ms": "5"})
+    deleted = first.topics.create("b")
+    first.topics.delete(deleted)
+    await first.stop()
+    second = await start_broker(settings)
+    again = second.topics.by_name("a")
+    assert again is not None
+    assert (again.id, len(again.partitions), again.replication_factor) == (topic.id, 2, 3)
+    assert again.settings.retention_ms == 5
+    assert [each.name for each in second.topics.all()] == ["a"]
+    assert (first.epoch, second.epoch) == (0, 1)
+    assert again.partitions[0].leader_epoch == 1
+
+
+async def test_a_topic_directory_without_catalog_is_adopted(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    directory = tmp_path / "data" / "found-1"
+    directory.mkdir(parents=True)
+    topic_id = UUID("00112233-4455-6677-8899-aabbccddeeff")
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w\n")
+    broker = await start_broker({"durability": "page-cache"})
+    topic = broker.topics.by_name("found")
+    assert topic is not None
+    assert topic.id == topic_id
+    assert len(topic.partitions) == 2
+
+
+async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -> None:
+    from magnetar.config.load import ConfigError
+
+    settings = {"durability": "page-cache"}
+    await start_broker(settings)
+    with pytest.raises(ConfigError, match="in use"):
+        await start_broker(settings)
