@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.kafka_schemas import KAFKA_JARS, Schema, read_schemas, snake_case, stable_versions
+from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
+from tools.reference_kafka.jars import jar_directory
 from wire.schema import VersionRange
 
 NUMBERS = ("int8", "int16", "int32", "int64", "uint16", "uint32", "float64")
@@ -293,7 +294,7 @@ def group(schemas: dict[str, Schema]) -> dict[str, list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jars", type=Path, default=KAFKA_JARS)
+    parser.add_argument("--jars", type=Path, default=jar_directory())
     parser.add_argument("--out", type=Path, default=Path("wire"))
     options = parser.parse_args()
     schemas = read_schemas(options.jars)

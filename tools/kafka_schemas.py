@@ -12,9 +12,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-#: Where `make kafka-jars` puts the jars of the Apache Kafka release that magnetar follows.
-KAFKA_JARS = Path.home() / ".cache" / "magnetar" / "kafka-4.3.1"
-
 #: The jars that hold schemas of ours.
 JAR_NAMES = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
 
@@ -38,9 +35,7 @@ def find_jars(directory: Path) -> list[Path]:
     for name in JAR_NAMES:
         found = sorted(directory.glob(f"{name}-[0-9]*.jar"))
         if not found:
-            raise FileNotFoundError(
-                f"{directory} holds no {name} jar: `make kafka-jars` fetches it"
-            )
+            raise FileNotFoundError(f"{directory} holds no {name} jar: `make reference` fetches it")
         jars.append(found[-1])
     return jars
 

@@ -58,13 +58,26 @@ class Source:
         return made
 
     def default(self, field: Field) -> str:
-        """An expression for the default of a field; lists and structs are new each time."""
+        """An expression for the default of a field; a list or a struct is new each time.
+
+        The lines that make a struct are emitted here, in front of the expression.
+        """
         default = field.default
+        if isinstance(default, type):
+            return self.empty_struct(default)
         if isinstance(field.type, types.Uuid):
             return self.constant("Z", default, default)
-        if isinstance(default, type):
-            return f"{self.constant('C', default, default)}()"
         return repr(default)
+
+    def empty_struct(self, declared: Any) -> str:
+        """Emit the making of a struct with all its defaults; the name of its variable."""
+        self.constants["new"] = object.__new__
+        var = self.fresh("d")
+        self.emit(f"{var} = new({self.constant('C', declared, declared)})")
+        for field in fields_of(declared):
+            self.emit(f"{var}.{field.name} = {self.default(field)}")
+        self.emit(f"{var}.unknown_tags = ()")
+        return var
 
 
 def is_flexible(message: Any, version: int) -> bool:
@@ -105,14 +118,16 @@ def compile_constructor(declared: Any) -> Callable[..., None]:
     source.constants["MISSING"] = object()
     parameters = ["self", "*"]
     for field in fields_of(declared):
-        default = source.default(field)
-        if default.endswith(("()", "[]")):
+        if isinstance(field.default, list | type):
+            # A new object for each message: made in the body, not once with the function.
             parameters.append(f"{field.name}=MISSING")
-            value = f"{default} if {field.name} is MISSING else {field.name}"
+            source.emit(f"if {field.name} is MISSING:")
+            source.depth += 1
+            source.emit(f"{field.name} = {source.default(field)}")
+            source.depth -= 1
         else:
-            parameters.append(f"{field.name}={default}")
-            value = field.name
-        source.emit(f"self.{field.name} = {value}")
+            parameters.append(f"{field.name}={source.default(field)}")
+        source.emit(f"self.{field.name} = {field.name}")
     source.emit("self.unknown_tags = unknown_tags")
     head = f"__init__({', '.join([*parameters, 'unknown_tags=()'])})"
     return source.function(head, f"{declared.__name__}()")

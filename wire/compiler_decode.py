@@ -2,7 +2,7 @@
 
 Invariant of the text: `pos` never passes `limit`, the end of the input. Lengths and counts are
 compared with what remains before anything is cut out or allocated; fixed fields are bounds-checked
-by `Struct.unpack_from`, single bytes by indexing.
+by `Struct.unpack_from`, single bytes by indexing. `left` counts down what the message may hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from wire import primitives, types
 from wire.compiler import DEPTH_MAX, Source, is_flexible, size_min
 from wire.errors import WireError
 from wire.schema import Field, fields_of
+
+#: The elements of all arrays, and tagged fields, that one message may have. An element of a byte or
+#: two on the wire is an object of a hundred in memory; no real request comes near.
+ELEMENTS_MAX = 1 << 20
 
 
 def _has_records(declared: Any, version: int) -> bool:
@@ -50,10 +54,14 @@ class DecoderSource(Source):
         def short(path: str, position: int) -> WireError:
             return WireError(f"{label}: {path} at byte {position}: more is announced than remains")
 
+        def crowded(position: int) -> WireError:
+            return WireError(f"{label} at byte {position}: more than {ELEMENTS_MAX} elements")
+
         self.constants |= {
             "StructError": struct.error,
             "WireError": WireError,
             "new": object.__new__,
+            "crowded": crowded,
             "read_scalars": primitives.read_scalars,
             "read_string_length": primitives.read_string_length,
             "read_uvarint": primitives.read_uvarint,
@@ -63,6 +71,7 @@ class DecoderSource(Source):
         if _has_records(self.message, self.version):
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         self.emit("limit = len(buf)")
+        self.emit(f"left = {ELEMENTS_MAX}")
         self.emit("try:")
         self.depth += 1
         self.struct(self.message, "m0")
@@ -120,15 +129,7 @@ class DecoderSource(Source):
 
     def absent(self, field: Field, var: str) -> None:
         """Give a field that is not there its default."""
-        if not isinstance(field.default, type):
-            self.emit(f"{var}.{field.name} = {self.default(field)}")
-            return
-        inner = self.fresh("d")
-        self.emit(f"{inner} = new({self.constant('C', field.default, field.default)})")
-        for part in fields_of(field.default):
-            self.absent(part, inner)
-        self.emit(f"{inner}.unknown_tags = ()")
-        self.emit(f"{var}.{field.name} = {inner}")
+        self.emit(f"{var}.{field.name} = {self.default(field)}")
 
     def named(self, field: Field, var: str) -> None:
         self.path.append(field.name)
@@ -148,6 +149,7 @@ class DecoderSource(Source):
         self.emit(f"if {count}:")
         self.depth += 1
         self.emit(f"if {count} * 2 > limit - pos: raise short({self.where('tags')}, pos)")
+        self.count(count)
         self.emit(f"{unknown} = {{}}")
         self.emit(f"for _ in range({count}):")
         self.depth += 1
@@ -163,9 +165,13 @@ class DecoderSource(Source):
             self.flush()
             self.depth -= 1
             branch = "elif"
-        self.emit(f"{'else' if tagged else 'if True'}:")
-        self.emit(f"    {unknown}[{tag}] = bytes(buf[pos:{stop}])")
-        self.emit(f"    pos = {stop}")
+        if tagged:
+            self.emit("else:")
+            self.depth += 1
+        self.emit(f"{unknown}[{tag}] = bytes(buf[pos:{stop}])")
+        self.emit(f"pos = {stop}")
+        if tagged:
+            self.depth -= 1
         self.emit(f"if pos != {stop}: raise short({self.where('tags')}, pos)")
         self.depth -= 1
         self.emit(f"if {unknown}: {var}.unknown_tags = tuple(sorted({unknown}.items()))")
@@ -198,6 +204,11 @@ class DecoderSource(Source):
         self.flush()
         if code == "B":
             self.emit(f"if {var} > 127: {var}, pos = {reader}(buf, pos, {var})")
+
+    def count(self, n: str) -> None:
+        """Take the elements about to be read from what the message may have."""
+        self.emit(f"left -= {n}")
+        self.emit("if left < 0: raise crowded(pos)")
 
     def sized(self, kind: types.WireType, target: str, nullable: bool, flexible: bool) -> None:
         n, end = self.fresh("n"), self.fresh("e")
@@ -239,6 +250,7 @@ class DecoderSource(Source):
             raise TypeError(f"{self.message.__name__}: elements of {target} may take no bytes")
         needed = n if least == 1 else f"{n} * {least}"
         self.emit(f"if not 0 <= {needed} <= limit - pos: raise short({self.where()}, pos)")
+        self.count(n)
         if isinstance(kind.element, types.Scalar):
             code, width = kind.element.code, kind.element.size_bytes
             self.emit(f"{target} = read_scalars({code!r}, {width}, buf, pos, {n})")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.wire.message_strategies import every_message
-from tools.kafka_schemas import KAFKA_JARS, Schema, read_schemas, snake_case, stable_versions
+from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
+from tools.reference_kafka.jars import jar_directory
 from wire import api, types
 from wire.message import RecordKey, RecordValue
 from wire.schema import NO_VERSION, Field, VersionRange, fields_of
@@ -17,7 +18,7 @@ MESSAGES = {message.__name__: message for message in every_message()}
 
 @pytest.fixture(scope="module")
 def schemas() -> dict[str, Schema]:
-    return read_schemas(KAFKA_JARS)
+    return read_schemas(jar_directory())
 
 
 def test_every_schema_is_declared_and_nothing_else(schemas: dict[str, Schema]) -> None:

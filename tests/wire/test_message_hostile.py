@@ -118,6 +118,18 @@ def test_a_count_is_refused_by_what_its_elements_need_at_least() -> None:
         MetadataRequest.decode(frame, 1)
 
 
+def test_elements_are_counted_over_the_whole_message() -> None:
+    """Two bytes of a frame can become an object of a hundred, so their number is bounded too."""
+    topics = 1 + (1 << 20)
+    with pytest.raises(WireError, match="more than 1048576 elements"):
+        MetadataRequest.decode(topics.to_bytes(4, "big") + bytes(2 * topics + 8), 1)
+    partitions = 1 << 19
+    topic = b"\0\0" + partitions.to_bytes(4, "big") + bytes(4 * partitions)
+    frame = b"\0\0" + bytes(10) + b"\0\0\0\2" + topic * 2
+    with pytest.raises(WireError, match="more than 1048576 elements"):
+        AddPartitionsToTxnRequest.decode(frame, 2)
+
+
 def test_random_bytes_for_every_message() -> None:
     rng = random.Random(4_3_1)
     for message, version in CASES:

@@ -13,7 +13,7 @@ from tests.wire.message_strategies import CASES, case_id, few, messages
 
 @pytest.mark.parametrize(("message", "version"), CASES, ids=case_id)
 def test_decode_gives_what_was_encoded(message: Any, version: int) -> None:
-    @few(5)
+    @few(4)
     @given(messages(message, version), st.binary(max_size=3))
     def check(value: Any, around: bytes) -> None:
         encoded = value.encode(version)
