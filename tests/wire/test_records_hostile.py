@@ -19,7 +19,6 @@ from wire.records import (
     iterate_batches,
     iterate_records,
     next_sequence,
-    offset_of_max_timestamp,
     parse_marker,
     validate_batch,
     validate_records,
@@ -54,8 +53,6 @@ def examine(batch: bytes) -> None:
         list(iterate_batches(batch))
     with contextlib.suppress(WireError):
         list(iterate_records(batch, 100_000))
-    with contextlib.suppress(WireError):
-        offset_of_max_timestamp(batch, 100_000)
     with contextlib.suppress(WireError):
         parse_marker(batch)
     with contextlib.suppress(KafkaError, WireError):

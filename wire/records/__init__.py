@@ -15,7 +15,6 @@ from wire.records.header import (
     set_log_append_time,
 )
 from wire.records.record import Record, SimpleRecord, build_batch, iterate_records
-from wire.records.search import TimestampedOffset, offset_for_timestamp, offset_of_max_timestamp
 from wire.records.validation import check_timestamps, validate_batch, validate_records
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "Record",
     "SimpleRecord",
     "TimestampType",
-    "TimestampedOffset",
     "build_batch",
     "build_marker",
     "check_timestamps",
@@ -37,8 +35,6 @@ __all__ = [
     "iterate_batches",
     "iterate_records",
     "next_sequence",
-    "offset_for_timestamp",
-    "offset_of_max_timestamp",
     "parse_marker",
     "place",
     "set_log_append_time",

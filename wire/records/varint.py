@@ -30,6 +30,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         byte = data[position]
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), position + 1
+        second = data[position + 1]
+        if second < 0x80:
+            zigzag = byte & 0x7F | second << 7
+            return (zigzag >> 1) ^ -(zigzag & 1), position + 2
         return _read_long(data, position, 32)
     except IndexError:
         raise WireError("a varint goes beyond the records") from None
