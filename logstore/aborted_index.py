@@ -54,25 +54,23 @@ class CorruptIndex(ValueError):
     """A `.txnindex` that does not hold what it should. It is rebuilt from the log."""
 
 
-def decode_entries(data: bytes) -> list[AbortedEntry]:
-    """Return the whole entries of a `.txnindex`, up to a torn tail.
+def decode_entries(data: bytes) -> tuple[list[AbortedEntry], bool]:
+    """Return the entries of a `.txnindex` up to where it is damaged, and whether it is whole.
 
-    Raises CorruptIndex for an unknown version, or where offsets do not grow as they must.
+    A tail that was never synced may be torn, zero or missing; offsets of entries grow.
     """
     entries: list[AbortedEntry] = []
     last_offset = -1
     whole = len(data) - len(data) % ENTRY_SIZE
     for version, *fields in _ENTRY.iter_unpack(data[:whole]):
         entry = AbortedEntry._make(fields)
-        if version != _VERSION:
-            raise CorruptIndex(f"version {version}, know {_VERSION}")
-        if not (entry.first_offset >= 0 and entry.last_offset > last_offset):
-            raise CorruptIndex(f"{entry} after last offset {last_offset}")
-        if not entry.first_offset < entry.last_offset:
-            raise CorruptIndex(f"{entry} ends before it begins")
+        if version != _VERSION or entry.last_offset <= last_offset:
+            return entries, False
+        if not 0 <= entry.first_offset < entry.last_offset:
+            return entries, False
         last_offset = entry.last_offset
         entries.append(entry)
-    return entries
+    return entries, whole == len(data)
 
 
 class AbortedIndex:

@@ -93,9 +93,12 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
     for offset, is_own in candidates:
         try:
             return _state_at(ledger, offset, now_ms, is_own=is_own)
-        except (CorruptSnapshot, CorruptIndex):
+        except CorruptSnapshot:
             # Not fatal: an older one, or the log itself, tells the same. It will not do later.
             ledger.delete_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+        except CorruptIndex:
+            # Older snapshots need the same index: only the log has it all.
+            break
     return PartitionState(first_offset)
 
 
@@ -103,8 +106,10 @@ def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> Part
     data = ledger.read_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
     if data is None:
         raise CorruptSnapshot("it is gone")
-    aborted = _read_aborted(ledger, offset)
+    aborted, is_whole = _read_aborted(ledger, offset)
     if not is_own:
+        if not is_whole:
+            raise CorruptIndex("nothing says where it should end")
         state = decode_kafka_snapshot(data, offset, now_ms)
         state.leader_epochs = _read_leader_epochs(ledger, offset)
         state.last_batch_crc = _crc_before(ledger, offset)
@@ -135,18 +140,19 @@ def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
     return header.crc
 
 
-def _read_aborted(ledger: Ledger, end_offset: int) -> AbortedIndex:
+def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:
+    """The aborted transactions below `end_offset`, and whether all files were whole."""
     index = AbortedIndex()
+    are_whole = True
     for base_offset in ledger.segment_base_offsets:
-        data = ledger.read_attachment(aborted_name(base_offset))
-        if data is None:
-            continue
-        for entry in decode_entries(data):
+        entries, is_whole = decode_entries(ledger.read_attachment(aborted_name(base_offset)) or b"")
+        are_whole &= is_whole
+        for entry in entries:
             if entry.last_offset < base_offset or entry.last_offset <= index.last_offset:
-                raise CorruptIndex(f"{entry} in the segment at {base_offset}")
+                return index, False
             if ledger.start_offset <= entry.last_offset < end_offset:
                 index.append(entry)
-    return index
+    return index, are_whole
 
 
 def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
@@ -174,12 +180,9 @@ def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
     for base_offset, end_offset in pairwise(bases):
         name = aborted_name(base_offset)
         data = ledger.read_attachment(name) or b""
-        try:
-            before_start = [
-                entry for entry in decode_entries(data) if entry.last_offset < ledger.start_offset
-            ]
-        except CorruptIndex:
-            before_start = []
+        before_start = [
+            entry for entry in decode_entries(data)[0] if entry.last_offset < ledger.start_offset
+        ]
         entries = [*before_start, *aborted.entries(base_offset, end_offset)]
         expected = b"".join(entry.encode() for entry in entries)
         if data != expected:

@@ -16,6 +16,7 @@ from logstore.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.snapshot_kafka import encode_kafka_snapshot
 
 _KEPT = 2
+_LARGE_BYTES = 1 << 20
 
 
 class _Pending(NamedTuple):
@@ -73,8 +74,9 @@ class Snapshots:
         """
         self._bytes_since = 0
         own = encode_snapshot(state)
-        # A large state is not worth encoding more often than it costs to read its bytes again.
-        self._interval_bytes = max(self._interval_bytes, 16 * len(own))
+        if len(own) > _LARGE_BYTES:
+            # Encoding it as often would cost more than reading headers again ever does.
+            self._interval_bytes = max(self._interval_bytes, 16 * len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         self._pending.append(_Pending(state.end_offset, own, kafka, for_kafka))
 
