@@ -23,6 +23,7 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.fetch_sessions import FetchSessions
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.runtime.groups import Groups
@@ -65,6 +66,7 @@ class Broker:
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
         self.apis = load_apis()
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         #: This start's number, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._on_failure = on_failure

@@ -15,6 +15,7 @@ from wire.message import Message
 from wire.messages import (
     add_partitions_to_txn,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_configs,
     describe_groups,
@@ -206,6 +207,17 @@ def _describe_groups(
     )
 
 
+def _delete_groups(
+    request: delete_groups.DeleteGroupsRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    return delete_groups.DeleteGroupsResponse(
+        results=[
+            delete_groups.DeletableGroupResult(group_id=group, error_code=code)
+            for group in request.groups_names
+        ]
+    )
+
+
 def _create_topics(
     request: create_topics.CreateTopicsRequest, version: int, code: ErrorCode, detail: str | None
 ) -> Message:
@@ -364,4 +376,5 @@ _BUILDERS: dict[int, _Builder] = {
     27: _write_txn_markers,
     28: _txn_offset_commit,
     32: _describe_configs,
+    42: _delete_groups,
 }

@@ -93,6 +93,12 @@ class BrokerProcess:
         finally:
             self._ended()
 
+    def wait(self) -> int:
+        """Return the exit code of a broker that ends by itself."""
+        code = self._running().wait(STOP_TIMEOUT_SECONDS)
+        self._ended()
+        return code
+
     def kill(self) -> None:
         """End it as a crash would (SIGKILL)."""
         process = self._running()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from magnetar import __version__
 from magnetar.cli.main import main
@@ -129,6 +131,43 @@ def test_a_failing_disk_stops_the_broker_with_a_plain_message(tmp_path: Path) ->
     assert ended.returncode == 1
     assert "magnetar: fatal: catalog" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_full_disk_stops_the_broker_and_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+        acknowledged: list[int] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                offset = message.offset()
+                assert offset is not None
+                acknowledged.append(offset)
+
+        producer.produce("a", b"first", on_delivery=on_delivery)
+        assert producer.flush(10) == 0
+        # Files that may not grow beyond 1 MB look like a full disk to those who write them.
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        for _ in range(30):
+            producer.produce("a", os.urandom(100_000), on_delivery=on_delivery)
+            producer.poll(0.01)
+        assert broker.wait() == 1
+        assert "magnetar: fatal: " in broker.log
+        broker.start()
+        producer.flush(20)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "a",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([TopicPartition("a", 0, 0)])
+        found: set[int | None] = set()
+        while not found >= set(acknowledged):
+            found |= {message.offset() for message in consumer.consume(100, 5)}
+        consumer.close()
+        assert len(acknowledged) == 31
 
 
 def test_it_starts_quickly_and_rests_small(tmp_path: Path) -> None:

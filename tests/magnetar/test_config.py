@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.document import document
 from magnetar.config.listeners import parse_address, parse_listeners
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
@@ -142,6 +143,11 @@ def test_every_setting_is_documented_and_its_default_is_valid() -> None:
             text = setting.render(setting.default)
             if text is not None:
                 assert setting.parse(text) == setting.default, name
+
+
+def test_the_documentation_is_that_of_the_tables() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert page.read_text() == document(), "run python -m magnetar.config.document"
 
 
 def test_topics_take_their_defaults_from_the_broker() -> None:

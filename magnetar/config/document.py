@@ -1,0 +1,64 @@
+"""docs/configuration.md, written from the tables: `python -m magnetar.config.document`."""
+
+from __future__ import annotations
+
+from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.setting import Config, Setting
+from magnetar.config.topic import TopicConfig
+
+_INTRODUCTION = """# Configuration
+
+Written by `python -m magnetar.config.document` from the tables in `magnetar/config`; not edited by
+hand.
+
+Settings have Kafka's names, types, defaults and bounds, but where this says otherwise. They are
+given to `magnetar serve` in a file (`--config server.properties`, in the syntax of Java's
+properties) and by `--set name=value`; flags win over the file, the last of a name over the first.
+`--listen HOST:PORT` stands for `listeners`, `--data-dir DIR` for `log.dirs`. A bad value ends the
+start with exit code 2 and a message that names the place, the rule and the way out. An unknown name
+is a warning with the closest known one.
+
+*Shown* marks settings that are checked, stored and told to clients, and not acted on yet.
+"""
+
+
+def document() -> str:
+    """Return the whole page."""
+    lines = [_INTRODUCTION, "## Broker\n", *_table(BrokerConfig)]
+    lines += [
+        "\n## Topics\n",
+        "A topic's own settings are given when it is created. What it does not set it takes from"
+        " the broker.\n",
+        *_table(TopicConfig),
+        "\n## Names of Kafka without effect\n",
+        "They may stay in a file; each is a warning that says why.\n",
+        "| Name | Why |",
+        "|---|---|",
+    ]
+    lines += [f"| `{name}` | {reason} |" for name, reason in sorted(WITHOUT_EFFECT.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(table: type[Config]) -> list[str]:
+    lines = ["| Name | Type | Default | Since | What it does |", "|---|---|---|---|---|"]
+    for name, setting in sorted(table.settings.items()):
+        lines.append(
+            f"| `{name}` | {setting.type.name.lower()} | {_default(setting)} | {setting.since}"
+            f" | {_meaning(setting)} |"
+        )
+    return lines
+
+
+def _default(setting: Setting[object]) -> str:
+    text = setting.render(setting.default)
+    return f"`{text}`" if text else "none"
+
+
+def _meaning(setting: Setting[object]) -> str:
+    shown = "" if setting.acts else "*Shown.* "
+    synonyms = ", ".join(f"`{synonym}`" for synonym in setting.synonyms)
+    return f"{shown}{setting.doc}" + (f" Default from {synonyms}." if synonyms else "")
+
+
+if __name__ == "__main__":
+    print(document(), end="")
