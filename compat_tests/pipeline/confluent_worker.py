@@ -26,6 +26,8 @@ class Worker:
                 "transaction.timeout.ms": job.transaction_timeout_ms,
                 "linger.ms": 2,
                 "reconnect.backoff.max.ms": 500,
+                # Rebootstrapping forgets the coordinator a transaction waits for.
+                "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )
@@ -42,6 +44,8 @@ class Worker:
                 "max.poll.interval.ms": job.rebalance_timeout_ms,
                 "partition.assignment.strategy": "range",
                 "reconnect.backoff.max.ms": 500,
+                # Rebootstrapping forgets the coordinator a transaction waits for.
+                "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )

@@ -86,6 +86,7 @@ class Pipeline:
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
+                "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )
@@ -150,6 +151,7 @@ class Progress:
                 "group.id": job.group,
                 "isolation.level": "read_committed",
                 "reconnect.backoff.max.ms": 500,
+                "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )
