@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
 from typing import Self, TypeVar
 
+from magnetar.testing import BrokerProcess
 from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.header import RequestHeader, ResponseHeader
 
 TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 10.0
-SETTINGS = (
-    "num.partitions=1",
-    "offsets.topic.num.partitions=2",
-    "transaction.state.log.num.partitions=2",
-)
-_READY = re.compile(r"ready on 127\.0\.0\.1:(\d+)")
 _SIZE = Struct(">i")
 
 Response = TypeVar("Response", bound=Message)
 
 
-class ServedBroker:
-    """`magnetar serve` on a free port; a context, at whose end it must still run and stop well."""
-
-    def __init__(self, directory: Path, *settings: str) -> None:
-        self._command = [str(Path(sys.executable).with_name("magnetar")), "serve"]
-        self._command += ["--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
-        for setting in (*SETTINGS, *settings):
-            self._command += ["--set", setting]
-        self._log_path = directory / "log.txt"
-        self.port = 0
+class ServedBroker(BrokerProcess):
+    """A broker to be ill-treated: watched, and at its end it must still stop well."""
 
     def __enter__(self) -> Self:
-        with self._log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self.process.stdout is not None
-        ready = _READY.search(self.process.stdout.readline())
-        assert ready, self.log()
-        self.port = int(ready[1])
+        super().__enter__()
         return self
+
+    def resident_bytes(self) -> int:
+        """Return the memory that the process holds."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) * 1024
+
+    def serves(self) -> bool:
+        """Whether it answers a client that behaves."""
+        with Client(self.port) as client:
+            return client.call(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
 
     def __exit__(
         self,
@@ -57,30 +43,8 @@ class ServedBroker:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            exit_code = self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            exit_code = self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        if exc is None:
-            assert exit_code == 0, self.log()
-
-    def log(self) -> str:
-        """Return what it has written to standard error."""
-        return self._log_path.read_text()
-
-    def resident_bytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) * 1024
-
-    def serves(self) -> bool:
-        """Whether it answers a client that behaves."""
-        with Client(self.port) as client:
-            versions = client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
-        return versions.error_code == 0 and self.process.poll() is None
+        exit_code = self.stop()
+        assert exc is not None or exit_code == 0, self.log
 
 
 class Client:

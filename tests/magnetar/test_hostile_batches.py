@@ -41,8 +41,8 @@ GOOD, BAD = "good", "bad"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = ("auto.create.topics.enable=false", "message.max.bytes=100000")
-    with ServedBroker(tmp_path_factory.mktemp("broker"), *settings) as served:
+    settings = {"auto.create.topics.enable": "false", "message.max.bytes": "100000"}
+    with ServedBroker(tmp_path_factory.mktemp("broker"), settings) as served:
         with Client(served.port) as client:
             topics = [
                 CreatableTopic(name=name, num_partitions=1, replication_factor=1)
@@ -59,7 +59,7 @@ def client(broker: ServedBroker) -> Iterator[Client]:
     with Client(broker.port) as connected:
         yield connected
     assert broker.serves()
-    assert "Traceback" not in broker.log()
+    assert "Traceback" not in broker.log
 
 
 def produce(client: Client, *batches: tuple[str, int, bytes | bytearray | None]) -> list[int]:

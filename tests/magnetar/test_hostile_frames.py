@@ -33,12 +33,12 @@ FIRST_READ_BYTES = 256 * 1024
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = (
-        f"socket.request.max.bytes={FRAME_BYTES_MAX}",
-        f"queued.max.request.bytes={PARTIAL_BYTES_MAX}",
-        "auto.create.topics.enable=false",
-    )
-    with ServedBroker(tmp_path_factory.mktemp("broker"), *settings) as served:
+    settings = {
+        "socket.request.max.bytes": str(FRAME_BYTES_MAX),
+        "queued.max.request.bytes": str(PARTIAL_BYTES_MAX),
+        "auto.create.topics.enable": "false",
+    }
+    with ServedBroker(tmp_path_factory.mktemp("broker"), settings) as served:
         yield served
 
 
@@ -50,7 +50,7 @@ def bystander(broker: ServedBroker) -> Iterator[Client]:
         yield client
         assert client.call(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
     assert broker.serves()
-    assert "Traceback" not in broker.log()
+    assert "Traceback" not in broker.log
 
 
 @pytest.fixture
