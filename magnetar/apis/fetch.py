@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from logstore.partition import Isolation, PartitionLog
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.fetch_sessions import FetchedPartition, FetchPartitionRequest
 from magnetar.fetching import Fetch, PartitionRead
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -25,10 +26,8 @@ from wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 
@@ -40,54 +39,53 @@ TOPIC_IDS_SINCE = 13
 
 @handles(FetchRequest, versions="4-18")
 async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
-    if request.session_id != 0:
-        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {request.session_id}")
-    isolation = Isolation(1 if request.isolation_level == 1 else 0)
-    asked = [(topic, partition) for topic in request.topics for partition in topic.partitions]
-    reads = [_resolve(broker, topic, partition, context.version) for topic, partition in asked]
+    session = broker.fetch_sessions.open(request, context.version, context.now_ms)
+    reads = [_resolve(broker, asked, context.version) for asked in session.partitions]
     await Fetch(
         reads,
-        isolation,
+        Isolation(1 if request.isolation_level == 1 else 0),
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
     ).perform()
+    said = session.respond([_fetched(read) for read in reads], broker.clock.now_ms())
     responses: list[FetchableTopicResponse] = []
-    for (topic, partition), read in zip(asked, reads, strict=True):
+    for position in said.positions:
+        asked = session.partitions[position]
         last = responses[-1] if responses else None
-        if last is None or last.topic != topic.topic or last.topic_id != topic.topic_id:
-            last = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+        if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
+            last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
             responses.append(last)
-        last.partitions.append(_answer(partition, read))
-    return FetchResponse(responses=responses)
+        last.partitions.append(_answer(asked, reads[position]))
+    return FetchResponse(
+        error_code=said.error_code, session_id=said.session_id, responses=responses
+    )
 
 
-def _resolve(
-    broker: Broker, topic: FetchTopic, asked: FetchPartition, version: int
-) -> PartitionRead:
+def _resolve(broker: Broker, asked: FetchPartitionRequest, version: int) -> PartitionRead:
     """Find the partition's log and check the client's idea of its leader."""
     try:
-        log = _find(broker, topic, asked.partition, version)
+        log = _find(broker, asked, version)
         check_leader_epoch(log, asked.current_leader_epoch)
+        read = PartitionRead(log, asked.fetch_offset, asked.max_bytes)
+        if asked.last_fetched_epoch != UNKNOWN_EPOCH:
+            read.diverging = _divergence(log, asked)
     except KafkaError as refusal:
         return PartitionRead.refused(refusal)
-    read = PartitionRead(log, asked.fetch_offset, asked.partition_max_bytes)
-    if asked.last_fetched_epoch != UNKNOWN_EPOCH:
-        read.diverging = _divergence(log, asked)
     return read
 
 
-def _find(broker: Broker, topic: FetchTopic, index: int, version: int) -> PartitionLog:
-    name = topic.topic
+def _find(broker: Broker, asked: FetchPartitionRequest, version: int) -> PartitionLog:
+    name = asked.topic
     if version >= TOPIC_IDS_SINCE:
-        found = broker.topics.by_id(topic.topic_id)
+        found = broker.topics.by_id(asked.topic_id)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic_id}")
         name = found.name
-    return broker.topics.partition(name, index)
+    return broker.topics.partition(name, asked.partition)
 
 
-def _divergence(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
+def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, int] | None:
     """Return (epoch, end offset) where the client's log parts from this one, None if it does not.
 
     Source: KIP-595, as consumers see it: what they read past that offset was truncated.
@@ -100,10 +98,25 @@ def _divergence(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | N
     return None
 
 
-def _answer(asked: FetchPartition, read: PartitionRead) -> PartitionData:
+def _fetched(read: PartitionRead) -> FetchedPartition:
+    """Return what the session needs to know of a read."""
     result = read.result
     if result is None:
         assert read.error is not None, "a fetch has read every partition or says why not"
+        return FetchedPartition(read.error.code, -1, -1, 0)
+    return FetchedPartition(
+        ErrorCode.NONE,
+        result.high_watermark,
+        result.log_start_offset,
+        read.size_bytes,
+        is_diverging=read.diverging is not None,
+    )
+
+
+def _answer(asked: FetchPartitionRequest, read: PartitionRead) -> PartitionData:
+    result = read.result
+    if result is None:
+        assert read.error is not None, "only what was refused has no result"
         return PartitionData(
             partition_index=asked.partition,
             error_code=read.error.code,
