@@ -276,7 +276,7 @@ class LogDirectory:
         """Delete a partition and its log: renamed first, so gone at once or not at all."""
         key = log.topic, log.partition
         del self._logs[key]
-        log.close(clean=False)
+        log.close_deleted()
         if not self._in_memory:
             try:
                 renamed = self._rename_away(key, _DELETE_SUFFIX)

@@ -24,7 +24,7 @@ from logstore.checkpoints import (
     encode_leader_epochs,
     encode_partition_metadata,
 )
-from logstore.ledger import Buffer, Ledger, TimestampOffset
+from logstore.ledger import Buffer, Ledger, LedgerClosed, TimestampOffset
 from logstore.log_config import LogConfig
 from logstore.partition_reads import Appended, Isolation, Slice, aborted_in
 from logstore.partition_recovery import aborted_name, delete_aborted_files, recover_state
@@ -84,6 +84,8 @@ class PartitionLog:
         self.config = config
         self.leader_epoch = leader_epoch
         self.topic_id = topic_id
+        #: Whether the partition is no more: whatever is asked of it, it is unknown.
+        self.is_deleted = False
         #: Exclusive bounds of what may be read; moved by `_on_durable` only.
         self.high_watermark = 0
         self.last_stable_offset = 0
@@ -270,6 +272,8 @@ class PartitionLog:
         )
 
     def _write(self, batch: Buffer, header: BatchHeader) -> None:
+        if self.is_deleted:
+            raise self._unknown()
         if self._leader_epoch_written != self.leader_epoch:
             self._write_metadata()
         self._ledger.append(batch, header)
@@ -329,9 +333,21 @@ class PartitionLog:
     # Becoming durable and visible.
 
     async def durable(self, end_offset: int) -> None:
-        """Return once everything below `end_offset` is durable and visible. Raises
-        StorageFailure."""
-        await self._ledger.durable(end_offset)
+        """Return once everything below `end_offset` is durable and visible.
+
+        Raises StorageFailure, and UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
+        """
+        try:
+            await self._ledger.durable(end_offset)
+        except LedgerClosed:
+            if self.is_deleted:
+                raise self._unknown() from None
+            raise
+
+    def _unknown(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.partition} is deleted"
+        )
 
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
@@ -341,6 +357,9 @@ class PartitionLog:
             self._recovery_point_seen = recovery_point
             if self._on_recovery_point is not None:
                 self._on_recovery_point()
+        self._notify()
+
+    def _notify(self) -> None:
         for callback in tuple(self._subscribers):
             callback()
 
@@ -358,7 +377,7 @@ class PartitionLog:
         self._snapshots.on_durable(self.high_watermark)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, whenever high watermark or stable offset have moved."""
+        """Call back, on the event loop, when a watermark has moved, or the partition is deleted."""
         self._subscribers[callback] = None
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
@@ -398,6 +417,8 @@ class PartitionLog:
         return self.high_watermark
 
     def _check_offset(self, offset: int, isolation: Isolation) -> int:
+        if self.is_deleted:
+            raise self._unknown()
         if not self._ledger.start_offset <= offset <= self._state.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -491,6 +512,12 @@ class PartitionLog:
                 self._snapshots.take(self._state, for_kafka=True)
                 self._snapshots.on_durable(end_offset)
         self._ledger.close(clean=clean)
+
+    def close_deleted(self) -> None:
+        """Release the log of a partition that is deleted, and wake whoever waits for it."""
+        self.is_deleted = True
+        self._ledger.close(clean=False)
+        self._notify()
 
     def abandon(self) -> None:
         """Let go of the log at once, writing nothing: for what simulates the end of a process."""
