@@ -108,10 +108,13 @@ def marker() -> bytearray:
 
 
 WHOLE = build_batch(RECORDS)
+#: As Apache Kafka 4.3.1 answers, but that it answers nothing to null, takes the batch and drops
+#: the byte after it, takes log append time, and answers UNKNOWN_SERVER_ERROR to a length of
+#: billions, an unknown codec and garbage instead of a compressed stream.
 REFUSED: dict[str, tuple[bytes | bytearray | None, ErrorCode]] = {
     "null": (None, ErrorCode.INVALID_RECORD),
     "empty": (b"", ErrorCode.INVALID_RECORD),
-    "garbage": (b"\x2a" * 200, ErrorCode.INVALID_RECORD),
+    "garbage": (b"\x2a" * 200, ErrorCode.CORRUPT_MESSAGE),
     "half": (WHOLE[: len(WHOLE) // 2], ErrorCode.INVALID_RECORD),
     "a byte short": (WHOLE[:-1], ErrorCode.INVALID_RECORD),
     "a byte more": (WHOLE + b"\0", ErrorCode.INVALID_RECORD),
@@ -241,6 +244,7 @@ def test_impossible_topics_are_refused(
     ("session_id", "session_epoch", "code"),
     [
         (5, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 7, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
         (-1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
     ],
 )

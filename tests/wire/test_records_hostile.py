@@ -23,6 +23,7 @@ from wire.records import (
     validate_batch,
     validate_records,
 )
+from wire.records.header import HEADER as LAYOUT
 from wire.records.header import pack_batch
 from wire.records.varint import encode_varint, read_varint, read_varlong
 
@@ -86,7 +87,7 @@ def test_mutated_batches_are_records_or_a_wire_error(
     for position, byte in edits:
         mutated[position % len(mutated)] = byte
     examine(bytes(mutated[: len(mutated) - cut]))
-    header = BatchHeader.parse(mutated)
+    header = BatchHeader._make(LAYOUT.unpack_from(mutated))
     body = mutated[61 : len(mutated) - cut]
     examine(bytes(pack_batch(header._replace(batch_length=49 + len(body)), body)))
 

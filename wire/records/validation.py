@@ -65,15 +65,15 @@ def _one_batch(records: Buffer | None) -> BatchHeader:
     if batch_length < _LENGTH_MIN_OF_ANY_MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
     size_bytes = LENGTH_OVERHEAD + batch_length
+    magic = records[_MAGIC_AT] if len(records) > _MAGIC_AT else MAGIC
+    if magic > MAGIC:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
     if len(records) < size_bytes:
         detail = f"{len(records)} bytes of a batch of {size_bytes}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-    magic = records[_MAGIC_AT]
     if magic < MAGIC:
         detail = f"a batch of magic {magic}; only magic {MAGIC} is taken"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-    if magic > MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
     if size_bytes < BATCH_OVERHEAD:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
     if len(records) > size_bytes:
