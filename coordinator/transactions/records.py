@@ -4,8 +4,8 @@ Key: TransactionLogKey v0. Value: TransactionLogValue v1; v0 is read too, from a
 tombstone forgets the transactional id. Kafka's tools read what is written here: what Kafka's schema
 has no place for goes into tagged fields of our own, which they skip.
 
-    tag 1000   16 bytes   TxnId of the current or last transaction
-    tag 1001    2 bytes   last producer epoch, big endian, signed
+    tag 1000   16 bytes   TxnId of the current or last transaction; no bytes: none yet
+    tag 1001    2 bytes   last producer epoch, big endian, signed; -1: none
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
             for schema in record.transaction_partitions or ()
             for partition in schema.partition_ids
         ),
-        txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
+        txn_id=TxnId.from_bytes(txn_id) if txn_id else None,
         last_producer_epoch=(
             NO_PRODUCER_EPOCH if last_epoch is None else int.from_bytes(last_epoch, signed=True)
         ),
@@ -97,13 +97,13 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
         transaction_start_timestamp_ms=txn.started_at_ms,
         client_transaction_version=txn.client_transaction_version,
     )
-    own: list[tuple[int, bytes]] = []
-    if txn.txn_id is not None:
-        own.append((_TAG_TXN_ID, txn.txn_id.to_bytes()))
-    if txn.last_producer_epoch != NO_PRODUCER_EPOCH:
-        last_epoch = txn.last_producer_epoch.to_bytes(2, signed=True)
-        own.append((_TAG_LAST_PRODUCER_EPOCH, last_epoch))
-    value.unknown_tags = tuple(own)
+    # Both or none, so that a record does not grow from ONGOING on: where the transaction's begin
+    # fitted into a batch, its end does.
+    if txn.txn_id is not None or txn.last_producer_epoch != NO_PRODUCER_EPOCH:
+        value.unknown_tags = (
+            (_TAG_TXN_ID, b"" if txn.txn_id is None else txn.txn_id.to_bytes()),
+            (_TAG_LAST_PRODUCER_EPOCH, txn.last_producer_epoch.to_bytes(2, signed=True)),
+        )
     return value
 
 

@@ -2,9 +2,8 @@
 
 Owns no rule: they are in `coordinator.transactions`. Between a decision and its application there
 is no await, so nobody sees a state that is not in the log; before an answer everything that it
-rests on is durable. A decided transaction is settled in a task of its own, which no client's
-disconnect can stop: the decision durable, then markers and pending acks durable and visible, then
-COMPLETE_* appended. Answers of EndTxn wait for that task, up to a bound.
+rests on is durable. What a decision leaves to be done is `settling`'s; EndTxn's answer waits for
+it.
 
 A restart is the replay of every shard, then the same question, what is due, for every id.
 """
@@ -30,10 +29,11 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import PREPARED
-from coordinator.transactions.work import MarkerWork, work_due
+from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.participants import LocalParticipants, Participants
+from magnetar.runtime.settling import SETTLE_TIMEOUT_MS, Settling
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 STATE_TOPIC = "__transaction_state"
-
-#: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
-#: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
-SETTLE_TIMEOUT_MS = 5_000
 
 _log = get_logger("transactions")
 
@@ -65,9 +61,10 @@ class Transactions:
 
     def __init__(self, broker: Broker, participants: Participants | None = None) -> None:
         self._broker = broker
-        self._participants = participants or LocalParticipants(broker)
+        self._settling = Settling(
+            participants or LocalParticipants(broker), complete=self._complete, fail=broker.fail
+        )
         self._shards: list[_RunningShard] = []
-        self._settling: dict[str, asyncio.Task[None]] = {}
         self._producer_ids = ProducerIdBlock()
         self._highest_producer_id = NO_PRODUCER_ID  # of those found in the log
         self._deadlines = Deadlines()
@@ -81,17 +78,12 @@ class Transactions:
         if self._broker.topics.by_name(STATE_TOPIC) is None:
             return
         self._open_shards()
-        if self._settling:
-            await asyncio.wait(self._settling.values(), timeout=SETTLE_TIMEOUT_MS / 1000)
+        await self._settling.all_settled()
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
         self._alarm.cancel()
-        under_way = list(self._settling.values())
-        if under_way:
-            _, late = await asyncio.wait(under_way, timeout=SETTLE_TIMEOUT_MS / 1000)
-            for task in late:
-                task.cancel()
+        await self._settling.stop()
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         for shard in self._shards:
@@ -121,7 +113,7 @@ class Transactions:
             self._open_shards()
         shard = self._shard_of(transactional_id)
         while True:
-            await self._settled(transactional_id)
+            await self._settling.settled(transactional_id)
             txn, end_offset = self._init(shard, transactional_id, timeout_ms, claimed)
             if txn.state not in PREPARED:
                 await shard.log.durable(end_offset)
@@ -171,7 +163,7 @@ class Transactions:
             lambda txn: end_txn.end_txn(txn, identity, commit=commit, now_ms=now_ms),
         )
         await shard.log.durable(end_offset)
-        if not await self._settled(transactional_id):
+        if not await self._settling.settled(transactional_id):
             self.late_settlements += 1
             _log.warning(
                 "answered before the markers",
@@ -265,7 +257,7 @@ class Transactions:
             for txn in shard.state:
                 self._schedule(txn)
                 if (work := work_due(txn)) is not None:
-                    self._settle(shard, work, end_offset, is_redrive=True)
+                    self._settling.begin(work, shard.log, end_offset, is_redrive=True)
         self._alarm.set(self._deadlines.next_ms(), now_ms)
 
     def _shard_of(self, transactional_id: str) -> _RunningShard:
@@ -326,6 +318,7 @@ class Transactions:
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
         """
+        self._complete(transactional_id)
         decision = decide(shard.state.get(transactional_id))
         end_offset = shard.log.append(
             [encode_record(record) for record in decision.records], self._broker.clock.now_ms()
@@ -335,42 +328,24 @@ class Transactions:
             self._schedule(record)
         txn = shard.state.get(transactional_id)
         if decision.records and txn is not None and (work := work_due(txn)) is not None:
-            self._settle(shard, work, end_offset, is_redrive=False)
+            self._settling.begin(work, shard.log, end_offset, is_redrive=False)
         return txn, end_offset
 
-    def _settle(
-        self, shard: _RunningShard, work: MarkerWork, end_offset: int, *, is_redrive: bool
-    ) -> None:
-        """Carry out the decision that the shard's log holds before `end_offset`, in a task."""
-        task = asyncio.get_running_loop().create_task(
-            self._perform(shard, work, end_offset, is_redrive=is_redrive)
-        )
-        self._settling[work.transactional_id] = task
-        task.add_done_callback(self._on_task_done)
-
-    async def _perform(
-        self, shard: _RunningShard, work: MarkerWork, end_offset: int, *, is_redrive: bool
-    ) -> None:
-        await shard.log.durable(end_offset)
-        await self._participants.end(work, shard.log.coordinator_epoch, is_redrive=is_redrive)
-        now_ms = self._broker.clock.now_ms()
-        del self._settling[work.transactional_id]
-        self._submit(shard, work.transactional_id, lambda txn: complete.complete(txn, work, now_ms))
+    def _complete(self, transactional_id: str) -> None:
+        """Append COMPLETE_* if the id's markers are durable and it was not appended yet."""
+        work = self._settling.take_done(transactional_id)
+        if work is not None:
+            now_ms = self._broker.clock.now_ms()
+            self._submit(
+                self._shard_of(transactional_id),
+                transactional_id,
+                lambda txn: complete.complete(txn, work, now_ms),
+            )
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """A task that failed leaves undone what is due: stop, replay, and do it then."""
+        """What failed is left undone: stop, replay, and do it then."""
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._broker.fail(failure)
-
-    async def _settled(self, transactional_id: str) -> bool:
-        """Return whether nothing is due to `transactional_id`, waiting up to the bound for it."""
-        task = self._settling.get(transactional_id)
-        if task is None:
-            return True
-        done, _ = await asyncio.wait((task,), timeout=SETTLE_TIMEOUT_MS / 1000)
-        for settled in done:
-            settled.result()  # where it failed nobody is to hear that it is done
-        return bool(done)
 
     def _schedule(self, txn: TransactionMetadata) -> None:
         due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
-from magnetar.runtime import transactions as runtime
+from magnetar.runtime import settling
 from magnetar.runtime.transactions import Transactions
 from tests.magnetar.transaction_world import A0, A1, OFFSETS, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
@@ -45,9 +45,20 @@ async def test_markers_follow_only_a_durable_decision(world: World) -> None:
 async def test_the_next_transaction_meets_no_concurrent_transactions(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.coordinator.end("tx", identity, commit=True))
-    assert world.state() is State.COMPLETE_COMMIT
     await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
     assert world.state() is State.ONGOING
+
+
+async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> None:
+    identity = await world.begin(A0)
+    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    assert world.state() is State.PREPARE_COMMIT and world.stable(A0)
+    async with asyncio.timeout(5):
+        while world.state() is not State.COMPLETE_COMMIT:
+            await asyncio.sleep(0.005)
 
 
 async def test_every_partition_added_is_marked_even_without_data(world: World) -> None:
@@ -63,7 +74,7 @@ async def test_every_partition_added_is_marked_even_without_data(world: World) -
 async def test_a_slow_participant_delays_the_answer_up_to_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "SETTLE_TIMEOUT_MS", 20)
+    monkeypatch.setattr(settling, "SETTLE_TIMEOUT_MS", 20)
     identity = await world.begin(A0)
     ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
     while not ending.done():

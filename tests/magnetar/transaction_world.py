@@ -147,11 +147,12 @@ class World:
         return task.result()
 
     async def settle(self) -> None:
-        """Let everything under way become durable, and what follows from it."""
+        """Let everything under way become durable, and what follows from it, soon or later."""
         for _ in range(10):
             while self.step():
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
+            self.coordinator._settling._complete_all()
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
@@ -159,6 +160,8 @@ class World:
             task.cancel()
         await asyncio.sleep(0)
         self.coordinator._alarm.cancel()
+        if (completing := self.coordinator._settling._completing) is not None:
+            completing.cancel()
         self.epoch += 1
         self.failures.clear()
         for partition, ledger in self.ledgers.items():

@@ -89,6 +89,17 @@ def test_the_tools_of_kafka_can_skip_what_is_ours(
     )
 
 
+def test_a_record_does_not_grow_after_its_begin(
+    make_txn: Callable[..., TransactionMetadata],
+) -> None:
+    sizes = {
+        len(encode_record(make_txn(state, last_producer_epoch=epoch)).value or b"")
+        for state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        for epoch in (-1, 4)
+    }
+    assert len(sizes) == 1
+
+
 def test_an_expired_id_is_a_tombstone(make_txn: Callable[..., TransactionMetadata]) -> None:
     record = encode_record(make_txn(State.DEAD))
     assert record.key is not None and record.value is None

@@ -1,0 +1,100 @@
+"""Settling: from the decision over a transaction to the moment when nothing of it is open.
+
+Each decided transaction has a task of its own, which no client's disconnect can stop: the decision
+durable, then every marker and pending ack durable and visible. COMPLETE_* is due after that, at the
+next request for the id or after a short delay, whichever is first: nobody waits for it, and so the
+next transaction need not wait for a sync that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from coordinator.transactions.work import MarkerWork
+from magnetar.runtime.participants import Participants
+from magnetar.runtime.shard_log import ShardLog
+
+#: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
+#: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
+SETTLE_TIMEOUT_MS = 5_000
+
+#: How long COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
+COMPLETION_DELAY_MS = 50
+
+
+class Settling:
+    """The transactions that are decided and not yet COMPLETE_*, at most one of each id."""
+
+    def __init__(
+        self,
+        participants: Participants,
+        *,
+        complete: Callable[[str], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """`complete` is called with an id whose work `take_done` will return; `fail` stops."""
+        self._participants = participants
+        self._complete = complete
+        self._fail = fail
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._done: dict[str, MarkerWork] = {}
+        self._completing: asyncio.TimerHandle | None = None
+
+    def begin(self, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool) -> None:
+        """Carry out the decision that `log` holds before `end_offset`."""
+        task = asyncio.get_running_loop().create_task(
+            self._settle(work, log, end_offset, is_redrive=is_redrive)
+        )
+        self._under_way[work.transactional_id] = task
+        task.add_done_callback(self._on_ended)
+
+    async def settled(self, transactional_id: str) -> bool:
+        """Return whether all markers of the id are durable, waiting up to the bound for it."""
+        task = self._under_way.get(transactional_id)
+        if task is None:
+            return True
+        done, _ = await asyncio.wait((task,), timeout=SETTLE_TIMEOUT_MS / 1000)
+        for ended in done:
+            ended.result()  # where it failed nobody is to hear that it is done
+        return bool(done)
+
+    async def all_settled(self) -> None:
+        """Return when nothing is under way, or after the bound."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=SETTLE_TIMEOUT_MS / 1000)
+
+    def take_done(self, transactional_id: str) -> MarkerWork | None:
+        """Return the work that was done and is to be completed, once; None where there is none."""
+        return self._done.pop(transactional_id, None)
+
+    async def stop(self) -> None:
+        """End what is under way. What is left undone the next start finds due."""
+        await self.all_settled()
+        for task in self._under_way.values():
+            task.cancel()
+        if self._completing is not None:
+            self._completing.cancel()
+            self._complete_all()
+
+    async def _settle(
+        self, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool
+    ) -> None:
+        await log.durable(end_offset)
+        await self._participants.end(work, log.coordinator_epoch, is_redrive=is_redrive)
+        del self._under_way[work.transactional_id]
+        self._done[work.transactional_id] = work
+        if self._completing is None:
+            self._completing = asyncio.get_running_loop().call_later(
+                COMPLETION_DELAY_MS / 1000, self._complete_all
+            )
+
+    def _complete_all(self) -> None:
+        self._completing = None
+        for transactional_id in tuple(self._done):
+            self._complete(transactional_id)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        """A drive that failed leaves its transaction decided and due: stop, replay, drive again."""
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._fail(failure)
