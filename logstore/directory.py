@@ -332,13 +332,10 @@ class LogDirectory:
             await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
         for log in self._logs.values():
             log.close(clean=clean)
-        if not self._in_memory:
-            if clean:
-                self._write_checkpoints(sync=True)
-                self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
-            assert self._unlock is not None
-            self._unlock()
-        self._logs.clear()
+        if clean and not self._in_memory:
+            self._write_checkpoints(sync=True)
+            self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
+        self._release()
 
     def abandon(self) -> None:
         """Let go of everything at once and write nothing, as the end of the process would."""
@@ -346,9 +343,13 @@ class LogDirectory:
             self._checkpoint_due.cancel()
         for log in self._logs.values():
             log.abandon()
+        self._release()
+
+    def _release(self) -> None:
         self._logs.clear()
         if self._unlock is not None:
             self._unlock()
+            self._unlock = None
 
     def _failed(self, error: OSError) -> StorageFailure:
         failure = StorageFailure(f"{self.path}: {error}")
