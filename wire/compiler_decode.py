@@ -64,6 +64,8 @@ class DecoderSource(Source):
             "crowded": crowded,
             "read_scalars": primitives.read_scalars,
             "read_string_length": primitives.read_string_length,
+            "read_tag": primitives.read_tag,
+            "read_tags": primitives.read_tags,
             "read_uvarint": primitives.read_uvarint,
             "short": short,
             "uuid_of": primitives.uuid_of,
@@ -143,20 +145,24 @@ class DecoderSource(Source):
         for field in tagged:
             self.absent(field, var)
         self.emit(f"{var}.unknown_tags = ()")
-        count, tag, size, stop = (self.fresh(p) for p in ("n", "t", "s", "stop"))
-        unknown = self.fresh("u")
+        count = self.fresh("n")
         self.length("B", count, "read_uvarint")
         self.emit(f"if {count}:")
         self.depth += 1
-        self.emit(f"if {count} * 2 > limit - pos: raise short({self.where('tags')}, pos)")
         self.count(count)
+        if tagged:
+            self.known_tags(tagged, var, count)
+        else:
+            self.emit(f"{var}.unknown_tags, pos = read_tags(buf, pos, limit, {count})")
+        self.depth -= 1
+
+    def known_tags(self, tagged: list[Field], var: str, count: str) -> None:
+        """Read `count` tagged fields: a branch for each tag that the schema knows."""
+        tag, stop, unknown = (self.fresh(prefix) for prefix in ("t", "stop", "u"))
         self.emit(f"{unknown} = {{}}")
         self.emit(f"for _ in range({count}):")
         self.depth += 1
-        self.length("B", tag, "read_uvarint")
-        self.length("B", size, "read_uvarint")
-        self.emit(f"{stop} = pos + {size}")
-        self.emit(f"if {stop} > limit: raise short({self.where('tags')}, pos)")
+        self.emit(f"{tag}, pos, {stop} = read_tag(buf, pos, limit)")
         branch = "if"
         for field in tagged:
             self.emit(f"{branch} {tag} == {field.tag}:")
@@ -165,17 +171,12 @@ class DecoderSource(Source):
             self.flush()
             self.depth -= 1
             branch = "elif"
-        if tagged:
-            self.emit("else:")
-            self.depth += 1
-        self.emit(f"{unknown}[{tag}] = bytes(buf[pos:{stop}])")
-        self.emit(f"pos = {stop}")
-        if tagged:
-            self.depth -= 1
+        self.emit("else:")
+        self.emit(f"    {unknown}[{tag}] = bytes(buf[pos:{stop}])")
+        self.emit(f"    pos = {stop}")
         self.emit(f"if pos != {stop}: raise short({self.where('tags')}, pos)")
         self.depth -= 1
         self.emit(f"if {unknown}: {var}.unknown_tags = tuple(sorted({unknown}.items()))")
-        self.depth -= 1
 
     # Values.
 

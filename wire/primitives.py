@@ -59,6 +59,33 @@ def string_length(value: int) -> bytes:
     return uvarint(value)
 
 
+def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
+    """Return the tag of a tagged field, and the positions where its bytes begin and end."""
+    tag, position = buffer[position], position + 1
+    if tag > 127:
+        tag, position = read_uvarint(buffer, position, tag)
+    size, position = buffer[position], position + 1
+    if size > 127:
+        size, position = read_uvarint(buffer, position, size)
+    if size > limit - position:
+        raise WireError(f"tag {tag} at byte {position}: more is announced than remains")
+    return tag, position, position + size
+
+
+def read_tags(
+    buffer: Buffer, position: int, limit: int, count: int
+) -> tuple[tuple[tuple[int, bytes], ...], int]:
+    """Return `count` tagged fields that no schema knows, by tag, and the position behind them."""
+    if count * 2 > limit - position:
+        raise WireError(f"{count} tags at byte {position}: more is announced than remains")
+    tags: dict[int, bytes] = {}
+    for _ in range(count):
+        tag, position, end = read_tag(buffer, position, limit)
+        tags[tag] = bytes(buffer[position:end])
+        position = end
+    return tuple(sorted(tags.items())), position
+
+
 @lru_cache(maxsize=1024)
 def uuid_of(raw: bytes) -> UUID:
     """The UUID of 16 bytes. Kept: topic ids come again and again, and building one is slow."""
