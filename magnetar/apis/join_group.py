@@ -37,7 +37,9 @@ async def join_group(
 ) -> JoinGroupResponse:
     version = context.version
     try:
-        answer = await broker.groups.join(request.group_id, _join_request(request, context))
+        answer = await broker.groups.join(
+            request.group_id, _join_request(request, context), context.connection
+        )
     except KafkaError as refusal:
         answer = JoinAnswer(member_id=request.member_id, error_code=refusal.code)
     return JoinGroupResponse(

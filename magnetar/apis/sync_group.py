@@ -41,6 +41,7 @@ async def sync_group(
             protocol_name=request.protocol_name,
             assignments={part.member_id: part.assignment for part in request.assignments},
         ),
+        context.connection,
     )
     return SyncGroupResponse(
         error_code=answer.error_code,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
 from coordinator.groups.classic.exchange import (
@@ -28,7 +28,7 @@ from coordinator.groups.classic.expiry import expire
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import hang_up, leave
+from coordinator.groups.classic.leaving import leave
 from coordinator.groups.classic.syncing import sync
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
@@ -42,11 +42,42 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
+    from magnetar.apis.registry import Connection
     from magnetar.broker import Broker
 
 _log = get_logger("groups")
 
 AnswerT = TypeVar("AnswerT", JoinAnswer, SyncAnswer)
+
+
+class _Reply(Generic[AnswerT]):
+    """What a member waits for: its answer, and the log's end that the answer rests on."""
+
+    __slots__ = ("_connection", "_future")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._future: asyncio.Future[tuple[AnswerT, int]] = asyncio.Future()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._future.cancelled() or self._connection.is_closing
+
+    def give(self, answer: AnswerT, end_offset: int) -> None:
+        """Answer; to nobody, if the client is gone."""
+        if not self._future.done():
+            self._future.set_result((answer, end_offset))
+
+    async def answered(self, shard: RunningShard) -> AnswerT:
+        """Return the answer, once it is given and durable."""
+        answer, end_offset = await self._future
+        await shard.log.durable(end_offset)
+        return answer
+
+
+def _is_abandoned(token: Token) -> bool:
+    return isinstance(token, _Reply) and token.is_abandoned
 
 
 class Groups:
@@ -58,6 +89,7 @@ class Groups:
         self._deadlines = Deadlines()
         self._alarm = Alarm(self._on_alarm)
         self._retention_alarm = Alarm(self._on_retention_alarm)
+        self._retention_due_ms = 0
         self._work: set[asyncio.Task[None]] = set()
         self.offsets = GroupOffsetCommits(broker, self)
 
@@ -76,9 +108,10 @@ class Groups:
 
     # --- membership
 
-    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+    async def join(self, group_id: str, request: JoinRequest, connection: Connection) -> JoinAnswer:
         """Return once the member's generation is formed, or it must come again with its id.
 
+        A member whose `connection` is closed by then is not taken into the generation.
         INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, and what `classic.joining` refuses with.
         """
         config = self._broker.config
@@ -94,15 +127,15 @@ class Groups:
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
         group = shard.state.joinable(group_id, request.member_id, now_ms)
-        token: asyncio.Future[tuple[JoinAnswer, int]] = asyncio.Future()
+        reply: _Reply[JoinAnswer] = _Reply(connection)
         try:
-            outcome = join(group, request, now_ms, token)
+            outcome = join(group, request, now_ms, reply)
         finally:
             shard.state.forget_if_unused(group)
         self._carry_out(shard, group, outcome, now_ms)
-        return await self._answered(shard, group, token)
+        return await reply.answered(shard)
 
-    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+    async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
         """Return the member's assignment, once the leader has brought it.
 
         INVALID_GROUP_ID, and what `classic.syncing` refuses with.
@@ -111,10 +144,10 @@ class Groups:
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
         group = shard.state.member_group(group_id)
-        token: asyncio.Future[tuple[SyncAnswer, int]] = asyncio.Future()
-        outcome = sync(group, request, now_ms, token)
+        reply: _Reply[SyncAnswer] = _Reply(connection)
+        outcome = sync(group, request, now_ms, reply)
         self._carry_out(shard, group, outcome, now_ms)
-        return await self._answered(shard, group, token)
+        return await reply.answered(shard)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None
@@ -223,6 +256,7 @@ class Groups:
         limits = GroupLimits(
             size_max=config.group_max_size,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            is_abandoned=_is_abandoned,
         )
         now_ms = self._broker.clock.now_ms()
         topic = self._broker.topics.ensure_internal(CONSUMER_OFFSETS)
@@ -232,7 +266,7 @@ class Groups:
             self._shards.append(shard)
             for group in shard.state.groups.values():
                 self.watch(group, now_ms)
-        self._retention_alarm.set(now_ms + config.offsets_retention_check_interval_ms, now_ms)
+        self._check_retention_later(now_ms)
 
     # --- one step
 
@@ -248,30 +282,10 @@ class Groups:
                 # The generation lives on in memory; only a restart would have needed the record.
                 _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
         for token, answer in outcome.answers:
-            assert isinstance(token, asyncio.Future)
-            if not token.done():
-                token.set_result((answer, end_offset))
+            assert isinstance(token, _Reply)
+            token.give(answer, end_offset)
         self.watch(group, now_ms)
         return end_offset
-
-    async def _answered(
-        self,
-        shard: RunningShard,
-        group: ClassicGroup,
-        token: asyncio.Future[tuple[AnswerT, int]],
-    ) -> AnswerT:
-        try:
-            answer, end_offset = await token
-        except asyncio.CancelledError:
-            self._hang_up(group, token)
-            raise
-        await shard.log.durable(end_offset)
-        return answer
-
-    def _hang_up(self, group: ClassicGroup, token: Token) -> None:
-        now_ms = self._broker.clock.now_ms()
-        hang_up(group, token, now_ms)
-        self.watch(group, now_ms)
 
     # --- time
 
@@ -292,20 +306,27 @@ class Groups:
                 _log.info("member removed", group_id=group_id, member_id=member_id)
         self._alarm.set(self._deadlines.next_ms(), now_ms)
 
+    def _check_retention_later(self, now_ms: int) -> None:
+        self._retention_due_ms = now_ms + self._broker.config.offsets_retention_check_interval_ms
+        self._retention_alarm.set(self._retention_due_ms, now_ms)
+
     def _on_retention_alarm(self) -> None:
-        self._spawn(self._expire_offsets())
+        now_ms = self._broker.clock.now_ms()
+        if now_ms < self._retention_due_ms:
+            self._retention_alarm.set(self._retention_due_ms, now_ms)
+        else:
+            self._spawn(self._expire_offsets())
 
     async def _expire_offsets(self) -> None:
         """Delete offsets that no group has used for offsets.retention.minutes, shard by shard."""
-        config = self._broker.config
-        retention_ms = config.offsets_retention_minutes * 60_000
+        retention_ms = self._broker.config.offsets_retention_minutes * 60_000
         now_ms = self._broker.clock.now_ms()
         for shard in self._shards:
             for group_id in {*shard.state.groups, *shard.state.offsets.groups()}:
                 expired = shard.state.decide_expiry(group_id, now_ms, retention_ms)
                 shard.append_in_parts(expired, now_ms)
             await asyncio.sleep(0)
-        self._retention_alarm.set(now_ms + config.offsets_retention_check_interval_ms, now_ms)
+        self._check_retention_later(now_ms)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

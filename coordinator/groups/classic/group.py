@@ -12,6 +12,7 @@ order. It keeps `_wake_ms`, a lower bound of all of them; a heartbeat leaves it 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from coordinator.groups.classic.exchange import JoinedMember, Token
@@ -29,6 +30,8 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 0
     new_member_join_timeout_ms: int = 300_000
     pending_members_max: int = 1_000
+    #: Whether nobody waits for a token any more; asked when a generation is formed.
+    is_abandoned: Callable[[Token], bool] = lambda token: False
 
 
 class ClassicGroup:

@@ -1,10 +1,10 @@
-"""LeaveGroup, and a client that is gone without a word."""
+"""LeaveGroup: members go by their own will, or an administrator's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.groups.classic.exchange import LeavingMember, Outcome, Token
+from coordinator.groups.classic.exchange import LeavingMember, Outcome
 from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.classic.rebalance import drop, prepare_or_complete
 from coordinator.groups.classic.state import GroupState
@@ -42,21 +42,3 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: Outcome) ->
         return refusal.code
     drop(group, member_id, outcome, ErrorCode.UNKNOWN_MEMBER_ID)
     return ErrorCode.NONE
-
-
-def hang_up(group: ClassicGroup, token: Token, now_ms: int) -> None:
-    """The client that waits for `token` is gone: forget the token, keep the member.
-
-    It has its session timeout to come back. Without this a member that dies while its join is
-    parked would be taken into the next generation, which then waits for it.
-    """
-    for member in group.members.values():
-        if member.joining is token:
-            group.take_join(member)
-            member.is_new = False
-        elif member.syncing is token:
-            member.syncing = None
-        else:
-            continue
-        group.restart_session(member, now_ms)
-        return

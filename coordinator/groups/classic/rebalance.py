@@ -3,7 +3,9 @@
     prepare -> (all have joined | the rebalance timeout) -> complete_join -> the leader's sync
 
 A member that has not rejoined when the rebalance times out is removed, a static one is kept until
-its session ends. A member that does not ask for its assignment in time is removed as well.
+its session ends. A member that does not ask for its assignment in time is removed as well. Whoever
+hung up while its join was parked has not rejoined: Kafka, which cannot see that, takes the dead
+into the generation and has everyone wait for them.
 """
 
 from __future__ import annotations
@@ -77,6 +79,10 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     """Form the next generation of whoever has joined, and answer their joins."""
     group.join_deadline_ms = None
     for member in list(group.members.values()):
+        if member.joining is not None and group.limits.is_abandoned(member.joining):
+            group.take_join(member)
+            member.is_new = False
+            group.restart_session(member, now_ms)
         if member.joining is None and not member.is_static:
             group.remove(member.member_id)
     if group.members and not _has_joined_leader(group):

@@ -18,7 +18,7 @@ from coordinator.groups.classic.expiry import expire
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import hang_up, leave
+from coordinator.groups.classic.leaving import leave
 from coordinator.groups.classic.records import group_value, restored, resume
 from coordinator.groups.classic.syncing import sync
 from wire.error_code import ErrorCode
@@ -32,7 +32,8 @@ class Driver:
     """One group under test. Tokens are ints; `answers` by token, each written once."""
 
     def __init__(self, **limits: int) -> None:
-        self.limits = GroupLimits(**limits)
+        self.gone: set[object] = set()
+        self.limits = GroupLimits(**limits, is_abandoned=self.gone.__contains__)
         self.group = ClassicGroup("group", self.limits)
         self.now_ms = 1_000
         self.tokens = 0
@@ -43,6 +44,7 @@ class Driver:
         for token, answer in outcome.answers:
             assert isinstance(token, int)
             assert token not in self.answers, f"token {token} answered twice"
+            assert token not in self.gone or answer.error_code or isinstance(answer, SyncAnswer)
             self.answers[token] = answer
         if outcome.changed:
             self.records.append(group_value(self.group))
@@ -97,7 +99,7 @@ class Driver:
         return codes
 
     def hang_up(self, token: int) -> None:
-        hang_up(self.group, token, self.now_ms)
+        self.gone.add(token)
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, doing what is due at each deadline on the way."""

@@ -233,16 +233,25 @@ def test_a_second_join_of_the_same_member_supersedes_the_first(driver: Any) -> N
     assert driver.joined(second).error_code is ErrorCode.NONE
 
 
-def test_a_client_that_hangs_up_is_not_waited_for(driver: Any) -> None:
+def test_a_client_that_hung_up_while_joining_is_not_taken_into_the_generation(
+    driver: Any,
+) -> None:
     leader, follower = driver.stable(2)
-    parked = driver.join(leader)
+    parked, newcomer = driver.join(leader), driver.join()
     driver.hang_up(parked)
-    driver.advance(9_999)
-    driver.heartbeat(follower)
-    rejoined = driver.join(follower)
-    driver.advance(1)
-    assert driver.joined(rejoined).leader == follower
-    assert parked not in driver.answers
+    driver.hang_up(newcomer)
+    rejoined = driver.joined(driver.join(follower))
+    assert rejoined.leader == follower
+    assert list(driver.group.members) == [follower]
+    assert {parked, newcomer}.isdisjoint(driver.answers)
+
+
+def test_a_group_whose_members_all_hung_up_is_empty(driver: Any) -> None:
+    leader, follower = driver.stable(2)
+    driver.hang_up(driver.join(leader))
+    driver.hang_up(driver.join())
+    assert driver.leave(follower) == [ErrorCode.NONE]
+    assert driver.group.state is GroupState.EMPTY
 
 
 @pytest.mark.parametrize("session_timeout_ms", [1_000, 30_000])

@@ -122,7 +122,7 @@ def test_a_static_member_stays_through_a_rebalance_it_missed(driver: Any) -> Non
 def test_a_rebalance_without_anyone_back_waits_for_sessions(driver: Any) -> None:
     leader, follower = two_static(driver)
     newcomer = driver.join()
-    driver.hang_up(newcomer)
+    driver.leave(f"m{newcomer}")
     for _ in range(20):
         driver.advance(5_000)
         for member_id, instance in ((leader, "a"), (follower, "b")):
