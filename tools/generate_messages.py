@@ -2,13 +2,15 @@
 
     python -m tools.generate_messages [--jars DIRECTORY] [--out DIRECTORY]
 
-Then run `ruff check --fix` and `ruff format` over what it wrote. A version range is written only
-where it says something: a field that exists wherever its struct does stands bare, with its default.
+A version range is written only where it says something: a field that exists wherever its struct
+does stands bare, with its default. What is written is put into shape by ruff.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,8 @@ from typing import NamedTuple
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
 from tools.reference_kafka.jars import jar_directory
 from wire.schema import VersionRange
+
+RUFF_CONFIG = Path(__file__).parents[1] / "pyproject.toml"
 
 NUMBERS = ("int8", "int16", "int32", "int64", "uint16", "uint32", "float64")
 PLAIN_TYPES = {"bool": "bool", "string": "str", "bytes": "bytes", "uuid": "UUID"}
@@ -292,12 +296,10 @@ def group(schemas: dict[str, Schema]) -> dict[str, list[str]]:
     return modules
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jars", type=Path, default=jar_directory())
-    parser.add_argument("--out", type=Path, default=Path("wire"))
-    options = parser.parse_args()
-    schemas = read_schemas(options.jars)
+def generate(jars: Path, out: Path) -> list[Path]:
+    """Write every module below `out`, which is a `wire` package; return their paths."""
+    schemas = read_schemas(jars)
+    written = []
     for path, names in group(schemas).items():
         found: list[tuple[Schema, VersionRange]] = []
         for name in names:
@@ -305,8 +307,22 @@ def main() -> None:
             first, last = stable_versions(schemas[name], request)
             found.append((schemas[name], VersionRange(first, last)))
         messages = name_structs(found)
-        target: Path = options.out / f"{path}.py"
+        target = out / f"{path}.py"
+        target.parent.mkdir(exist_ok=True)
         target.write_text(module_text(module_title(messages), messages))
+        written.append(target)
+    ruff = [sys.executable, "-m", "ruff"]
+    for work in (["format"], ["check", "--fix"], ["format"]):
+        subprocess.run([*ruff, *work, "--quiet", "--config", RUFF_CONFIG, *written], check=True)
+    return written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jars", type=Path, default=jar_directory())
+    parser.add_argument("--out", type=Path, default=Path("wire"))
+    options = parser.parse_args()
+    generate(options.jars, options.out)
 
 
 if __name__ == "__main__":

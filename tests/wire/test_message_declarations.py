@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import wire
 from tests.wire.message_strategies import every_message
+from tools.generate_messages import generate
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
 from tools.reference_kafka.jars import jar_directory
 from wire import api, types
@@ -19,6 +22,17 @@ MESSAGES = {message.__name__: message for message in every_message()}
 @pytest.fixture(scope="module")
 def schemas() -> dict[str, Schema]:
     return read_schemas(jar_directory())
+
+
+def test_the_declarations_are_what_the_tool_writes(tmp_path: Path) -> None:
+    written = generate(jar_directory(), tmp_path)
+    ours = Path(wire.__file__).parent
+    drifted = [
+        str(path.relative_to(tmp_path))
+        for path in written
+        if path.read_text() != (ours / path.relative_to(tmp_path)).read_text()
+    ]
+    assert drifted == []
 
 
 def test_every_schema_is_declared_and_nothing_else(schemas: dict[str, Schema]) -> None:

@@ -9,9 +9,15 @@ import pytest
 
 from wire import api
 from wire.errors import WireError
+from wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
-from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
+from wire.internal.versioned import (
+    decode_compatible,
+    decode_versioned,
+    encode_versioned,
+    peek_version,
+)
 from wire.message import ZERO_UUID, Buffer, Message, Struct, in_versions, int8, int32
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -234,5 +240,15 @@ def test_keys_and_values_begin_with_their_kind_or_version() -> None:
         decode_versioned(TransactionLogKey, encode_versioned(key))
     with pytest.raises(WireError, match="not 9"):
         decode_versioned(TransactionLogValue, b"\0\x09")
+    with pytest.raises(WireError, match="1 bytes follow"):
+        decode_versioned(OffsetCommitKey, encode_versioned(key) + b"?")
     with pytest.raises(WireError, match="hold no version"):
         peek_version(b"\0")
+
+
+def test_a_newer_subscription_is_read_as_the_newest_known() -> None:
+    subscription = ConsumerProtocolSubscription(topics=["t"], rack_id="r")
+    newer = b"\0\7" + subscription.encode(3) + b"a field of version 7"
+    assert decode_compatible(ConsumerProtocolSubscription, newer) == subscription
+    with pytest.raises(WireError, match="not -1"):
+        decode_compatible(ConsumerProtocolSubscription, b"\xff\xff")

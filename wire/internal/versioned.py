@@ -41,4 +41,16 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> M:
         if version != cls.record_type:
             raise WireError(f"{cls.__name__} has record type {cls.record_type}, not {version}")
         version = cls.max_version
-    return cls.decode(buffer[_PREFIX.size :], version)
+    message, end = cls.decode_from(buffer, version, _PREFIX.size)
+    if end != len(buffer):
+        raise WireError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes follow it")
+    return message
+
+
+def decode_compatible(cls: type[M], buffer: Buffer) -> M:
+    """Read ConsumerProtocol*: a version newer than ours is read as our newest, the rest left alone.
+
+    So may clients add fields at the end without asking the brokers. Raises WireError.
+    """
+    version = min(peek_version(buffer), cls.max_version)
+    return cls.decode_from(buffer, version, _PREFIX.size)[0]
