@@ -30,7 +30,7 @@ from logstore.files import File, FileSystem
 from logstore.ledger import StorageFailure
 
 #: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
-SYNC_ALL_FROM = 4
+SYNC_ALL_FROM = 2
 
 _Done: TypeAlias = Callable[[OSError | None], None]
 
