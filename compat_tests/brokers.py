@@ -72,6 +72,10 @@ class Broker(ABC):
         """Start the process and return when it serves."""
 
     @abstractmethod
+    def output(self) -> str:
+        """Return the last lines the process wrote."""
+
+    @abstractmethod
     def kill(self) -> None:
         """End it by SIGKILL, if it runs."""
 
@@ -109,6 +113,9 @@ class KafkaBroker(Broker):
 
     def start(self) -> None:
         self._kafka.start()
+
+    def output(self) -> str:
+        return self._kafka.output()
 
     def kill(self) -> None:
         self._kafka.kill()
@@ -178,7 +185,6 @@ class MagnetarBroker(Broker):
         self._end(signal.SIGTERM)
 
     def output(self) -> str:
-        """Return the last lines the process wrote."""
         if not self._output.exists():
             return ""
         return self._output.read_text(errors="replace")[-6000:]

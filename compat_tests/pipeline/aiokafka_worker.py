@@ -89,6 +89,7 @@ class Worker:
         )
         async with self.listener.between_transactions:
             if not self.listener.owns_partitions:
+                tell("idle")
                 return
             if self.listener.rewind_due:
                 self.listener.rewind_due = False
@@ -101,6 +102,8 @@ class Worker:
             ]
             if inputs:
                 await self._count(Batch.of(inputs))
+            else:
+                tell("idle")
 
     async def _count(self, batch: Batch) -> None:
         await self.producer.begin_transaction()

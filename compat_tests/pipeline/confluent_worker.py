@@ -72,6 +72,8 @@ class Worker:
             ]
             if inputs:
                 self._count(Batch.of(inputs))
+            else:
+                tell("idle")
 
     def _on_rebalance(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalanced = True

@@ -34,7 +34,7 @@ def main() -> int:
             report(f"{broker.kind} serves {broker.bootstrap}")
             verdict, killed = run_pipeline(broker, Plan(words_max=arguments.words), report)
         except (BrokerFailed, Unfinished) as error:
-            report(f"FAILED: {error}")
+            report(f"FAILED: {error}\nthe broker's last words:\n{broker.output()[-2000:]}")
             return 1
         finally:
             broker.kill()

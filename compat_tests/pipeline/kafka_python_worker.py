@@ -8,10 +8,13 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError, ProducerFencedError
+from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.pipeline.job import Batch, Job, tell
+
+#: After a lost connection its sender may never send what it still has: then this process ends.
+_FLUSH_TIMEOUT_S = 4.0
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library is untyped
@@ -60,6 +63,7 @@ class Worker:
         while True:
             polled: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=500)
             if not self.listener.owns_partitions:
+                tell("idle")
                 continue
             if self.listener.rewind_due:
                 self.listener.rewind_due = False
@@ -72,12 +76,15 @@ class Worker:
             ]
             if inputs:
                 self._count(Batch.of(inputs))
+            else:
+                tell("idle")
 
     def _count(self, batch: Batch) -> None:
         self.producer.begin_transaction()
         try:
             for output in batch.outputs(self.job):
                 self.producer.send(output.topic, output.value, output.key, None, output.partition)
+            self.producer.flush(_FLUSH_TIMEOUT_S)
             positions = {
                 TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, "", -1)
                 for partition, offset in batch.next_offsets().items()
@@ -86,7 +93,7 @@ class Worker:
             aborts = self.job.aborts()
             if not aborts:
                 self.producer.commit_transaction()
-        except ProducerFencedError:
+        except (ProducerFencedError, KafkaTimeoutError):
             raise
         except KafkaError as error:
             tell("refused", why=repr(error))

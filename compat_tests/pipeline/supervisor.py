@@ -18,7 +18,7 @@ from compat_tests.pipeline.job import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A worker that has said nothing for so long is stuck in its library: it is killed as well.
-SILENCE_S_MAX = 15.0
+SILENCE_S_MAX = 7.0
 Report = Callable[[str], None]
 
 
