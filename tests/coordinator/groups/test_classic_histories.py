@@ -35,7 +35,8 @@ _EVENTS = st.lists(
         ),
         st.integers(0, 5),
     ),
-    max_size=60,
+    min_size=10,
+    max_size=80,
 )
 _PROTOCOLS = ((("range", b"r"), ("sticky", b"s")), (("sticky", b"s"), ("range", b"r")))
 

@@ -1,0 +1,85 @@
+"""`World` with the real group coordinator in it: what it commits crashes with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
+from coordinator.partitioning import partition_for
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from magnetar.runtime.groups import Groups
+from magnetar.runtime.groups_offsets import FetchedOffset
+from magnetar.topics import CONSUMER_OFFSETS
+from tests.magnetar.transaction_world import World
+
+GROUP = "group"
+PARTITIONS = (0, 1)
+
+
+class GroupsWorld(World):
+    """One group that reads topic a, and commits in transactions."""
+
+    groups: Groups
+
+    def broker(self) -> Any:
+        """A broker whose groups are new: they replay when first asked."""
+        if hasattr(self, "groups"):
+            self.groups._alarm.cancel()
+            self.groups._retention_alarm.cancel()
+        broker = super().broker()
+        for name, value in {
+            "group_min_session_timeout_ms": 1,
+            "group_max_session_timeout_ms": 600_000,
+            "group_max_size": 100,
+            "group_initial_rebalance_delay_ms": 0,
+            "offset_metadata_max_bytes": 4_096,
+            "offsets_retention_minutes": 10_080,
+            "offsets_retention_check_interval_ms": 600_000,
+        }.items():
+            setattr(broker.config, name, value)
+        self.groups = broker.groups = Groups(broker)
+        return broker
+
+    @property
+    def offsets_partition(self) -> TopicPartition:
+        """Where the group's offsets are."""
+        count = len(self.ensure_internal(CONSUMER_OFFSETS).partitions)
+        return TopicPartition(CONSUMER_OFFSETS, partition_for(GROUP, count))
+
+    async def commit(self, offset: int) -> None:
+        """Commit `offset` for both partitions, outside any transaction."""
+        await self.groups.offsets.commit(
+            Committer(group_id=GROUP), _commits(offset), knows_group_not_found=True
+        )
+
+    async def stage(self, identity: ProducerIdentity, offset: int) -> None:
+        """What TxnOffsetCommit does for both partitions."""
+        self.coordinator.check_offsets("tx", *identity, GROUP, version=4)
+        await self.groups.offsets.commit_in_transaction(
+            Committer(group_id=GROUP), *identity, _commits(offset)
+        )
+
+    async def begin_with_offsets(self, offset: int) -> ProducerIdentity:
+        """Begin a transaction that holds the group, with `offset` pending durably."""
+        identity = await self.init()
+        await self.until(self.coordinator.add_offsets("tx", identity, GROUP))
+        await self.until(self.stage(identity, offset))
+        return identity
+
+    async def fetched(self, *, require_stable: bool = True) -> Sequence[FetchedOffset]:
+        return await self.until(
+            self.groups.offsets.fetch(GROUP, "a", PARTITIONS, require_stable=require_stable)
+        )
+
+    async def offset(self) -> int:
+        """The committed offset, which is the same in both partitions, and stable."""
+        found = await self.fetched()
+        assert {fetched.error_code for fetched in found} == {0}
+        (offset,) = {fetched.offset for fetched in found}
+        return offset
+
+
+def _commits(offset: int) -> list[tuple[str, int, CommittedOffset]]:
+    return [("a", index, CommittedOffset(offset)) for index in PARTITIONS]
