@@ -120,13 +120,12 @@ class Segment:
         if not self.size:
             return False
         assert self.offset_index is not None and self.time_index is not None
-        entries_bytes = max(
-            len(self.offset_index) * OFFSET_ENTRY_BYTES, len(self.time_index) * TIME_ENTRY_BYTES
-        )
         return (
             self.size + header.size_bytes > limits.segment_bytes
             or self._age_at(header.max_timestamp) > limits.segment_ms
-            or entries_bytes + TIME_ENTRY_BYTES > limits.segment_index_bytes
+            or (len(self.offset_index) + 1) * OFFSET_ENTRY_BYTES > limits.segment_index_bytes
+            # One more than that: a last entry follows when the segment is closed.
+            or (len(self.time_index) + 2) * TIME_ENTRY_BYTES > limits.segment_index_bytes
             or header.last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         )
 
