@@ -32,21 +32,23 @@ _PREFIX = Struct(">hI")
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _NONE = -1
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE, _NONE)
 
 
 def encode_kafka_snapshot(state: PartitionState) -> bytes:
     """Return the `.snapshot` file of a partition's state."""
     entries = [_COUNT.pack(len(state.producers))]
+    open_transaction = state.transactions.open_transaction
     for producer_id, producer in state.producers.items():
-        last = producer.last_batch()
-        transaction = state.transactions.open_transaction(producer_id)
+        _, sequence, base_offset, offset, _ = producer.last_batch() or _NO_BATCH
+        transaction = open_transaction(producer_id)
         entries.append(
             _ENTRY.pack(
                 producer_id,
                 producer.producer_epoch,
-                last.last_sequence if last else NO_SEQUENCE,
-                last.last_offset if last else _NONE,
-                last.last_offset - last.base_offset if last else 0,
+                sequence,
+                offset,
+                offset - base_offset,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
                 transaction.first_offset if transaction else _NONE,
