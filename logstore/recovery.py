@@ -97,6 +97,7 @@ class Recovery:
         segments = [Segment(self.files, self.directory, base) for base in bases]
         for segment, later in zip(segments, segments[1:], strict=False):
             segment.size = segment.file.size()
+            segment.close()
             segment.next_offset = later.base_offset
         return segments
 
@@ -196,6 +197,7 @@ class Recovery:
             segment.file.sync()
             if not is_last:
                 segment.become_inactive()
+                segment.close()
         self._rewrite_attachments(f"{scanned[0].base_offset:020d}" if scanned else "")
         self.files.sync_directory(self.directory)
         self.files.sync_directory(os.path.dirname(self.directory))

@@ -281,7 +281,7 @@ class Segment:
         self.offset_index = self.time_index = None
 
     def close(self) -> None:
-        """Close the file, once nobody reads it."""
+        """Close the file, once nobody reads it. It is opened again when it is needed."""
         if self._file is not None:
             self._file.close()
             self._file = None

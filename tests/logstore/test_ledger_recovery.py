@@ -215,6 +215,18 @@ def test_recovery_reads_no_more_than_what_lies_past_the_recovery_point(disk: Dis
     assert contents(third) == batches
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_only_the_active_segment_is_kept_open(disk: Disk, clean: bool) -> None:
+    ledger, _ = disk.filled()
+    ledger.close(clean=True)
+    assert disk.disk.open_files == 0
+    again = disk.open(recovery_point=30 if clean else 0, clean=clean)
+    assert disk.disk.open_files == 1
+    assert again.batch_at(0) is not None
+    again.close(clean=False)
+    assert disk.disk.open_files == 0
+
+
 @pytest.mark.parametrize("damage", ["missing", "zeros", "garbage", "preallocated"])
 @pytest.mark.parametrize("recovery_point", [0, 25])
 def test_damaged_indexes_only_make_searches_longer(
