@@ -80,9 +80,16 @@ class PartitionRead:
         log, result = self.log, self.result
         if log is None or result is None:
             return False
+        if self.is_gone:
+            return True
         if isolation is Isolation.READ_COMMITTED:
             return log.last_stable_offset != result.last_stable_offset
         return log.high_watermark != result.high_watermark
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the partition was deleted since it was found."""
+        return self.log is not None and self.log.is_deleted
 
     def growth_bytes(self) -> int:
         """Return an upper bound of what the log grew by since the last read."""
@@ -160,6 +167,7 @@ class Fetch:
         missing = self._min_bytes - self._size_bytes
         if stale and (
             self._isolation is Isolation.READ_COMMITTED
+            or any(read.is_gone for read in stale)
             or sum(read.growth_bytes() for read in self._reads) >= missing
         ):
             await self._read(stale)
