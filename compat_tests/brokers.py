@@ -72,6 +72,10 @@ class Broker(ABC):
         """Start the process and return when it serves."""
 
     @abstractmethod
+    def spawn(self) -> None:
+        """Start the process without waiting for anything."""
+
+    @abstractmethod
     def output(self) -> str:
         """Return the last lines the process wrote."""
 
@@ -111,8 +115,15 @@ class KafkaBroker(Broker):
     def pid(self) -> int:
         return self._kafka.pid
 
+    def use(self, kafka: ReferenceKafka) -> None:
+        """Run this one instead, before it is started: the same port, other options."""
+        self._kafka = kafka
+
     def start(self) -> None:
         self._kafka.start()
+
+    def spawn(self) -> None:
+        self._kafka.spawn()
 
     def output(self) -> str:
         return self._kafka.output()
@@ -164,7 +175,6 @@ class MagnetarBroker(Broker):
             time.sleep(0.005)
 
     def spawn(self) -> None:
-        """Start the process without waiting for anything."""
         command = [str(MAGNETAR), "serve", "--listen", self.bootstrap]
         command += ["--data-dir", str(self.log_directory)]
         for name, value in self.settings.items():

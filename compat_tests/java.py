@@ -27,15 +27,21 @@ _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _NULL, _COLUMN = "\x01", "\x02"
 
 
-def command(tool: str, *arguments: str) -> list[str]:
-    options = (*_FAST_START, f"-Dlog4j2.configurationFile={_QUIET}")
-    return java_command(TOOLS + tool, *arguments, options=options)
+def command(tool: str, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
+    quiet = f"-Dlog4j2.configurationFile={_QUIET}"
+    return java_command(TOOLS + tool, *arguments, options=(*options, quiet))
 
 
-def run(tool: str, *arguments: str, stdin: str = "", timeout_s: float = 2 * TIMEOUT_S) -> str:
+def run(
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = 2 * TIMEOUT_S,
+    options: Sequence[str] = _FAST_START,
+) -> str:
     """Run a tool to its end and return its standard output; a non-zero exit is an error."""
     process = subprocess.Popen(
-        command(tool, *arguments),
+        command(tool, *arguments, options=options),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,0 +1,89 @@
+"""`make bench`: magnetar (every acknowledgement on disk) beside Apache Kafka (page cache), in one
+run.
+
+Rounds alternate between the two brokers, so that a busy moment of the machine hits both; the table
+shows medians. `--quick` is one round of small loads, about two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks import java_load, measures
+from benchmarks.subjects import running
+from benchmarks.table import Results, Row
+from compat_tests.brokers import Broker
+
+
+class Size(NamedTuple):
+    """How much work a run does."""
+
+    rounds: int
+    megabytes: int
+    java_records: int
+    latency_rounds: int
+    transaction_rounds: int
+
+
+QUICK = Size(
+    rounds=1, megabytes=200, java_records=300_000, latency_rounds=500, transaction_rounds=60
+)
+FULL = Size(
+    rounds=3, megabytes=600, java_records=1_000_000, latency_rounds=2000, transaction_rounds=200
+)
+_IDLE_CONNECTIONS = 500
+Measure = Callable[[Broker], dict[Row, float]]
+
+
+def parts(size: Size) -> dict[str, Measure]:
+    return {
+        "throughput": lambda broker: measures.throughput(broker, size.megabytes),
+        "java": lambda broker: java_load.measure(broker, size.java_records),
+        "latency": lambda broker: measures.latency(broker, size.latency_rounds),
+        "transactions": lambda broker: measures.transactions(broker, size.transaction_rounds),
+        "pipeline": lambda broker: measures.consume_process_produce(
+            broker, size.transaction_rounds
+        ),
+        "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="make bench")
+    parser.add_argument("--quick", action="store_true", help="one round of small loads")
+    parser.add_argument("--only", nargs="+", choices=list(parts(QUICK)), help="some parts of it")
+    parser.add_argument("--broker", choices=("kafka", "magnetar"), help="one broker alone")
+    parser.add_argument("--rounds", type=int, help="how often each is measured")
+    arguments = parser.parse_args()
+    size = QUICK if arguments.quick else FULL
+    kinds = (arguments.broker,) if arguments.broker else ("kafka", "magnetar")
+    chosen = {
+        name: measure
+        for name, measure in parts(size).items()
+        if arguments.only is None or name in arguments.only
+    }
+    results = Results()
+    began_at = time.monotonic()
+    for number in range(arguments.rounds or size.rounds):
+        for name, measure in chosen.items():
+            for kind in kinds:
+                elapsed_s = time.monotonic() - began_at
+                print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
+                with running(kind) as broker:
+                    results.add(kind, measure(broker))
+    print(f"\n{results.table()}\n")
+    print(f"{os.cpu_count()} cores shared by clients and broker; load before: {_load()}")
+    return 0
+
+
+def _load() -> str:
+    return " ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

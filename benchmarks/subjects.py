@@ -1,0 +1,52 @@
+"""The brokers under measurement, each with its own defaults, four partitions, a directory of its
+own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from compat_tests.brokers import Broker, KafkaBroker, MagnetarBroker
+from tools.reference_kafka import ReferenceKafka
+from tools.reference_kafka.broker import SERVER_OPTIONS
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def make_subject(kind: str, directory: Path, settings: Mapping[str, str]) -> Broker:
+    """Return a broker as a user would run it: no test settings, Kafka with its usual heap."""
+    if kind == "magnetar":
+        magnetar = MagnetarBroker(directory)
+        magnetar.settings = {"num.partitions": "4", **settings}
+        return magnetar
+    kafka = KafkaBroker(directory)
+    kafka.settings = {"num.partitions": "4", **settings}
+    kafka.use(ReferenceKafka(kafka.port, directory, kafka.settings, SERVER_OPTIONS))
+    return kafka
+
+
+@contextmanager
+def running(kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+    """A started broker; killed and its files removed at the end of the block."""
+    with TemporaryDirectory(prefix=f"bench-{kind}-") as directory:
+        broker = make_subject(kind, Path(directory), settings or {})
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return user and system time the process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
