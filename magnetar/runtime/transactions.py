@@ -10,34 +10,30 @@ A restart is the replay of every shard, then the same question, what is due, for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from coordinator.decision import Decision
 from coordinator.partitioning import partition_for
-from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from coordinator.transactions import add_partitions, checks, complete, end_txn, expire
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.deadlines import Deadlines
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_ID,
     ProducerIdentity,
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.records import decode_key, decode_value, encode_record
-from coordinator.transactions.shard import Shard
+from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import PREPARED
 from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.participants import LocalParticipants, Participants
+from magnetar.runtime.producer_ids import ProducerIds
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS, Settling
-from magnetar.runtime.shard_log import ShardLog
+from magnetar.runtime.transaction_shards import RunningShard, replay_shards
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import Marker
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -49,13 +45,6 @@ _log = get_logger("transactions")
 Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata]]
 
 
-class _RunningShard(NamedTuple):
-    """One shard's state and the log that it is a fold of."""
-
-    state: Shard
-    log: ShardLog
-
-
 class Transactions:
     """The coordinator of every transactional id, and the source of producer ids."""
 
@@ -64,12 +53,10 @@ class Transactions:
         self._settling = Settling(
             participants or LocalParticipants(broker), complete=self._complete, fail=broker.fail
         )
-        self._shards: list[_RunningShard] = []
-        self._producer_ids = ProducerIdBlock()
-        self._highest_producer_id = NO_PRODUCER_ID  # of those found in the log
+        self._shards: list[RunningShard] = []
+        self._producer_ids = ProducerIds(broker.catalog)
         self._deadlines = Deadlines()
-        self._alarm = Alarm(self._on_deadline)
-        self._expiring: asyncio.Task[None] | None = None
+        self._alarm = Alarm(self.expire_due)
         #: EndTxn answers given before their markers were durable.
         self.late_settlements = 0
 
@@ -106,10 +93,9 @@ class Transactions:
         """
         init.check_transactional_id(transactional_id)
         if transactional_id is None:
-            return ProducerIdentity(self._fresh_ids().take(), 0)
+            return ProducerIdentity(self._producer_ids.take(), 0)
         init.check_timeout(timeout_ms, self._broker.config.transaction_max_timeout_ms)
         if not self._shards:
-            self._broker.topics.ensure_internal(STATE_TOPIC)
             self._open_shards()
         shard = self._shard_of(transactional_id)
         while True:
@@ -243,27 +229,19 @@ class Transactions:
 
     def _open_shards(self) -> None:
         """Replay the state topic, and set to work on what is due."""
-        topic = self._broker.topics.ensure_internal(STATE_TOPIC)
-        for log in topic.partitions:
-            shard = _RunningShard(Shard(log.partition), ShardLog(log))
-            _replay(shard)
-            self._shards.append(shard)
-            for txn in shard.state:
-                found = max(txn.producer_id, txn.next_producer_id)
-                self._highest_producer_id = max(self._highest_producer_id, found)
-        now_ms = self._broker.clock.now_ms()
+        self._shards = replay_shards(self._broker.topics.ensure_internal(STATE_TOPIC).partitions)
         for shard in self._shards:
             end_offset = shard.log.end_offset
             for txn in shard.state:
+                self._producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
                 self._schedule(txn)
                 if (work := work_due(txn)) is not None:
                     self._settling.begin(work, shard.log, end_offset, is_redrive=True)
-        self._alarm.set(self._deadlines.next_ms(), now_ms)
 
-    def _shard_of(self, transactional_id: str) -> _RunningShard:
+    def _shard_of(self, transactional_id: str) -> RunningShard:
         return self._shards[partition_for(transactional_id, len(self._shards))]
 
-    def _known_shard_of(self, transactional_id: str) -> _RunningShard:
+    def _known_shard_of(self, transactional_id: str) -> RunningShard:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not self._shards:
@@ -272,26 +250,14 @@ class Transactions:
             )
         return self._shard_of(transactional_id)
 
-    def _fresh_ids(self) -> ProducerIdBlock:
-        """Return the block, with at least one id left that is persisted as handed out."""
-        if self._producer_ids.is_used_up:
-            catalog = self._broker.catalog
-            first = catalog.allocate_producer_ids(BLOCK_SIZE)
-            if first <= self._highest_producer_id:  # the log came from another broker
-                catalog.reserve_producer_ids_below(self._highest_producer_id + 1)
-                first = catalog.allocate_producer_ids(BLOCK_SIZE)
-            self._producer_ids.refill(first)
-        return self._producer_ids
-
     def _init(
         self,
-        shard: _RunningShard,
+        shard: RunningShard,
         transactional_id: str,
         timeout_ms: int,
         claimed: ProducerIdentity | None,
     ) -> tuple[TransactionMetadata, int]:
-        producer_ids = self._fresh_ids()
-        fresh_producer_id = producer_ids.peek()
+        fresh_producer_id = self._producer_ids.peek()
         now_ms = self._broker.clock.now_ms()
         txn, end_offset = self._submit(
             shard,
@@ -308,11 +274,11 @@ class Transactions:
         if txn is None:
             raise AssertionError(f"{transactional_id}: InitProducerId decided nothing")
         if txn.producer_id == fresh_producer_id:
-            producer_ids.take()
+            self._producer_ids.take()
         return txn, end_offset
 
     def _submit(
-        self, shard: _RunningShard, transactional_id: str, decide: Decide
+        self, shard: RunningShard, transactional_id: str, decide: Decide
     ) -> tuple[TransactionMetadata | None, int]:
         """Decide, append, apply, without an await; return the new state and what to await.
 
@@ -342,22 +308,13 @@ class Transactions:
                 lambda txn: complete.complete(txn, work, now_ms),
             )
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """What failed is left undone: stop, replay, and do it then."""
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._broker.fail(failure)
-
     def _schedule(self, txn: TransactionMetadata) -> None:
         due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
         if due_ms is not None:
             self._deadlines.schedule(txn.transactional_id, due_ms)
             self._alarm.set(due_ms, self._broker.clock.now_ms())
 
-    def _on_deadline(self) -> None:
-        self._expiring = asyncio.get_running_loop().create_task(self._expire_due())
-        self._expiring.add_done_callback(self._on_task_done)
-
-    async def _expire_due(self) -> None:
+    def expire_due(self) -> None:
         """Decide for every id whose deadline may have come; nobody waits, work settles itself."""
         now_ms = self._broker.clock.now_ms()
         id_expiration_ms = self._broker.config.transactional_id_expiration_ms
@@ -371,17 +328,3 @@ class Transactions:
             if txn is not None:
                 self._schedule(txn)
         self._alarm.set(self._deadlines.next_ms(), now_ms)
-
-
-def _replay(shard: _RunningShard) -> None:
-    """Apply everything that the shard's log holds, in order."""
-    for _, record in shard.log.replay():
-        if isinstance(record, Marker) or record.key is None:
-            continue
-        transactional_id = decode_key(record.key)
-        if transactional_id is None:
-            continue
-        if record.value is None:
-            shard.state.remove(transactional_id)
-        else:
-            shard.state.apply(decode_value(transactional_id, record.value))

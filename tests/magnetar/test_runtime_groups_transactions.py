@@ -69,7 +69,7 @@ async def test_a_transaction_nobody_ends_is_ended_by_its_timeout(world: GroupsWo
     await world.begin_with_offsets(5)
     await world.restart()
     world.now_ms += TIMEOUT_MS
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert await world.offset() == -1
 
@@ -156,7 +156,7 @@ async def crash(rounds: int, chosen: list[int]) -> None:
         await client
     await world.restart()
     world.now_ms += TIMEOUT_MS
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert world.failures == []
     found = await world.offset()
@@ -184,6 +184,6 @@ async def test_a_disk_that_fails_at_any_write_leaves_nothing_half_done(
     assert outcome in (None, 5)
     await world.restart()
     world.now_ms += TIMEOUT_MS
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert await world.offset() in ((5,) if outcome else (1, 5))

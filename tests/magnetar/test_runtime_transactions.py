@@ -177,10 +177,10 @@ async def test_a_participant_deleted_while_its_marker_is_awaited_is_skipped(worl
 async def test_a_late_transaction_is_aborted_on_time_and_its_producer_fenced(world: World) -> None:
     identity = await world.begin(A0)
     world.now_ms += TIMEOUT_MS - 1
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     assert world.state() is State.ONGOING
     world.now_ms += 1
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert world.markers(A0) == [("ABORT", 1)]
     with refused(ErrorCode.PRODUCER_FENCED):
@@ -203,7 +203,7 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
     await world.begin(A0)
     world.now_ms += TIMEOUT_MS
     await world.restart()
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert world.markers(A0) == [("ABORT", 1)]
     assert world.state() is State.COMPLETE_ABORT
@@ -212,7 +212,7 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
 async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -> None:
     identity = await world.init()
     world.now_ms += 604_800_000
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert world.coordinator.find("tx") is None
     await world.restart()

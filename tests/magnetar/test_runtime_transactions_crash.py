@@ -49,7 +49,7 @@ async def settled_after_crash(world: World, answered: list[str]) -> None:
     await world.restart()
     assert world.failures == []
     world.now_ms += TIMEOUT_MS
-    await world.coordinator._expire_due()
+    world.coordinator.expire_due()
     await world.settle()
     assert all(not one.partitions for one in world.coordinator)
     for partition in (A0, A1):
