@@ -71,7 +71,11 @@ class FileLedger(CommittedLedger):
         self._index_files: list[File] = []
         self._new_names: set[str] = set()
         self._is_dirty = False  # the active segment has bytes that no sync has covered
+        # How often names were made, and how many of those times are durable. A segment is begun
+        # only when all names before it are, so that none can be missing at the log's beginning.
+        self._names_made = self._names_durable = 0
         # Of the sync under way.
+        self._names_in_sync = 0
         self._closing: list[File] = []
         self._next_recovery_point = recovery_point
 
@@ -152,10 +156,18 @@ class FileLedger(CommittedLedger):
 
     def _add_segment(self) -> None:
         self._ensure_directory()
+        if self._segments and self._names_durable != self._names_made:
+            self._sync_names()
         self._segments.append(Segment.create(self._files, self._directory, self._end_offset))
         self._bases.append(self._end_offset)
         self._new_names.add(self._directory)
+        self._names_made += 1
         self._checkpointed_bytes = 0
+
+    def _sync_names(self) -> None:
+        for directory in (self._directory, os.path.dirname(self._directory)):
+            self._files.sync_directory(directory)
+        self._names_durable = self._names_made
 
     def _ensure_directory(self) -> None:
         if not self._has_directory:
@@ -179,6 +191,7 @@ class FileLedger(CommittedLedger):
             file.pin()
         self._attachments.close()
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        self._names_in_sync = self._names_made
         self._closing, self._index_files = self._index_files, []
         self._rolled_files = []
         self._new_names = set()
@@ -193,6 +206,7 @@ class FileLedger(CommittedLedger):
 
     def complete_sync(self, sync: Sync) -> None:
         super().complete_sync(sync)
+        self._names_durable = max(self._names_durable, self._names_in_sync)
         if self._group_commit.durability is Durability.FSYNC:
             self._recovery_point = self._next_recovery_point
         for file in sync.files[: len(sync.files) - len(self._closing)]:
@@ -377,8 +391,7 @@ class FileLedger(CommittedLedger):
             files.append(self._segments[-1].file)
         for file in files:
             file.sync()
-        for directory in (self._directory, os.path.dirname(self._directory)):
-            self._files.sync_directory(directory)
+        self._sync_names()
         self._durable_end_offset = self._recovery_point = self._end_offset
 
     def _attempt(self, perform_io: Callable[[], None]) -> None:

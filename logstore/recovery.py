@@ -7,6 +7,8 @@ it nothing is: any part may be missing, zero or torn, any file may be absent. So
 2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap. All that was
    ever durable is a prefix, so the first invalid batch ends the log: the segment is truncated
    there, later segments are deleted. A valid batch behind a hole is one nobody was promised.
+   (A log begins with its first segment there is: whoever rolls has made the names before it
+   durable, so only a trim can have taken those.)
 3. The scanned bytes are written again in place, the indexes made anew, everything synced, names
    included. After a failed write-back pages can be clean in memory and absent on the disk; written
    again they are dirty, and the sync means something. The truncation must be durable before the
@@ -118,12 +120,9 @@ class Recovery:
 
     def _recover(self, segments: list[Segment], result: Recovered) -> list[Segment]:
         """Return the segments that remain, all of them durable."""
-        is_reachable = bool(segments) and segments[0].base_offset <= max(
-            self.start_offset, self.recovery_point
-        )
         trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
         kept, scanned = segments[:trusted], list[Segment]()
-        for segment in segments[trusted:] if is_reachable else ():
+        for segment in segments[trusted:]:
             if scanned and scanned[-1].next_offset != segment.base_offset:
                 break
             scanned.append(segment)
@@ -133,7 +132,7 @@ class Recovery:
             result.truncated_bytes += segment.file.size()
             segment.delete()
         self._sync(scanned)
-        return kept + scanned if is_reachable else []
+        return kept + scanned
 
     def _scan(self, segment: Segment, result: Recovered) -> bool:
         """Take over the valid batches past the recovery point. False: the log ends here."""

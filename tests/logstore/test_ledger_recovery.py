@@ -26,6 +26,7 @@ class Disk:
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
         self.disk.make_directory("/data")
+        self.disk.sync_all()
         self.executor = SteppedExecutor()
 
     def open(
@@ -167,14 +168,25 @@ def test_gaps_below_the_recovery_point_are_compactions(disk: Disk) -> None:
     assert contents(disk.open(recovery_point=96, clean=True)) == batches
 
 
-def test_a_first_segment_that_cannot_be_first_is_not_shown(disk: Disk) -> None:
-    ledger, _ = disk.filled()
+def test_a_log_begins_with_the_first_segment_there_is(disk: Disk) -> None:
+    """The checkpoint of the start offset may be lost; what a trim has left is not, with it."""
+    ledger, batches = disk.filled()
+    second = ledger.segment_base_offsets[1]
     for suffix in (".log", ".index", ".timeindex"):
         disk.disk.unlink(f"{DIRECTORY}/{0:020d}{suffix}")
     again = disk.open()
-    assert (again.start_offset, again.end_offset) == (0, 0)
-    assert disk.names(".log") == []
-    append(again)
+    assert again.start_offset == second
+    assert contents(again) == batches[second:]
+
+
+def test_a_roll_makes_the_names_before_it_durable(disk: Disk) -> None:
+    ledger = disk.open()
+    while len(ledger.segment_base_offsets) < 3:
+        append(ledger)
+    for seed in range(50):
+        after = disk.disk.crash(Random(seed))
+        names = [name for name in after.list(DIRECTORY) if name.endswith(".log")]
+        assert names[:2] == [log_name(ledger, 0), log_name(ledger, 1)]
 
 
 def test_segments_of_a_trim_that_came_back_are_deleted(disk: Disk) -> None:
