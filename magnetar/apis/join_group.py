@@ -70,7 +70,7 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         new_member_id=new_member_id(request.group_instance_id or context.client_id),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=(
-            request.rebalance_timeout_ms if has_rebalance_timeout else session_timeout_ms
+            max(request.rebalance_timeout_ms, 0) if has_rebalance_timeout else session_timeout_ms
         ),
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),

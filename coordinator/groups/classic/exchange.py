@@ -17,6 +17,7 @@ Token = object
 class JoinRequest:
     """A JoinGroup request. `new_member_id` is the id to give, should the member need one.
 
+    Timeouts are not negative.
     `must_know_its_id`: a dynamic member's first join is answered MEMBER_ID_REQUIRED (KIP-394, v4+).
     `can_skip_assignment`: knows the field of that name (KIP-814, v9+).
     """

@@ -16,6 +16,10 @@ from coordinator.groups.classic.member import Member
 from coordinator.groups.classic.state import LEGAL_PREDECESSORS, GroupState
 from wire.error_code import ErrorCode
 
+#: A rebalance that nobody has joined is looked at again after this long at the earliest: members
+#: may name a rebalance timeout of 0.
+_PUT_OFF_MS_MIN = 1_000
+
 _MAY_PREPARE = LEGAL_PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 
@@ -88,7 +92,7 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     if group.members and not _has_joined_leader(group):
         # Only static members are left, and none has rejoined: their sessions will tell.
         group.initial_rebalance_left_ms = None
-        group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, 1)
+        group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _PUT_OFF_MS_MIN)
         return
     group.initial_rebalance_left_ms = None
     group.generation_id += 1

@@ -20,6 +20,7 @@ from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
 from coordinator.groups.classic.leaving import leave
 from coordinator.groups.classic.records import group_value, restored, resume
+from coordinator.groups.classic.state import GroupState
 from coordinator.groups.classic.syncing import sync
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -147,12 +148,57 @@ class Driver:
             self.sync(member_id)
         return sorted(self.group.members, key=lambda member_id: member_id != leader)
 
+    # --- what always holds
+
+    @property
+    def waiting(self) -> set[object]:
+        """The tokens that are parked."""
+        members = self.group.members.values()
+        return {token for m in members for token in (m.joining, m.syncing) if token is not None}
+
+    def check(self) -> None:
+        """Assert the invariants of a group, after any step."""
+        group = self.group
+        members = group.members.values()
+        joins = sum(member.joining is not None for member in members)
+        assert not self.waiting & set(self.answers)
+        assert group.joins_waiting == joins
+        assert (group.leader is None) == (not members)
+        assert group.leader is None or group.leader in group.members
+        static = {m.group_instance_id: m.member_id for m in members if m.is_static}
+        assert group.static_members == static
+        assert group.pending_syncs <= set(group.members)
+        assert group.sync_deadline_ms is not None or not group.pending_syncs
+        preparing = group.state is GroupState.PREPARING_REBALANCE
+        assert (group.join_deadline_ms is not None) == preparing
+        assert preparing or joins == 0
+        assert not members or group.select_protocol()
+        if group.state is GroupState.EMPTY:
+            assert not members
+        if group.state in (GroupState.EMPTY, GroupState.STABLE):
+            assert self.waiting <= self.gone
+            self._check_record()
+        for member in members:
+            if member.session_counts:
+                assert group.deadline_ms is not None
+                assert group.deadline_ms <= member.session_deadline_ms
+
+    def _check_record(self) -> None:
+        """What is on disk is what is live, and comes back as it is."""
+        group = self.group
+        if group.generation_id == 0:
+            return
+        assert self.records[-1] == group_value(group)
+        replayed = restored("group", self.records[-1], group.limits)
+        assert group_value(replayed) == group_value(group)
+        assert replayed.state is group.state
+
 
 @pytest.fixture
 def driver() -> Driver:
     return Driver()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_driver() -> type[Driver]:
     return Driver
