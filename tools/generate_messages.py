@@ -119,11 +119,14 @@ class FieldText:
 
     @property
     def default(self) -> str:
-        """The default as Python, or an empty text where the schema names none."""
-        if "default" not in self.field:
+        """The default as Python, or an empty text where the schema names none.
+
+        Null is the text "null"; a null of JSON names none, to Kafka too.
+        """
+        given = self.field.get("default")
+        if given is None:
             return "None" if self.zero == "None" else ""
-        given = self.field["default"]
-        if given in (None, "null"):
+        if given == "null":
             return "None"
         if self.type == "bool":
             return "True" if str(given).lower() == "true" else "False"

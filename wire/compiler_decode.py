@@ -167,7 +167,12 @@ class DecoderSource(Source):
         for field in tagged:
             self.emit(f"{branch} {tag} == {field.tag}:")
             self.depth += 1
-            self.named(field, var)
+            if isinstance(field.type, types.Nested) and self.version in field.nullable:
+                self.path.append(field.name)
+                self.optional(field.type, f"{var}.{field.name}", present="== 1", absent="== 0")
+                self.path.pop()
+            else:
+                self.named(field, var)
             self.flush()
             self.depth -= 1
             branch = "elif"
@@ -278,19 +283,26 @@ class DecoderSource(Source):
         self.emit(f"{target} = {items}")
 
     def nested(self, kind: types.Nested, target: str, nullable: bool) -> None:
-        inner = self.fresh("m")
-        if not nullable:
-            self.struct(kind.struct, inner)
-            self.emit(f"{target} = {inner}")
+        if nullable:
+            self.optional(kind, target, present=">= 0", absent="< 0")
             return
-        marker = self.fresh("b")
+        inner = self.fresh("m")
+        self.struct(kind.struct, inner)
+        self.emit(f"{target} = {inner}")
+
+    def optional(self, kind: types.Nested, target: str, *, present: str, absent: str) -> None:
+        """Read a struct behind an int8 that says whether it is there.
+
+        An int8 of -1 or 1; in a tagged field, as Apache Kafka has it, an unsigned varint of 0 or 1.
+        """
+        inner, marker = self.fresh("m"), self.fresh("b")
         self.fixed("b", marker)
         self.flush()
-        self.emit(f"if {marker} < 0:")
-        self.emit(f"    {target} = None")
-        self.emit("else:")
+        self.emit(f"if {marker} {present}:")
         self.depth += 1
         self.struct(kind.struct, inner)
         self.flush()
         self.emit(f"{target} = {inner}")
         self.depth -= 1
+        self.emit(f"elif {marker} {absent}: {target} = None")
+        self.emit(f"else: raise short({self.where()}, pos)")

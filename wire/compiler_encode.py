@@ -126,17 +126,17 @@ class EncoderSource(Source):
 
     def differs(self, field: Field, value: str) -> str:
         """A condition: is the value another than the field's default?"""
-        default, nullable = field.default, not field.nullable.empty
+        default = field.default
         if default is None:
             return f"{value} is not None"
+        null = "" if field.nullable.empty else f"{value} is None or "
         if isinstance(default, type):
             parts = [self.differs(part, f"{value}.{part.name}") for part in fields_of(default)]
-            return " or ".join([*parts, f"{value}.unknown_tags"])
+            return f"({null}{' or '.join([*parts, f'{value}.unknown_tags'])})"
         if isinstance(field.type, types.Uuid):
             zero = self.default(field)
             return f"({value} is not {zero} and {value} != {zero})"
         if isinstance(field.type, types.Array | types.Bytes):
-            null = f"{value} is None or " if nullable else ""
             return f"({null}len({value}))"
         return f"{value} != {default!r}"
 
@@ -153,7 +153,11 @@ class EncoderSource(Source):
             outer = self.sink, self._codes, self._values, self._pieces
             self.sink, self._codes, self._values, self._pieces = self.fresh("w"), "", [], []
             self.emit(f"{self.sink} = []")
-            self.named(field, f"{var}.{field.name}")
+            if isinstance(field.type, types.Nested) and self.version in field.nullable:
+                # As Apache Kafka has it: a varint of 0 or 1 here, elsewhere an int8 of -1 or 1.
+                self.optional(field.type, f"{var}.{field.name}", absent=b"\0")
+            else:
+                self.named(field, f"{var}.{field.name}")
             self.flush()
             self.emit(f"{known}.append(({field.tag}, join({self.sink})))")
             self.sink, self._codes, self._values, self._pieces = outer
@@ -255,13 +259,19 @@ class EncoderSource(Source):
         self.depth -= 1
 
     def nested(self, kind: types.Nested, value: str, nullable: bool) -> None:
+        if nullable:
+            self.optional(kind, value, absent=b"\xff")
+            return
         inner = self.fresh("m")
         self.emit(f"{inner} = {value}")
-        if not nullable:
-            self.struct(kind.struct, inner)
-            return
+        self.struct(kind.struct, inner)
+
+    def optional(self, kind: types.Nested, value: str, *, absent: bytes) -> None:
+        """Write a struct behind a byte that says whether it is there."""
+        inner = self.fresh("m")
+        self.emit(f"{inner} = {value}")
         self.flush()
-        self.emit(f"if {inner} is None: {self.sink}.append(b'\\xff')")
+        self.emit(f"if {inner} is None: {self.sink}.append({absent!r})")
         self.emit("else:")
         self.depth += 1
         self.fixed("b", "1")

@@ -70,7 +70,7 @@ class Array(WireType):
 
 
 class Nested(WireType):
-    """The fields of a struct, one after the other; a nullable one follows an int8 of -1 or 1."""
+    """The fields of a struct, one after the other; a nullable one follows a byte."""
 
     __slots__ = ("struct",)
 

@@ -119,8 +119,8 @@ def default_expected(schema: Schema, field: Field) -> Any:
     """The default a schema names, or the one Kafka gives its type."""
     kind: str = schema["type"]
     given = schema.get("default")
-    if given == "null" or ("default" in schema and given is None):
-        return None
+    if given == "null":
+        return None  # a null of JSON, though, names no default
     if kind == "records":
         return b"" if field.nullable == NO_VERSION or field.nullable.empty else None
     if kind.startswith("[]"):

@@ -9,6 +9,10 @@ import pytest
 
 from wire import api
 from wire.errors import WireError
+from wire.internal.consumer_group_member_metadata import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
 from wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
@@ -144,6 +148,23 @@ def test_a_tagged_field_must_fill_its_size() -> None:
     for lie in ("01 03 03 027800", "01 03 01 0278", "01 03 80"):
         with pytest.raises(WireError):
             Whole.decode(head + bytes.fromhex(lie), 3)
+
+
+def test_a_nullable_tagged_struct_is_sent_as_kafka_sends_it() -> None:
+    """Null is not the default, an empty struct, so it is sent. Bytes as Kafka 4.3.1 wrote them."""
+    start = "010101010101ffffffff"
+    empty = ConsumerGroupMemberMetadataValue()
+    assert empty.encode(0).hex() == start + "00"
+    null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    assert null.encode(0).hex() == start + "01000100"
+    given = ConsumerGroupMemberMetadataValue(
+        classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=7)
+    )
+    assert given.encode(0).hex() == start + "01000701000000070100"
+    for value in (empty, null, given):
+        assert ConsumerGroupMemberMetadataValue.decode(value.encode(0), 0) == value
+    with pytest.raises(WireError, match="classic_member_metadata"):
+        ConsumerGroupMemberMetadataValue.decode(bytes.fromhex(start + "01000102"), 0)
 
 
 def test_null_is_refused_where_it_may_not_be() -> None:

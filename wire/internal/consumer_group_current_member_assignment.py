@@ -26,4 +26,4 @@ class ConsumerGroupCurrentMemberAssignmentValue(
 class TopicPartitions(Struct):
     topic_id: UUID = ZERO_UUID
     partitions: list[int32] = []
-    assignment_epochs: list[int32] | None = in_versions("0+", tag=0, default=None)
+    assignment_epochs: list[int32] | None = in_versions("0+", tag=0)

@@ -22,7 +22,7 @@ class ConsumerGroupMemberMetadataValue(RecordValue, record_type=5, versions="0",
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: int32 = -1
     server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = in_versions("0+", tag=0, default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = in_versions("0+", tag=0)
 
 
 class ClassicMemberMetadata(Struct):

@@ -30,4 +30,4 @@ class StreamsGroupCurrentMemberAssignmentValue(
 class TaskIds(Struct):
     subtopology_id: str = ""
     partitions: list[int32] = []
-    assignment_epochs: list[int32] | None = in_versions("0+", tag=0, default=None)
+    assignment_epochs: list[int32] | None = in_versions("0+", tag=0)

@@ -16,9 +16,7 @@ class StreamsGroupMetadataValue(RecordValue, record_type=17, versions="0", flexi
     epoch: int32 = 0
     metadata_hash: int64 = 0
     validated_topology_epoch: int32 = in_versions("0+", tag=0, default=-1)
-    last_assignment_configs: list[LastAssignmentConfig] | None = in_versions(
-        "0+", tag=1, default=None
-    )
+    last_assignment_configs: list[LastAssignmentConfig] | None = in_versions("0+", tag=1)
 
 
 class LastAssignmentConfig(Struct):
