@@ -266,7 +266,8 @@ class LogDirectory:
         self._recovery_points.pop(key, None)
         if not self._files.exists(source):
             return None
-        self._write_checkpoints(sync=True)
+        self._write_recovery_points(sync=True)
+        self._write_start_offsets()
         target = f"{source}.{uuid.uuid4().hex}{suffix}"
         self._files.rename(source, target)
         self._files.sync_directory(self.path)
@@ -295,7 +296,7 @@ class LogDirectory:
             return
         self._start_offsets[log.topic, log.partition] = start_offset
         try:
-            self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=True)
+            self._write_start_offsets()
         except OSError as error:
             raise self._failed(error) from error
 
@@ -307,17 +308,18 @@ class LogDirectory:
     def _checkpoint(self) -> None:
         self._checkpoint_due = None
         try:
-            self._write_checkpoints(sync=False)
+            self._write_recovery_points(sync=False)
         except OSError as error:
             raise self._failed(error) from error
 
-    def _write_checkpoints(self, *, sync: bool) -> None:
+    def _write_recovery_points(self, *, sync: bool) -> None:
         for key, log in self._logs.items():
             self._recovery_points[key] = log.recovery_point
-            if log.log_start_offset > 0:
-                self._start_offsets[key] = log.log_start_offset
         self._top.write(RECOVERY_POINTS, encode_offsets(self._recovery_points), sync=sync)
-        self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=sync)
+
+    def _write_start_offsets(self) -> None:
+        """Always synced: it replaces what was, and that was a promise."""
+        self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=True)
 
     async def close(self) -> None:
         """Make everything durable, write snapshots and checkpoints, and leave the clean marker.
@@ -333,7 +335,8 @@ class LogDirectory:
         for log in self._logs.values():
             log.close(clean=clean)
         if clean and not self._in_memory:
-            self._write_checkpoints(sync=True)
+            self._write_recovery_points(sync=True)
+            self._write_start_offsets()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
         self._release()
 

@@ -76,20 +76,17 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
 def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
     """The newest snapshot that holds against the log, or the empty state at its first batch.
 
-    Ours before Kafka's where both end at the same offset: it remembers five batches. The first
+    Kafka's only where there is none of ours, however old: it remembers one batch. The first
     batch may lie below the start offset; a segment's end had its snapshot before it was trimmed,
     so a transaction that began there, or a producer that was last heard of there, is not lost.
     """
     first_offset = next(iter(ledger.segment_base_offsets), ledger.start_offset)
-    candidates = sorted(
-        (
-            (offset, suffix == SUFFIX)
-            for suffix in (SUFFIX, KAFKA_SUFFIX)
-            for offset in snapshot_offsets(ledger, suffix)
-            if offset >= first_offset
-        ),
-        reverse=True,
-    )
+    candidates = [
+        (offset, suffix == SUFFIX)
+        for suffix in (SUFFIX, KAFKA_SUFFIX)
+        for offset in reversed(snapshot_offsets(ledger, suffix))
+        if offset >= first_offset
+    ]
     for offset, is_own in candidates:
         try:
             return _state_at(ledger, offset, now_ms, is_own=is_own)

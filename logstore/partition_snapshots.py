@@ -87,9 +87,9 @@ class Snapshots:
 
     def _write(self, pending: _Pending) -> None:
         ledger, offset = self._ledger, pending.end_offset
+        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.kafka is not None:
             ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), pending.kafka, sync=False)
-        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.is_synced:
             self._synced_at = offset
         if offset not in self._written:
