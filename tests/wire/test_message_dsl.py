@@ -152,7 +152,7 @@ def test_a_tagged_field_must_fill_its_size() -> None:
 
 def test_a_nullable_tagged_struct_is_sent_as_kafka_sends_it() -> None:
     """Null is not the default, an empty struct, so it is sent. Bytes as Kafka 4.3.1 wrote them."""
-    start = "010101010101ffffffff"
+    start = "010101010101ffffffff01"
     empty = ConsumerGroupMemberMetadataValue()
     assert empty.encode(0).hex() == start + "00"
     null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
