@@ -60,6 +60,16 @@ def run(
     return output
 
 
+def start(tool: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a tool that runs until it is killed."""
+    return subprocess.Popen(
+        command(tool, *arguments),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
 class JavaClient:
     """ConsoleProducer and ConsoleConsumer; keys and values must be text without `|` or newlines.
 

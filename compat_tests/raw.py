@@ -117,6 +117,10 @@ class Connection:
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def finish(self) -> None:
+        """Say that nothing more will be sent."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def send(self, request: Any) -> None:
         """Send a versioned request without waiting for its answer."""
         self._correlation_id += 1

@@ -1,0 +1,224 @@
+"""Consumer groups: join, leave, kill, static members, eager and cooperative, committed offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from compat_tests import confluent_client, java, kafka_python_client
+from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+from compat_tests.clients import CONFLUENT
+from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.offsets import committed_offset
+
+PARTITIONS = 4
+SESSION_MS = 2000
+Join = Callable[..., Consumer]
+
+
+@pytest.fixture
+def join(broker: Broker) -> Iterator[Join]:
+    """Make consumers that subscribe; closed at the end of the test."""
+    with ExitStack() as stack:
+
+        def make(group: str, topic: str, **settings: Any) -> Consumer:
+            defaults = {
+                "session_timeout_ms": SESSION_MS,
+                "heartbeat_interval_ms": 200,
+                "max_poll_interval_ms": 10_000,
+                "log_level": 0,
+            }
+            client = confluent_client.consumer(broker.bootstrap, group, **{**defaults, **settings})
+            stack.callback(client.close)
+            client.subscribe([topic])
+            return client
+
+        yield make
+
+
+def settle(*members: Consumer, partitions: int = PARTITIONS) -> list[set[int]]:
+    """Poll all members until their assignments cover every partition once; return these."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        for member in members:
+            member.poll(0.05)
+        owned = [{each.partition for each in member.assignment()} for member in members]
+        if all(owned) and sorted(p for each in owned for p in each) == list(range(partitions)):
+            return owned
+        assert time.monotonic() < deadline, f"never settled: {owned}"
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_join_and_leave(
+    topic: MakeTopic, name: MakeName, join: Join, strategy: str
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    first = join(group, orders, partition_assignment_strategy=strategy)
+    assert settle(first) == [{0, 1, 2, 3}]
+    second = join(group, orders, partition_assignment_strategy=strategy)
+    assert [len(each) for each in settle(first, second)] == [2, 2]
+    second.close()
+    assert settle(first) == [{0, 1, 2, 3}]
+
+
+def test_a_member_that_dies_is_replaced_when_its_session_ends(
+    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    first = join(group, orders)
+    with_child = java_member(broker, group, orders)
+    try:
+        assert len(settle_with_others(first)) == PARTITIONS // 2
+    finally:
+        with_child.kill()
+    died_at = time.monotonic()
+    assert settle(first) == [{0, 1, 2, 3}]
+    assert time.monotonic() - died_at < 15
+
+
+def java_member(broker: Broker, group: str, topic: str) -> Any:
+    """A VerifiableConsumer in a process of its own, to be killed."""
+    return java.start(
+        "VerifiableConsumer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", group),
+        *("--group-protocol", "classic", "--session-timeout", str(SESSION_MS + 4000)),
+        *("--assignment-strategy", "org.apache.kafka.clients.consumer.RangeAssignor"),
+    )
+
+
+def settle_with_others(member: Consumer) -> set[int]:
+    """Poll until the member shares the partitions with one it cannot see."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        member.poll(0.05)
+        owned = {each.partition for each in member.assignment()}
+        if 0 < len(owned) < PARTITIONS:
+            return owned
+        assert time.monotonic() < deadline, f"still alone: {owned}"
+
+
+def test_a_static_member_comes_back_without_a_rebalance(
+    topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    settings = {"session_timeout_ms": 30_000}
+    first = join(group, orders, group_instance_id="one", **settings)
+    second = join(group, orders, group_instance_id="two", **settings)
+    before = settle(first, second)
+    second.close()
+    for _ in range(10):
+        first.poll(0.05)
+    assert {each.partition for each in first.assignment()} == before[0]
+    second = join(group, orders, group_instance_id="two", **settings)
+    assert settle(first, second) == before
+
+
+def test_two_of_one_instance_cannot_be_members(
+    topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    old = join(group, orders, group_instance_id="only")
+    settle(old)
+    new = join(group, orders, group_instance_id="only")
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        new.poll(0.05)
+        message = old.poll(0.05)
+        error = message.error() if message is not None else None
+        if error is not None and error.code() in (
+            KafkaError.FENCED_INSTANCE_ID,
+            KafkaError._FATAL,
+        ):
+            break
+        assert time.monotonic() < deadline, "the old member was not fenced"
+
+
+def test_offsets_are_committed_and_found_by_the_next_member(
+    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders"), name("group")
+    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"%d" % n) for n in range(10)])
+    first = join(group, orders)
+    for n in range(4):
+        message = first.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.value() == b"%d" % n
+    first.commit(offsets=[TopicPartition(orders, 0, 4)], asynchronous=False)
+    first.close()
+    assert committed_offset(broker.bootstrap, group, orders) == 4
+    second = join(group, orders)
+    message = second.poll(TIMEOUT_S)
+    assert message is not None
+    assert message.value() == b"4"
+
+
+def test_a_commit_of_an_older_generation_is_refused(
+    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", 1), name("group")
+    member = join(group, orders)
+    settle(member, partitions=1)
+    outsider = confluent_client.consumer(broker.bootstrap, group, log_level=0)
+    with pytest.raises(KafkaException) as refused:
+        outsider.commit(offsets=[TopicPartition(orders, 0, 4)], asynchronous=False)
+    outsider.close()
+    assert refused.value.args[0].code() in (
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+    )
+    assert committed_offset(broker.bootstrap, group, orders) == -1001
+
+
+def test_clients_of_different_libraries_share_a_group(
+    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    first = join(group, orders, partition_assignment_strategy="range")
+    settle(first)
+    second = kafka_python_client.consumer(
+        broker.bootstrap,
+        group_id=group,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=200,
+        max_poll_interval_ms=10_000,
+    )
+    second.subscribe([orders])
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        first.poll(0.05)
+        second.poll(timeout_ms=50)
+        owned = [len(first.assignment()), len(second.assignment())]
+        if owned == [2, 2]:
+            break
+        assert time.monotonic() < deadline, owned
+    described = (
+        AdminClient({"bootstrap.servers": broker.bootstrap})
+        .describe_consumer_groups([group])[group]
+        .result(TIMEOUT_S)
+    )
+    assert len(described.members) == 2
+    second.close()
+    assert settle(first) == [{0, 1, 2, 3}]
+
+
+def test_groups_are_listed_and_described_by_javas_tool(
+    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
+) -> None:
+    orders, group = topic("orders", PARTITIONS), name("group")
+    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"v")] * 5)
+    member = join(group, orders)
+    settle(member)
+    member.commit(offsets=[TopicPartition(orders, 0, 3)], asynchronous=False)
+    printed = java.run(
+        "consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", broker.bootstrap, "--describe", "--group", group),
+    )
+    (row,) = [line.split() for line in printed.splitlines() if line.split()[2:3] == ["0"]]
+    assert row[:6] == [group, orders, "0", "3", "5", "2"]

@@ -1,0 +1,74 @@
+"""Kafka's own command line programs against the broker: what an operator or a system test would
+run.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compat_tests import java
+from compat_tests.brokers import Broker
+from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
+from compat_tests.conftest import MakeName, MakeTopic
+
+
+def test_topics_are_created_described_and_deleted(broker: Broker, name: MakeName) -> None:
+    orders = name("orders")
+    server = ("--bootstrap-server", broker.bootstrap)
+    java.run("TopicCommand", *server, "--create", "--topic", orders, "--partitions", "3")
+    described = java.run("TopicCommand", *server, "--describe", "--topic", orders)
+    assert "PartitionCount: 3" in described
+    assert orders in java.run("TopicCommand", *server, "--list").split()
+    java.run("TopicCommand", *server, "--delete", "--topic", orders)
+    assert orders not in java.run("TopicCommand", *server, "--list").split()
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_producer_performance_writes_what_it_says(
+    broker: Broker, topic: MakeTopic, name: MakeName, transactional: bool
+) -> None:
+    orders = topic("orders")
+    more = ("--transactional-id", name("txn"), "--transaction-duration-ms", "100")
+    java.run(
+        "ProducerPerformance",
+        *("--bootstrap-server", broker.bootstrap, "--topic", orders, "--num-records", "5000"),
+        *("--record-size", "200", "--throughput", "-1", "--command-property", "acks=all"),
+        *(more if transactional else ()),
+    )
+    assert len(CONFLUENT.consume(broker.bootstrap, orders)) == 5000
+
+
+def test_the_verifiable_pair_agrees(broker: Broker, topic: MakeTopic, name: MakeName) -> None:
+    orders = topic("orders")
+    server = ("--bootstrap-server", broker.bootstrap, "--topic", orders)
+    printed = java.run("VerifiableProducer", *server, "--max-messages", "500", "--acks", "-1")
+    sent = [json.loads(line) for line in printed.splitlines() if "producer_send_success" in line]
+    assert [each["offset"] for each in sent] == list(range(500))
+    printed = java.run(
+        "VerifiableConsumer",
+        *server,
+        *("--group-id", name("group"), "--group-protocol", "classic", "--max-messages", "500"),
+        *("--reset-policy", "earliest", "--verbose"),
+    )
+    read = [json.loads(line) for line in printed.splitlines() if "record_data" in line]
+    assert [each["value"] for each in read] == [each["value"] for each in sent]
+
+
+def test_javas_transactional_copier_copies_exactly_once(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """Consume, process, produce in Java, with the group's generation, and some random aborts."""
+    source, sink = topic("source"), topic("sink")
+    KAFKA_PYTHON.produce(broker.bootstrap, source, [(b"k", b"%d" % n) for n in range(1000)])
+    java.run(
+        "TransactionalMessageCopier",
+        *("--broker-list", broker.bootstrap, "--input-topic", source, "--input-partition", "0"),
+        *("--output-topic", sink, "--consumer-group", name("group")),
+        *("--transactional-id", name("txn"), "--transaction-size", "90"),
+        *("--max-messages", "1000", "--enable-random-aborts", "--group-mode"),
+        "--use-group-metadata",
+    )
+    seen = [value for _, _, value in CONFLUENT.consume(broker.bootstrap, sink)]
+    assert seen == [b"%d" % n for n in range(1000)]
