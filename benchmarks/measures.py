@@ -121,14 +121,13 @@ def consume_process_produce(broker: Broker, rounds: int) -> dict[Row, float]:
     """Read one record, write one, send the offset, commit."""
     create_topic(broker.bootstrap, "source")
     create_topic(broker.bootstrap, "transactions-out")
-    send(producer(broker.bootstrap), "source", [(None, b"x" * 100)] * (rounds + 1))
+    send(producer(broker.bootstrap), "source", [(None, b"x" * 100)] * (rounds + 50))
     reader = consumer(broker.bootstrap, "bench-cpp", isolation_level="read_committed")
     joined_at = time.perf_counter()
     reader.subscribe(["source"])
     while not reader.assignment():
         reader.poll(0.01)
     join_ms = (time.perf_counter() - joined_at) * 1000
-    reader.seek(TopicPartition("source", 0, 0))
     client = producer(broker.bootstrap, transactional_id="bench-cpp", linger_ms=0)
     client.init_transactions(TIMEOUT_S)
 
