@@ -199,3 +199,34 @@ def test_without_our_snapshot_kafkas_serves() -> None:
     assert len(list(partition.log.producers[1].remembered())) == 1
     assert partition.log.transactions.is_open(1)
     assert partition.log.end_offset_for_epoch(0) == (0, 3)
+
+
+def test_an_unclean_start_writes_a_snapshot_before_anything_can_be_trimmed() -> None:
+    """Or the next loss of power takes the state of segments deleted since."""
+    partition = SteppedPartition(segment_bytes=1_000)
+    fill(partition, 20)
+    partition.settle()
+    for offset in snapshots_of(partition):
+        partition.ledger.delete_attachment(snapshot_name(offset))
+    partition.crash()
+    assert snapshots_of(partition) == [20]
+
+
+def test_the_aborted_indexes_of_segments_that_are_gone_go_too() -> None:
+    """A later segment of the same base offset would begin with somebody else's entries."""
+    partition = SteppedPartition(segment_bytes=500)
+    for n in range(8):
+        partition.append(b"x" * 80, producer_id=1, epoch=0, sequence=n, transactional=True)
+        partition.end(1, commit=False)
+    partition.settle()
+    partition.log.delete_records(12)
+    bases = partition.ledger.segment_base_offsets
+    assert bases[0] > 0
+    assert indexed(partition) == list(bases)
+    partition.ledger.write_attachment(f"{99:020d}.txnindex", b"")
+    partition.crash()
+    assert indexed(partition) == list(bases)
+
+
+def indexed(partition: SteppedPartition) -> list[int]:
+    return snapshot_offsets(partition.ledger, ".txnindex")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from logstore.partition import Isolation
 from logstore.testing.partitions import SteppedPartition
 from logstore.transaction_buffer import OpenTransaction
+from wire.records import iterate_batches
 
 
 def test_a_reader_racing_the_first_batch_of_a_transaction_never_sees_it() -> None:
@@ -20,6 +21,27 @@ def test_a_reader_racing_the_first_batch_of_a_transaction_never_sees_it() -> Non
         assert log.last_stable_offset == 1
         partition.settle()
     assert seen == [(2 + n, 1) for n in range(5)]
+
+
+def test_a_tight_committed_read_loop_against_thousands_of_starts_sees_ended_ones_only() -> None:
+    """Whatever step of a sync a reader runs at, it meets no batch of an open transaction."""
+    partition = SteppedPartition()
+    ended: set[int] = set()
+    position, steps = 0, 0
+    for n in range(2_000):
+        appended = partition.append(b"x", producer_id=n, epoch=0, sequence=0, transactional=True)
+        if n >= 3:
+            partition.end(n - 3, commit=True)
+            ended.add(n - 3)
+        for _ in range(n % 4):
+            partition.executor.step()
+            steps += 1
+            found = partition.log.read(position, 1 << 20, Isolation.READ_COMMITTED)
+            assert found is not None and found.aborted == []
+            for header, _ in iterate_batches(found.records):
+                assert header.producer_id in ended
+                position = header.next_offset
+    assert position > appended.base_offset - 50 and steps > 2_000
 
 
 def test_a_marker_that_is_not_durable_yet_leaves_its_transaction_open() -> None:
