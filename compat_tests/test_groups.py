@@ -33,7 +33,6 @@ def join(broker: Broker) -> Iterator[Join]:
                 "session_timeout_ms": SESSION_MS,
                 "heartbeat_interval_ms": 200,
                 "max_poll_interval_ms": 10_000,
-                "log_level": 0,
             }
             client = confluent_client.consumer(broker.bootstrap, group, **{**defaults, **settings})
             stack.callback(client.close)
@@ -165,7 +164,7 @@ def test_a_commit_of_an_older_generation_is_refused(
     orders, group = topic("orders", 1), name("group")
     member = join(group, orders)
     settle(member, partitions=1)
-    outsider = confluent_client.consumer(broker.bootstrap, group, log_level=0)
+    outsider = confluent_client.consumer(broker.bootstrap, group)
     with pytest.raises(KafkaException) as refused:
         outsider.commit(offsets=[TopicPartition(orders, 0, 4)], asynchronous=False)
     outsider.close()
