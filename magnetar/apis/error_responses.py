@@ -19,6 +19,8 @@ from wire.messages import (
     delete_topics,
     describe_configs,
     describe_groups,
+    describe_producers,
+    describe_transactions,
     fetch,
     find_coordinator,
     list_offsets,
@@ -360,6 +362,44 @@ def _describe_configs(
     )
 
 
+def _describe_producers(
+    request: describe_producers.DescribeProducersRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return describe_producers.DescribeProducersResponse(
+        topics=[
+            describe_producers.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    describe_producers.PartitionResponse(
+                        partition_index=index, error_code=code, error_message=detail
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_transactions(
+    request: describe_transactions.DescribeTransactionsRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return describe_transactions.DescribeTransactionsResponse(
+        transaction_states=[
+            describe_transactions.TransactionState(
+                transactional_id=transactional_id, error_code=code
+            )
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
 _BUILDERS: dict[int, _Builder] = {
     0: _produce,
     1: _fetch,
@@ -377,4 +417,6 @@ _BUILDERS: dict[int, _Builder] = {
     28: _txn_offset_commit,
     32: _describe_configs,
     42: _delete_groups,
+    61: _describe_producers,
+    65: _describe_transactions,
 }

@@ -10,7 +10,7 @@ A restart is the replay of every shard, then the same question, what is due, for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from coordinator.decision import Decision
@@ -81,6 +81,25 @@ class Transactions:
         if not self._shards:
             return None
         return self._shard_of(transactional_id).state.get(transactional_id)
+
+    async def describe(
+        self, transactional_ids: Iterable[str] | None = None
+    ) -> list[TransactionMetadata]:
+        """Return what is known of these ids (None: of all), once it is durable.
+
+        Unknown ids are left out. What has ended is shown as ended, also where its COMPLETE_* was
+        still waiting for company.
+        """
+        if transactional_ids is None:
+            transactional_ids = [txn.transactional_id for txn in self]
+        found = []
+        for transactional_id in transactional_ids:
+            self._complete(transactional_id)
+            if (txn := self.find(transactional_id)) is not None:
+                found.append(txn)
+        for shard in self._shards:
+            await shard.log.durable(shard.log.end_offset)
+        return found
 
     async def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, claimed: ProducerIdentity | None

@@ -1,0 +1,78 @@
+"""DescribeProducers (API key 61): what partitions remember of their producers.
+
+Version 0.  KIP-664.  UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a name no topic can
+have; each partition for itself.
+
+Shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch), no open
+transaction (start offset).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.partition import PartitionLog
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.topics import check_name
+from wire.errors import KafkaError
+from wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_NO_TRANSACTION = -1
+
+
+@handles(DescribeProducersRequest, versions="0")
+async def describe_producers(
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    await _describe(broker, topic.name, index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    try:
+        check_name(topic)
+        log = broker.topics.partition(topic, index)
+        producers = _producers(log)
+        await log.durable(log.log_end_offset)
+    except KafkaError as refusal:
+        return PartitionResponse(
+            partition_index=index, error_code=refusal.code, error_message=refusal.detail
+        )
+    return PartitionResponse(partition_index=index, active_producers=producers)
+
+
+def _producers(log: PartitionLog) -> list[ProducerState]:
+    described = []
+    for producer_id, state in log.producers.items():
+        transaction = log.transactions.open_transaction(producer_id)
+        described.append(
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=state.producer_epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=(
+                    _NO_TRANSACTION if transaction is None else transaction.first_offset
+                ),
+            )
+        )
+    return described

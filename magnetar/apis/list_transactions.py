@@ -1,0 +1,49 @@
+"""ListTransactions (API key 66): the transactional ids this broker coordinates, filtered.
+
+Versions 0-2.  1: the time since a transaction's begin (KIP-994).  2: a pattern that the whole id
+must match (KIP-1152); INVALID_REGULAR_EXPRESSION.
+
+States that do not exist are reported back, beside what the other states found.  KIP-664.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.transactions.listing import Filters, parse_states
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.patterns import compile_pattern
+from wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(ListTransactionsRequest, versions="0-2")
+async def list_transactions(
+    broker: Broker, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    states, unknown = parse_states(request.state_filters)
+    pattern = request.transactional_id_pattern
+    filters = Filters(
+        states=states if request.state_filters else None,
+        producer_ids=frozenset(request.producer_id_filters),
+        longer_than_ms=request.duration_filter,
+        matches=compile_pattern(pattern) if pattern else None,
+    )
+    known = await broker.transactions.describe()
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            TransactionState(
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer_id,
+                transaction_state=txn.state.label,
+            )
+            for txn in filters.select(known, context.now_ms)
+        ],
+    )
