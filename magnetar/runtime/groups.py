@@ -220,6 +220,7 @@ class Groups:
         *,
         commit: bool,
         now_ms: int,
+        transaction_version: int = 1,
     ) -> tuple[PartitionLog, int]:
         """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
 
@@ -234,7 +235,12 @@ class Groups:
                 f"{CONSUMER_OFFSETS} has {len(self._shards)} partitions, none is {partition_index}",
             )
         return self._shards[partition_index].append_marker(
-            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            commit=commit,
+            now_ms=now_ms,
+            transaction_version=transaction_version,
         )
 
     # --- shards

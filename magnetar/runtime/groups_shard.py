@@ -100,10 +100,16 @@ class RunningShard:
         *,
         commit: bool,
         now_ms: int,
+        transaction_version: int = 1,
     ) -> tuple[PartitionLog, int]:
         """Append a transaction's marker and resolve its pending acks; return what to await."""
         appended = self._partition_log.append_marker(
-            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            commit=commit,
+            now_ms=now_ms,
+            transaction_version=transaction_version,
         )
         self.state.apply_marker(producer_id, producer_epoch, commit=commit)
         return self._partition_log, appended.end_offset
