@@ -220,21 +220,26 @@ class FileLedger(CommittedLedger):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview | None:
-        for segment in self._segments_from(offset):
-            exact = segment.recent_range(offset, max_bytes, end_offset, at_least_one=at_least_one)
-            if exact is not None:
-                start, stop = exact
-                data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
-                return None if data is None else memoryview(data)
-            index = segment.offset_index
-            if index is None:
-                return None
-            plan = plan_read(
-                index, segment.size, offset, max_bytes, end_offset, at_least_one=at_least_one
-            )
-            found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
-            if found is not ABSENT:
-                return found
+        try:
+            for segment in self._segments_from(offset):
+                exact = segment.recent_range(
+                    offset, max_bytes, end_offset, at_least_one=at_least_one
+                )
+                if exact is not None:
+                    start, stop = exact
+                    data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
+                    return None if data is None else memoryview(data)
+                index = segment.offset_index
+                if index is None:
+                    return None
+                plan = plan_read(
+                    index, segment.size, offset, max_bytes, end_offset, at_least_one=at_least_one
+                )
+                found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
+                if found is not ABSENT:
+                    return found
+        except OSError as error:
+            raise self._failed(error) from error
         return _NOTHING
 
     async def read_cold(
@@ -346,6 +351,9 @@ class FileLedger(CommittedLedger):
         self._attempt(partial(self._attachments.write, name, data, sync=sync))
         if not sync:
             self._new_names.add(self._directory)
+        elif os.path.dirname(self._directory) in self._new_names:
+            self._attempt(self._sync_names)
+            self._new_names.clear()
 
     def append_attachment(self, name: str, data: Buffer) -> None:
         self._group_commit.touch(self)

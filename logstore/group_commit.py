@@ -18,6 +18,7 @@ docs/decisions/0002-group-commit.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -48,7 +49,10 @@ class Member(Protocol):
     """A ledger, as group commit sees it. All of it is called on the event loop."""
 
     def begin_sync(self) -> Sync:
-        """Everything written so far; the files stay pinned until `complete_sync`."""
+        """Everything written so far; the files stay pinned until `complete_sync`.
+
+        Raises `StorageFailure` where something had to be written for it and could not be.
+        """
         ...
 
     def complete_sync(self, sync: Sync) -> None:
@@ -227,7 +231,11 @@ class GroupCommit:
         if self.failure is not None or not self._dirty:
             self._busy = False
             return
-        self._covered = [(member, member.begin_sync()) for member in self._dirty]
+        try:
+            self._covered = [(member, member.begin_sync()) for member in self._dirty]
+        except StorageFailure as failure:
+            self.fail(failure)
+            return
         self._dirty = {}
         if self.durability is not Durability.FSYNC:
             self._complete(None)
@@ -245,7 +253,8 @@ class GroupCommit:
         for file in files:
             file.sync()
         for directory in directories:
-            self._files.sync_directory(directory)
+            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                self._files.sync_directory(directory)
 
     def _complete(self, error: OSError | None) -> None:
         covered, self._covered = self._covered, []

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from struct import Struct
 
 from logstore.files import File
-from logstore.ledger import Buffer, StorageFailure
+from logstore.ledger import Buffer
 from logstore.offset_index import OffsetIndex
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.records import BATCH_OVERHEAD, BatchHeader
 
 #: Bytes read at once by a scan.
@@ -67,7 +69,8 @@ def perform(
 ) -> memoryview | None:
     """Return the whole batches that the plan asks for; None as soon as `read` returns None.
 
-    Empty where not even one is wanted, `ABSENT` where the file ends before `plan.offset`.
+    Empty where not even one is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
+    KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there.
 
     `slack_bytes` is read beyond `max_bytes`, for what stands between the index entry and the batch
     wanted; the index interval is the right amount.
@@ -107,7 +110,7 @@ def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
         if base_offset + delta >= offset:
             return at, (base_offset + delta + 1, length + _LENGTH_OVERHEAD)
         if length < _BATCH_LENGTH_MIN:
-            raise StorageFailure(f"no batch where one was, before offset {offset}")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch where offset {offset} is")
         at += length + _LENGTH_OVERHEAD
     return at, None
 

@@ -181,6 +181,7 @@ class SimulatedFile:
 
     def read(self, size: int, position: int) -> bytes:
         self._check()
+        self._disk.before_read()
         return bytes(self._content.seen[position : position + size])
 
     def read_now(self, size: int, position: int) -> Buffer | None:
@@ -240,7 +241,7 @@ class SimulatedDisk:
     def fail(self, operation: str, code: int, *, after: int = 0) -> None:
         """Let an operation fail with errno `code`, once, after it has succeeded `after` times.
 
-        Operations: write, truncate, sync, sync_directory, sync_all, name.
+        Operations: read, write, truncate, sync, sync_directory, sync_all, name.
         """
         self._failures.setdefault(operation, []).append((after, code))
 
@@ -253,6 +254,13 @@ class SimulatedDisk:
         if self._power_lost_at is not None and self.operations >= self._power_lost_at:
             raise PowerLost
         self.operations += 1
+        self._fail_if_due(operation)
+
+    def before_read(self) -> None:
+        """For the disk's files: fail where that was asked for."""
+        self._fail_if_due("read")
+
+    def _fail_if_due(self, operation: str) -> None:
         waiting = self._failures.get(operation, [])
         due = [code for after, code in waiting if after == 0]
         self._failures[operation] = [(after - 1, code) for after, code in waiting if after > 0]

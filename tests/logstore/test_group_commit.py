@@ -23,6 +23,8 @@ class Journal(CommittedLedger):
         super().__init__(group_commit)
         self.file = file
         self.end_offset = 0
+        self.directories: list[str] = []
+        self.failure: StorageFailure | None = None
 
     def append(self, data: bytes) -> None:
         self.file.write([data], self.end_offset)
@@ -30,7 +32,9 @@ class Journal(CommittedLedger):
         self._group_commit.touch(self)
 
     def begin_sync(self) -> Sync:
-        return Sync(self.end_offset, [self.file])
+        if self.failure is not None:
+            raise self.failure
+        return Sync(self.end_offset, [self.file], self.directories)
 
 
 class Counted(SimulatedDisk):
@@ -200,6 +204,33 @@ def test_a_failed_sync_is_final(count: int) -> None:
     assert first.durable_end_offset == 0
     with pytest.raises(StorageFailure):
         first.append(b"z")
+
+
+def test_a_directory_that_is_gone_meanwhile_needs_no_sync() -> None:
+    disk = SimulatedDisk(can_sync_all=False)
+    disk.make_directory("/topic-0")
+    failures: list[StorageFailure] = []
+    group_commit, executor = commit(disk, failures)
+    (a,) = journals(disk, group_commit, 1)
+    a.directories = ["/topic-0"]
+    a.append(b"x")
+    executor.step()
+    disk.rename("/topic-0", "/topic-0.deleted")
+    executor.run()
+    assert a.durable_end_offset == 1
+    assert not failures
+
+
+def test_a_write_that_fails_at_the_beginning_of_a_sync_is_final() -> None:
+    disk = Counted()
+    failures: list[StorageFailure] = []
+    group_commit, executor = commit(disk, failures)
+    (a,) = journals(disk, group_commit, 1)
+    a.append(b"x")
+    a.failure = StorageFailure("no space for the index")
+    executor.run()
+    assert failures == [a.failure]
+    assert disk.syncs == []
 
 
 async def test_the_thread_syncs_real_files(tmp_path: Path) -> None:
