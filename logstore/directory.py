@@ -25,14 +25,12 @@ from typing import NamedTuple, Protocol, TypeAlias
 from logstore.attachments import Attachments
 from logstore.checkpoints import (
     CLEAN_SHUTDOWN,
-    LEADER_EPOCHS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     Offsets,
-    decode_leader_epochs,
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
@@ -214,7 +212,6 @@ class LogDirectory:
         config = config or self.defaults
         if not self._in_memory:
             self._set_stray_aside(key, topic_id)
-            leader_epoch = max(leader_epoch, self._leader_epoch_of(key))
         log = PartitionLog(
             topic,
             partition,
@@ -225,7 +222,7 @@ class LogDirectory:
             persist_start_offset=self._persist_start_offset,
             on_recovery_point=self._schedule_checkpoint,
         )
-        log.open(self._now_ms(), was_clean=self.was_clean)
+        log.open(self._now_ms(), was_clean=self.was_clean, is_locked=True)
         self._logs[key] = log
         return log
 
@@ -244,15 +241,6 @@ class LogDirectory:
 
     def _directory_of(self, key: tuple[str, int]) -> str:
         return f"{self.path}/{key[0]}-{key[1]}"
-
-    def _leader_epoch_of(self, key: tuple[str, int]) -> int:
-        """The epoch that wrote here last: nobody else can, while we hold the lock."""
-        data = Attachments(self._files, self._directory_of(key)).read(LEADER_EPOCHS)
-        try:
-            entries = [] if data is None else decode_leader_epochs(data)
-        except CorruptCheckpoint:
-            return 0
-        return entries[-1][0] if entries else 0
 
     def _set_stray_aside(self, key: tuple[str, int], topic_id: uuid.UUID | None) -> None:
         found = self._topic_id_of(f"{key[0]}-{key[1]}")

@@ -42,6 +42,12 @@ class LeaderEpochs:
         self.start_offsets.append(base_offset)
         return True
 
+    def with_leader(self, leader_epoch: int, end_offset: int) -> LeaderEpochs:
+        """These, and the leader's epoch, which begins at the log's end if it has not written."""
+        if leader_epoch <= self.latest:
+            return self
+        return LeaderEpochs([*self.entries, (leader_epoch, end_offset)])
+
     def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).
 

@@ -18,15 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
-from logstore.checkpoints import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    encode_leader_epochs,
-    encode_partition_metadata,
-)
 from logstore.ledger import Buffer, Ledger, LedgerClosed, TimestampOffset
-from logstore.log_config import LogConfig
-from logstore.partition_reads import Appended, Isolation, Slice, aborted_in
+from logstore.log_config import INT32_MAX, LogConfig
+from logstore.partition_metadata import MetadataFiles
+from logstore.partition_reads import (
+    Appended,
+    Isolation,
+    PartitionDeleted,
+    Slice,
+    aborted_in,
+    records_and_markers,
+)
 from logstore.partition_recovery import aborted_name, delete_aborted_files, recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_state import PartitionState
@@ -34,7 +36,7 @@ from logstore.producer_state import Producers, RememberedBatch
 from logstore.transaction_buffer import TransactionBuffer
 from logstore.validation import check_batch
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import KafkaError
 from wire.records import (
     BatchHeader,
     ControlType,
@@ -44,14 +46,12 @@ from wire.records import (
     TimestampType,
     build_batch,
     build_marker,
-    iterate_records,
-    parse_marker,
     place,
     set_log_append_time,
 )
 from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 
-__all__ = ["Appended", "Isolation", "PartitionLog", "Slice"]
+__all__ = ["Appended", "Isolation", "PartitionDeleted", "PartitionLog", "Slice"]
 
 _EMPTY = memoryview(b"")
 _NO_APPEND_TIME = -1
@@ -96,7 +96,7 @@ class PartitionLog:
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._subscribers: dict[Callable[[], None], None] = {}
         self._expiration_checked_ms = 0
-        self._leader_epoch_written = -1
+        self._metadata = MetadataFiles(ledger, topic_id)
         self._take_state(PartitionState())
 
     def _take_state(self, state: PartitionState) -> None:
@@ -104,16 +104,19 @@ class PartitionLog:
         self.producers: Producers = state.producers
         self.transactions: TransactionBuffer = state.transactions
 
-    def open(self, now_ms: int, *, was_clean: bool = False) -> None:
+    def open(self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False) -> None:
         """Recover what is stored; then everything in it is durable and visible. Blocks.
 
-        `was_clean`: it was closed cleanly the last time.
+        `was_clean`: it was closed cleanly the last time. `is_locked`: nobody else can write, so no
+        epoch is too low, and the leader epoch becomes at least that of the last batch. Else raises
+        LedgerFenced.
         """
         ledger = self._ledger
-        ledger.open(self.leader_epoch)
+        ledger.open(INT32_MAX if is_locked else self.leader_epoch)
         self._take_state(recover_state(ledger, now_ms))
+        self.leader_epoch = max(self.leader_epoch, self._state.leader_epochs.latest)
         self._snapshots.begin(self._state, was_clean=was_clean)
-        self._leader_epoch_written = self._state.leader_epochs.latest
+        self._metadata.leader_epoch = self._state.leader_epochs.latest
         self._expiration_checked_ms = now_ms
         self._recovery_point_seen = ledger.recovery_point
         self._move_bounds(ledger.durable_end_offset)
@@ -163,7 +166,7 @@ class PartitionLog:
             if duplicate is not None:
                 return self._answer_duplicate(duplicate)
             if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-                self._refuse_plain_inside_transaction(producer_id)
+                self.transactions.check_plain(producer_id)
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
         append_time_ms = _NO_APPEND_TIME
@@ -189,7 +192,7 @@ class PartitionLog:
         if producer_id >= 0:
             self.producers.check_epoch(producer_id, producer_epoch)
             if not is_transactional:
-                self._refuse_plain_inside_transaction(producer_id)
+                self.transactions.check_plain(producer_id)
         batch = build_batch(
             records,
             producer_id=producer_id,
@@ -273,8 +276,8 @@ class PartitionLog:
 
     def _write(self, batch: Buffer, header: BatchHeader) -> None:
         if self.is_deleted:
-            raise self._unknown()
-        if self._leader_epoch_written != self.leader_epoch:
+            raise PartitionDeleted(self.topic, self.partition)
+        if self._metadata.leader_epoch != self.leader_epoch:
             self._write_metadata()
         self._ledger.append(batch, header)
 
@@ -285,21 +288,8 @@ class PartitionLog:
             self._snapshots.take(self._state, for_kafka=False)
 
     def _write_metadata(self) -> None:
-        """Write the files that tell Kafka's tools of topic id and leader epochs.
-
-        Not synced: what they say is also in the catalog and in the batches' headers.
-        """
-        self._leader_epoch_written = self.leader_epoch
-        entries = self._state.leader_epochs.entries
-        if not entries or entries[-1][0] < self.leader_epoch:
-            entries.append((self.leader_epoch, self._state.end_offset))
-        self._replace_attachment(LEADER_EPOCHS, encode_leader_epochs(entries))
-        if self.topic_id is not None:
-            self._replace_attachment(PARTITION_METADATA, encode_partition_metadata(self.topic_id))
-
-    def _replace_attachment(self, name: str, data: bytes) -> None:
-        if self._ledger.read_attachment(name) != data:
-            self._ledger.write_attachment(name, data, sync=False)
+        state = self._state
+        self._metadata.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
     def _answer_duplicate(self, original: RememberedBatch) -> Appended:
         append_time_ms = _NO_APPEND_TIME
@@ -313,13 +303,6 @@ class PartitionLog:
             self._ledger.start_offset,
             is_duplicate=True,
         )
-
-    def _refuse_plain_inside_transaction(self, producer_id: int) -> None:
-        if self.transactions.is_open(producer_id):
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"producer {producer_id} has a transaction open, its batch is not transactional",
-            )
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is
@@ -335,19 +318,14 @@ class PartitionLog:
     async def durable(self, end_offset: int) -> None:
         """Return once everything below `end_offset` is durable and visible.
 
-        Raises StorageFailure, and UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
+        Raises StorageFailure, and PartitionDeleted if the partition is deleted meanwhile.
         """
         try:
             await self._ledger.durable(end_offset)
         except LedgerClosed:
             if self.is_deleted:
-                raise self._unknown() from None
+                raise PartitionDeleted(self.topic, self.partition) from None
             raise
-
-    def _unknown(self) -> KafkaError:
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.partition} is deleted"
-        )
 
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
@@ -418,7 +396,7 @@ class PartitionLog:
 
     def _check_offset(self, offset: int, isolation: Isolation) -> int:
         if self.is_deleted:
-            raise self._unknown()
+            raise PartitionDeleted(self.topic, self.partition)
         if not self._ledger.start_offset <= offset <= self._state.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -453,9 +431,11 @@ class PartitionLog:
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
 
-        (-1, -1) for an epoch that has not written here. Source: KIP-320.
+        The leader's own counts from when the partition was opened, written in or not; (-1, -1) for
+        one above it. Source: KIP-320.
         """
-        return self._state.leader_epochs.end_offset_for(leader_epoch, self.high_watermark)
+        epochs = self._state.leader_epochs.with_leader(self.leader_epoch, self._state.end_offset)
+        return epochs.end_offset_for(leader_epoch, self.high_watermark)
 
     def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield whole batches from the one containing `offset` to the log's end. Blocks."""
@@ -466,16 +446,7 @@ class PartitionLog:
 
         For a coordinator's replay of its shard at start.
         """
-        for header, batch in self._ledger.batches(offset):
-            if header.is_control:
-                try:
-                    yield header, parse_marker(batch)
-                except WireError:
-                    continue  # Emptied by compaction.
-            else:
-                for record in iterate_records(batch):
-                    if record.offset >= offset:
-                        yield header, record
+        return records_and_markers(self._ledger.batches(offset), offset)
 
     # Giving up what is old, and stopping.
 

@@ -7,11 +7,16 @@ advances.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
 from logstore.aborted_index import AbortedIndex, AbortedTransaction
+from logstore.ledger import LedgerClosed
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+from wire.records import BatchHeader, Marker, Record, iterate_records, parse_marker
 
 _PLACE = Struct(">qi")
 _LAST_OFFSET_DELTA = Struct(">i")
@@ -23,6 +28,13 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class PartitionDeleted(KafkaError, LedgerClosed):
+    """The partition is deleted: UNKNOWN_TOPIC_OR_PARTITION to whoever asks or waits."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} is deleted")
 
 
 class Slice(NamedTuple):
@@ -70,3 +82,19 @@ def end_of(records: memoryview) -> int:
     (base_offset, _) = _PLACE.unpack_from(records, end)
     (delta,) = _LAST_OFFSET_DELTA.unpack_from(records, end + _LAST_OFFSET_DELTA_AT)
     return int(base_offset + delta + 1)
+
+
+def records_and_markers(
+    batches: Iterator[tuple[BatchHeader, memoryview]], offset: int
+) -> Iterator[tuple[BatchHeader, Record | Marker]]:
+    """Yield every record and marker of the batches from `offset` on, in order."""
+    for header, batch in batches:
+        if header.is_control:
+            try:
+                yield header, parse_marker(batch)
+            except WireError:
+                continue  # Emptied by compaction.
+        else:
+            for record in iterate_records(batch):
+                if record.offset >= offset:
+                    yield header, record

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from logstore.aborted_index import AbortedEntry, AbortedIndex
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.records import BatchHeader
 
 
@@ -60,6 +62,14 @@ class TransactionBuffer:
     def is_open(self, producer_id: int) -> bool:
         """Whether the producer has data here without a marker."""
         return producer_id in self._open
+
+    def check_plain(self, producer_id: int) -> None:
+        """Raise INVALID_TXN_STATE if the producer may not write outside a transaction now."""
+        if producer_id in self._open:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open, its batch is not transactional",
+            )
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
         """Yield all open transactions, the oldest first."""
