@@ -107,7 +107,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
     topic: MakeTopic, name: MakeName, join: Join
 ) -> None:
     orders, group = topic("orders", PARTITIONS), name("group")
-    settings = {"session_timeout_ms": 30_000}
+    settings = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 40_000}
     first = join(group, orders, group_instance_id="one", **settings)
     second = join(group, orders, group_instance_id="two", **settings)
     before = settle(first, second)
@@ -188,22 +188,20 @@ def test_clients_of_different_libraries_share_a_group(
         heartbeat_interval_ms=200,
         max_poll_interval_ms=10_000,
     )
-    second.subscribe([orders])
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        first.poll(0.05)
-        second.poll(timeout_ms=50)
-        owned = [len(first.assignment()), len(second.assignment())]
-        if owned == [2, 2]:
-            break
-        assert time.monotonic() < deadline, owned
-    described = (
-        AdminClient({"bootstrap.servers": broker.bootstrap})
-        .describe_consumer_groups([group])[group]
-        .result(TIMEOUT_S)
-    )
-    assert len(described.members) == 2
-    second.close()
+    try:
+        second.subscribe([orders])
+        deadline = time.monotonic() + TIMEOUT_S
+        owned = [0, 0]
+        while owned != [2, 2]:
+            first.poll(0.05)
+            second.poll(timeout_ms=50)
+            owned = [len(first.assignment()), len(second.assignment())]
+            assert time.monotonic() < deadline, owned
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        assert len(described.members) == 2
+    finally:
+        second.close()
     assert settle(first) == [{0, 1, 2, 3}]
 
 
