@@ -1,9 +1,9 @@
 """One broker: its parts, in the order in which they start and stop.
 
-Start: data directory and its lock, catalog, recovery of every log, groups and transactions replayed
-and what they owe done, then the listeners. Stop is the other way round and leaves everything
-durable. A failing disk or a broken invariant ends the process: what is in memory may be ahead of
-what is stored, and the next start recovers from what is stored.
+Start: addresses bound, data directory and its lock, catalog, recovery of every log, groups and
+transactions replayed and what they owe done, then connections are accepted. Stop is the other way
+round and leaves everything durable. A failing disk or a broken invariant ends the process: what is
+in memory may be ahead of what is stored, and the next start recovers from what is stored.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from logstore.durability import Durability
+from logstore.ledger import StorageFailure
 from magnetar.adoption import adopt, reserve_producer_ids
 from magnetar.apis.registry import load_apis
 from magnetar.catalog import Catalog
@@ -28,7 +29,7 @@ from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.transactions import Transactions
-from magnetar.server.dispatch import FATAL
+from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
 from magnetar.topics import Topics
 
@@ -86,14 +87,29 @@ class Broker:
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError for what the operator must change."""
         asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
-        listeners = parse_listeners(self.config)
-        self._open_storage()
+        self.server = Server(self, self.apis, self.fail)
+        # Addresses first: a taken one is found out before the logs are recovered.
+        self.server.bind(parse_listeners(self.config))
+        try:
+            self._open_storage()
+            await self._recover()
+        except (ConfigError, OSError, StorageFailure):
+            self.server.unbind()
+            raise
+        await self.server.start()
+
+    async def _recover(self) -> None:
+        adopted = adopt(self.logs, self.catalog)
+        self.topics = Topics(self.catalog, self.logs, self.config)
+        await self.topics.start()
+        for name in adopted:
+            topic = self.topics.by_name(name)
+            assert topic is not None
+            reserve_producer_ids(topic.partitions, self.catalog)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         await self.groups.start()
         await self.transactions.start()
-        self.server = Server(self, self.apis, self.fail)
-        await self.server.start(listeners)
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
@@ -117,7 +133,7 @@ class Broker:
         failure = context.get("exception") or RuntimeError(context["message"])
         if "transport" in context or "protocol" in context:
             _log.warning("connection failed", reason=f"{context['message']}: {failure}")
-        elif "handle" in context or isinstance(failure, FATAL):
+        elif "handle" in context or is_fatal(failure):
             self.fail(failure)
         else:
             _log.error("unhandled error", reason=context["message"], exc_info=failure)
@@ -136,10 +152,3 @@ class Broker:
         self.cluster_id = self.catalog.cluster_id()
         self.logs.claim(self.cluster_id, self.node_id)
         self.epoch = self.logs.leader_epoch = self.catalog.next_broker_epoch()
-        adopted = adopt(self.logs, self.catalog)
-        self.topics = Topics(self.catalog, self.logs, config)
-        self.topics.start()
-        for name in adopted:
-            topic = self.topics.by_name(name)
-            assert topic is not None
-            reserve_producer_ids(topic.partitions, self.catalog)

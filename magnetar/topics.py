@@ -7,6 +7,7 @@ makes or removes. All of it runs in single steps on the event loop, so no reques
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -84,10 +85,11 @@ class Topics:
         #: Called with each topic that is gone, in the step in which it went.
         self.on_deleted: list[Callable[[Topic], None]] = []
 
-    def start(self) -> None:
-        """Open the logs of every topic in the catalog."""
+    async def start(self) -> None:
+        """Open the logs of every topic in the catalog. Signals are heard between two topics."""
         for row in self._catalog.topics():
             self._add(row)
+            await asyncio.sleep(0)
 
     def by_name(self, name: str) -> Topic | None:
         """Return the topic of that name, if there is one."""

@@ -74,7 +74,9 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(config: BrokerConfig) -> None:
     from magnetar.broker import Broker
+    from magnetar.server.allocation import keep_freed_memory
 
+    keep_freed_memory()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

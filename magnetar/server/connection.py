@@ -17,7 +17,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
-from magnetar.server.dispatch import FATAL, Answer, Call, UnsupportedVersion
+from magnetar.server.dispatch import Answer, Call, UnsupportedVersion
 from magnetar.server.first_step import run_first_step
 from magnetar.server.frames import FrameReader
 from wire.errors import WireError
@@ -98,6 +98,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._drop_backlog()
         if not self._exchanges and not self._is_pumping:
             self._transport.close()
+
+    def end(self) -> None:
+        """Close it, or where it is closing and its client does not read, close at once."""
+        if self._pause & _Pause.CLOSING:
+            self.abort()
+        else:
+            self.close()
 
     def abort(self) -> None:
         """Close without answering."""
@@ -231,9 +238,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         except WireError as error:
             self._answered(exchange, [])
             self._refuse(error)
-            return
-        except FATAL:
-            self._answered(exchange, [])
             return
         if task is None:
             self._answered(exchange, answer or [])

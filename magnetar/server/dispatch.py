@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 API_VERSIONS = 18
 #: What ends the process: disks that fail, invariants that do not hold.
-FATAL = (StorageFailure, LedgerFenced, OSError, AssertionError)
+_FATAL = (StorageFailure, LedgerFenced, OSError, AssertionError)
+#: Errors of the network and of patience, which Python counts among the operating system's.
+_NOT_FATAL = (TimeoutError, ConnectionError)
 
 _HEADER = Struct(">hhih")
 _PREFIX = Struct(">ii")
@@ -35,6 +37,11 @@ _NO_TAGS = b"\0"
 _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether nothing may be answered any more once `error` was raised."""
+    return isinstance(error, _FATAL) and not isinstance(error, _NOT_FATAL)
 
 
 class UnsupportedVersion(WireError):
@@ -103,7 +110,7 @@ class Dispatcher:
         return Call(api, request, context)
 
     async def answer(self, call: Call) -> Answer:
-        """Run the handler and return the buffers of its answer. Raises WireError, and FATAL."""
+        """Run the handler and return the buffers of its answer. Raises WireError."""
         api, request, context = call
         try:
             response: Message | None = await api.handler(self._broker, request, context)
@@ -113,10 +120,10 @@ class Dispatcher:
             return self._refuse(call, refusal)
         except WireError:
             raise
-        except FATAL as failure:
-            self._on_fatal(failure)
-            raise
-        except Exception:  # the one place: a bug in a handler must not take the others along
+        except Exception as error:  # the one place: a bug must not take the others along
+            if is_fatal(error):
+                self._on_fatal(error)
+                return []
             _log.exception("handler failed", **describe(call))
             return self._refuse(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 

@@ -48,6 +48,7 @@ class Server:
         self.listeners: list[Listener] = []
         self._config = config
         self._apis = apis
+        self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: set[ClientConnection] = set()
         self._per_host: Counter[str] = Counter()
@@ -59,12 +60,28 @@ class Server:
         """How many clients are connected."""
         return len(self._connections)
 
-    async def start(self, listeners: Sequence[Listener]) -> None:
-        """Listen on all of `listeners`; afterwards `self.listeners` has their real ports."""
+    def bind(self, listeners: Sequence[Listener]) -> None:
+        """Take the addresses of `listeners`; afterwards `self.listeners` has their real ports.
+
+        Nobody can connect before `start`. Raises ConfigError for an address that cannot be had.
+        """
         for listener in listeners:
-            bound = self._bind(listener)
-            listener = listener.bound_to(bound.getsockname()[1])
-            self.listeners.append(listener)
+            try:
+                bound = self._bind(listener)
+            except ConfigError:
+                self.unbind()
+                raise
+            self._bound.append(bound)
+            self.listeners.append(listener.bound_to(bound.getsockname()[1]))
+
+    def unbind(self) -> None:
+        """Give the addresses back that `bind` took, where `start` does not follow."""
+        for bound in self._bound:
+            bound.close()
+
+    async def start(self) -> None:
+        """Accept connections."""
+        for bound, listener in zip(self._bound, self.listeners, strict=True):
             self._servers.append(
                 await self.loop.create_server(
                     functools.partial(ClientConnection, self, listener),
@@ -131,8 +148,12 @@ class Server:
                 host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             bound = socket.socket(family, kind, protocol)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
+            try:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                bound.bind(address)
+            except OSError:
+                bound.close()
+                raise
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
@@ -168,5 +189,5 @@ class Server:
             for connection in tuple(self._connections):
                 if connection.is_idle and now - connection.last_active > idle_seconds:
                     _log.debug("idle connection closed", client_address=connection.client_address)
-                    connection.close()
+                    connection.end()
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)

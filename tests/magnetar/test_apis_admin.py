@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
@@ -32,6 +33,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -295,6 +297,23 @@ async def test_delete_topics_by_id(broker: Broker, client: Any) -> None:
         ErrorCode.POLICY_VIOLATION,
     ]
     assert answer.responses[0].name == "a"
+
+
+async def test_a_deletion_wakes_those_who_wait_for_data(
+    broker: Broker, client: Any, connect: Connect
+) -> None:
+    broker.topics.create("a")
+    waiting = await connect(broker)
+    asked = FetchTopic(
+        topic="a", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)]
+    )
+    waiting.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[asked]), 12)
+    await asyncio.sleep(0.05)
+    await client.ask(DeleteTopicsRequest(topic_names=["a"]), 4, DeleteTopicsResponse)
+    async with asyncio.timeout(5):
+        _, body = await waiting.receive()
+    (topic,) = FetchResponse.decode(body[1:], 12).responses
+    assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""What commands print for people: tables, durations, numbers; and durations as people type them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TYPED = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_BETWEEN = "  "
+ABSENT = "-"
+
+
+class DurationType(click.ParamType[int]):
+    """`500ms`, `30s`, `15m`, `2h`, `1d`; its value is in milliseconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        found = _TYPED.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
+        return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return lines of columns as wide as their widest cell; header in capitals."""
+    lines = [[name.upper() for name in header], *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        _BETWEEN.join(
+            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return one line per name and value; names in capitals."""
+    shown = [(name.upper(), value) for name, value in pairs]
+    width = max(len(name) for name, _ in shown)
+    return "\n".join(f"{name.ljust(width)}{_BETWEEN}{value}".rstrip() for name, value in shown)
+
+
+def duration(value_ms: int) -> str:
+    """Return the two largest units of a duration: `14m 02s`, `3d 07h`, `850ms`."""
+    if value_ms < 1000:
+        return f"{max(value_ms, 0)}ms"
+    seconds = value_ms // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not minutes:
+        return f"{seconds}s"
+    if not hours:
+        return f"{minutes}m {seconds % 60:02}s"
+    if not days:
+        return f"{hours}h {minutes % 60:02}m"
+    return f"{days}d {hours % 24:02}h"
+
+
+def count(value: int) -> str:
+    """Return a number with its thousands apart: `18 204`."""
+    return f"{value:,}".replace(",", " ")
+
+
+def moment(time_ms: int) -> str:
+    """Return a time, to the second, in UTC: `2026-11-21 13:05:12Z`; `-` for none."""
+    if time_ms < 0:
+        return ABSENT
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
