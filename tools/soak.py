@@ -1,0 +1,94 @@
+"""`make soak`: the crash properties and the exactly-once pipeline, many times in a row.
+
+A flaw that needs luck shows itself only to those who ask often. Every run is timed; the first
+failure is printed with its output, and the exit status is 1 if there was any. `--times` and
+`--only` shorten it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+#: The property tests take this many times the examples of an ordinary run.
+_EXAMPLES = {"MAGNETAR_SOAK": "5"}
+#: What the files of the crash property tests have in their names.
+_CRASH_TESTS = "crash or recovery or live_replay or simulated"
+
+
+class Outcome(NamedTuple):
+    name: str
+    took_s: float
+    ok: bool
+    output: str
+
+
+def run(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Outcome:
+    """Run a command to its end; its children end with it."""
+    began_at = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Outcome(name, time.monotonic() - began_at, done.returncode == 0, done.stdout)
+
+
+def crash_properties(seed: int) -> Outcome:
+    """The tests on the simulated disk, with new random examples each time."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/logstore", "-k", _CRASH_TESTS]
+    return run("crash properties", [*command, f"--hypothesis-seed={seed}"], _EXAMPLES)
+
+
+def pipeline() -> Outcome:
+    """Word counts, exactly once, while the workers and the broker are killed."""
+    return run("pipeline", [sys.executable, "-m", "compat_tests.pipeline.demo"], {})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--only", choices=("crash", "pipeline"))
+    arguments = parser.parse_args()
+    outcomes: list[Outcome] = []
+    for number in range(1, arguments.times + 1):
+        if arguments.only != "pipeline":
+            outcomes.append(_told(number, crash_properties(seed=time.time_ns() % 2**31)))
+        if arguments.only != "crash":
+            outcomes.append(_told(number, pipeline()))
+    return _conclude(outcomes)
+
+
+def _told(number: int, outcome: Outcome) -> Outcome:
+    word = "ok" if outcome.ok else "FAILED"
+    print(f"{number:3d}  {outcome.name:17s} {outcome.took_s:6.1f} s  {word}", flush=True)
+    return outcome
+
+
+def _conclude(outcomes: Sequence[Outcome]) -> int:
+    failed = [outcome for outcome in outcomes if not outcome.ok]
+    minutes = sum(outcome.took_s for outcome in outcomes) / 60
+    for name in dict.fromkeys(outcome.name for outcome in outcomes):
+        took = [outcome.took_s for outcome in outcomes if outcome.name == name]
+        print(f"{name}: {len(took)} runs, {min(took):.1f} to {max(took):.1f} s each")
+    if failed:
+        print(f"\n{failed[0].output[-8000:]}")
+        print(f"SOAK FAILED: {len(failed)} of {len(outcomes)} runs, {minutes:.0f} minutes")
+        return 1
+    print(f"SOAK PASSED: {len(outcomes)} runs without a failure in {minutes:.0f} minutes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
