@@ -48,7 +48,6 @@ def _remove_expired(group: ClassicGroup, now_ms: int, outcome: Outcome) -> bool:
 
 def _remove_unsynced(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     """Some members joined this generation and never asked for their assignment."""
-    group.sync_deadline_ms = None
     for member_id in sorted(group.pending_syncs):
         drop(group, member_id, outcome, ErrorCode.UNKNOWN_MEMBER_ID)
     prepare(group, now_ms, outcome)

@@ -42,7 +42,6 @@ def prepare(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     if was_empty:
         _wait_for_first_members(group, now_ms, outcome)
         return
-    group.initial_rebalance_left_ms = None
     group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
     complete_if_all_joined(group, now_ms, outcome)
 

@@ -265,6 +265,76 @@ def test_a_new_member_is_waited_for_beyond_its_session(
     assert f"m{newcomer}" in driver.group.members
 
 
+def test_a_session_begins_when_the_member_is_answered(driver: Any) -> None:
+    (leader,) = driver.stable(1, session_timeout_ms=60_000)
+    newcomer = driver.join(session_timeout_ms=10_000)
+    driver.advance(50_000)
+    driver.join(leader, session_timeout_ms=60_000)
+    member_id = driver.joined(newcomer).member_id
+    driver.advance(9_999)
+    assert driver.heartbeat(member_id) is ErrorCode.NONE
+
+
+def test_a_session_begins_again_when_a_parked_sync_is_sent_back(driver: Any) -> None:
+    leader = driver.joined(driver.join(session_timeout_ms=60_000)).member_id
+    second = driver.join(session_timeout_ms=10_000)
+    driver.join(leader, session_timeout_ms=60_000)
+    follower = driver.joined(second).member_id
+    waiting = driver.sync(follower)
+    driver.advance(50_000)
+    driver.join()
+    assert driver.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.advance(9_999)
+    assert follower in driver.group.members
+    driver.advance(1)
+    assert follower not in driver.group.members
+
+
+def test_a_group_that_has_synced_is_left_alone(driver: Any) -> None:
+    leader, follower = driver.stable(2, rebalance_timeout_ms=5_000)
+    for _ in range(10):
+        driver.advance(1_000)
+        assert driver.heartbeat(leader) is ErrorCode.NONE
+        assert driver.heartbeat(follower) is ErrorCode.NONE
+
+
+def test_asking_for_the_assignment_is_a_sign_of_life(driver: Any) -> None:
+    (leader,) = driver.stable(1)
+    driver.advance(9_999)
+    driver.sync(leader)
+    driver.advance(9_999)
+    assert leader in driver.group.members
+
+
+def test_a_second_sync_of_the_same_member_supersedes_the_first(driver: Any) -> None:
+    leader = driver.joined(driver.join()).member_id
+    second = driver.join()
+    driver.join(leader)
+    follower = driver.joined(second).member_id
+    waiting, again = driver.sync(follower), driver.sync(follower)
+    assert driver.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.sync(leader, assignments={follower: b"F"})
+    assert driver.synced(again).assignment == b"F"
+
+
+def test_leaving_answers_a_parked_sync(driver: Any) -> None:
+    leader = driver.joined(driver.join()).member_id
+    second = driver.join()
+    driver.join(leader)
+    follower = driver.joined(second).member_id
+    waiting = driver.sync(follower)
+    driver.leave(follower)
+    assert driver.synced(waiting).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_assignment_that_no_longer_holds_is_not_shown(driver: Any) -> None:
+    leader, follower = driver.stable(2)
+    driver.join(leader)
+    driver.join(follower)
+    driver.join()
+    assert {member.assignment for member in driver.group.members.values()} == {b""}
+
+
 def test_an_initial_rebalance_waits_while_members_keep_coming(make_driver: Any) -> None:
     driver = make_driver(initial_rebalance_delay_ms=3_000)
     first = driver.join(rebalance_timeout_ms=7_000)

@@ -157,3 +157,46 @@ def test_a_restarted_instance_outlives_the_session_of_the_former(driver: Any) ->
     answer = driver.joined(driver.join(group_instance_id="b"))
     driver.advance(9_000)
     assert answer.member_id in driver.group.members
+
+
+def test_a_static_leader_that_missed_the_rebalance_leads_no_more(driver: Any) -> None:
+    leader, follower = two_static(driver)
+    rejoined = driver.join(follower, group_instance_id="b", protocols=(("range", b"new"),))
+    for _ in range(6):
+        driver.advance(9_999)
+        driver.heartbeat(leader, instance="a")
+    driver.advance(6)
+    assert driver.joined(rejoined).leader == follower
+    assert leader in driver.group.members
+
+
+def test_a_static_member_that_hung_up_while_joining_has_its_session_to_come_back(
+    driver: Any,
+) -> None:
+    leader, follower = two_static(driver)
+    driver.hang_up(driver.join(follower, group_instance_id="b", protocols=(("range", b"new"),)))
+    rejoined = driver.joined(driver.join(leader, group_instance_id="a"))
+    assert (rejoined.generation_id, rejoined.leader) == (3, leader)
+    driver.advance(9_999)
+    assert follower in driver.group.members
+    driver.advance(1)
+    assert follower not in driver.group.members
+
+
+def test_a_new_static_member_that_restarts_while_it_joins_waits_as_long_as_it_must(
+    driver: Any,
+) -> None:
+    driver.stable(1, session_timeout_ms=200_000)
+    driver.join(group_instance_id="a", session_timeout_ms=1_000)
+    again = driver.join(group_instance_id="a", session_timeout_ms=1_000)
+    driver.advance(50_000)
+    assert again not in driver.answers
+    assert driver.group.static_members["a"] == f"m{again}"
+
+
+def test_a_restart_can_be_what_a_rebalance_waited_for(driver: Any) -> None:
+    leader, _ = two_static(driver)
+    rejoined = driver.join(leader, group_instance_id="a")
+    assert rejoined not in driver.answers
+    restarted = driver.join(group_instance_id="b")
+    assert driver.joined(rejoined).generation_id == driver.joined(restarted).generation_id == 3
