@@ -66,7 +66,7 @@ class Broker:
         self.config = config
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
-        self.apis = load_apis()
+        self.apis = dict(load_apis())
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         #: This start's number, from 0: the leader epoch of every partition.
         self.epoch = 0
