@@ -173,7 +173,7 @@ class Client:
         self._timeout_s = timeout_s
         self._addresses: dict[int, Address] = {}
         self._connections: dict[int, Connection] = {}
-        self._bootstrap = self._connect_any(_addresses(bootstrap_servers))
+        self._bootstrap = self._connect_any(parse_addresses(bootstrap_servers))
         try:
             self._learn(self._bootstrap.call(MetadataRequest(topics=[]), MetadataResponse))
         except ClientError:
@@ -292,10 +292,10 @@ class Client:
         self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
 
 
-def _addresses(text: str) -> list[Address]:
+def parse_addresses(text: str) -> list[Address]:
     """Return the addresses of `host:port[,host:port...]`. ClientError: it is not that."""
     try:
-        addresses = [parse_address(part.strip(), "--bootstrap-server") for part in text.split(",")]
+        addresses = [parse_address(part.strip(), "bootstrap servers") for part in text.split(",")]
     except ConfigError as mistake:
         raise ClientError(str(mistake)) from None
     return [(host or "127.0.0.1", port) for host, port in addresses]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from magnetar import __version__
+from magnetar.cli.transactions import transactions
 
 _SERVE_HELP = """Start a broker, in the foreground.
 
@@ -67,6 +68,8 @@ def serve(
     flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format)
     raise SystemExit(run(flags))
 
+
+main.add_command(transactions)
 
 if __name__ == "__main__":
     main()

@@ -36,9 +36,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [[name.upper() for name in header], *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
-        _BETWEEN.join(
-            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
-        ).rstrip()
+        _BETWEEN.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
 

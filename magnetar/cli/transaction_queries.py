@@ -15,7 +15,7 @@ from coordinator.transactions.states import PREPARED, State
 from coordinator.transactions.txn_id import TxnId
 from magnetar.apis.describe_transactions import TXN_ID_TAG
 from magnetar.cli.partition_queries import OpenProducer, describe_open, held_back
-from magnetar.client import Client, TopicPartition, check
+from magnetar.client import Client, ClientError, TopicPartition, check
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -110,7 +110,7 @@ def list_transactions(
 
 
 def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transaction]:
-    """Return these transactions, in this order. Refused for an id that is unknown."""
+    """Return these transactions, in this order. ClientError for an id that is unknown."""
     found = _describe(client, client.coordinators(transactional_ids), skip_unknown=False)
     by_id = {each.transactional_id: each for each in found}
     return [by_id[transactional_id] for transactional_id in dict.fromkeys(transactional_ids)]
@@ -174,8 +174,10 @@ def _describe(
         request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
         answer = client.call(request, DescribeTransactionsResponse, node_id=node_id)
         for state in answer.transaction_states:
-            if skip_unknown and state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                continue
+            if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                if skip_unknown:
+                    continue
+                raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
             check(state.error_code, f"transactional id {state.transactional_id!r}")
             found.append(_transaction(state, node_id))
     return found
@@ -192,5 +194,7 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
         timeout_ms=state.transaction_timeout_ms,
         started_ms=state.transaction_start_time_ms,
-        partitions=sorted((each.topic, index) for each in state.topics for index in each.partitions),
+        partitions=sorted(
+            (each.topic, index) for each in state.topics for index in each.partitions
+        ),
     )
