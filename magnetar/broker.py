@@ -17,7 +17,7 @@ from typing import Any
 
 from logstore.durability import Durability
 from logstore.ledger import StorageFailure
-from magnetar.adoption import adopt, reserve_producer_ids
+from magnetar.adoption import adopt, stay_above
 from magnetar.apis.registry import load_apis
 from magnetar.catalog import Catalog
 from magnetar.clock import Clock, SystemClock
@@ -28,6 +28,7 @@ from magnetar.fetch_sessions import FetchSessions
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.runtime.groups import Groups
+from magnetar.runtime.healing import Healing
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
@@ -52,6 +53,7 @@ class Broker:
     topics: Topics
     groups: Groups
     transactions: Transactions
+    healing: Healing
     server: Server
     cluster_id: str
 
@@ -105,16 +107,19 @@ class Broker:
         for name in adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
-            reserve_producer_ids(topic.partitions, self.catalog)
+            stay_above(topic.partitions, self.catalog)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         await self.groups.start()
         await self.transactions.start()
+        self.healing = Healing(self)
+        await self.healing.start()
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
         self.is_stopped = True
         await self.server.stop()
+        await self.healing.stop()
         await self.transactions.stop()
         await self.groups.stop()
         await self.logs.close()

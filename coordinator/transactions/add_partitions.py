@@ -37,11 +37,14 @@ def add_partitions(
     *,
     coordinator_partition: int,
     now_ms: int,
+    may_begin: bool = True,
 ) -> Decision[TransactionMetadata]:
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
-    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due; PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, or it may not begin
+    because `max.active.transactions` are open: either way clients wait and ask again;
+    PRODUCER_FENCED,
     INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
@@ -54,6 +57,11 @@ def add_partitions(
             return Decision()
         held = txn.partitions.union(partitions)
         return Decision((transition(txn, State.ONGOING, now_ms, partitions=held),))
+    if not may_begin:
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"{txn.transactional_id}: max.active.transactions are open; wait for one to end",
+        )
     begun = transition(
         txn,
         State.ONGOING,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
 from coordinator.transactions.work import MarkerWork, work_due
@@ -16,10 +17,12 @@ from coordinator.transactions.work import MarkerWork, work_due
 class Shard:
     """The transactions of one partition of `__transaction_state`."""
 
-    __slots__ = ("_transactions", "partition")
+    __slots__ = ("_index", "_transactions", "partition")
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, index: TransactionIndex | None = None) -> None:
+        """`index` spans all shards, and is told of every change here."""
         self.partition = partition
+        self._index = TransactionIndex() if index is None else index
         self._transactions: dict[str, TransactionMetadata] = {}
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
@@ -35,13 +38,14 @@ class Shard:
     def apply(self, txn: TransactionMetadata) -> None:
         """Make the whole new value that a record carries the current one; DEAD removes it."""
         if txn.state is State.DEAD:
-            self._transactions.pop(txn.transactional_id, None)
+            self.remove(txn.transactional_id)
         else:
+            self._index.on_change(self._transactions.get(txn.transactional_id), txn)
             self._transactions[txn.transactional_id] = txn
 
     def remove(self, transactional_id: str) -> None:
         """Apply a tombstone."""
-        self._transactions.pop(transactional_id, None)
+        self._index.on_change(self._transactions.pop(transactional_id, None), None)
 
     def work_due(self) -> list[MarkerWork]:
         """Return all that is owed: the question that ends a replay."""

@@ -253,6 +253,20 @@ class BrokerConfig(Config):
     transaction_max_timeout_ms = integer(
         900000, minimum=1, since="0.11", doc="Longest transaction timeout a producer may ask for."
     )
+    transaction_healing_interval_ms = integer(
+        10000,
+        minimum=0,
+        since=_OWN,
+        doc="How often open transactions of all partitions are compared with their coordinators, so"
+        " that none hangs. 0: only at the start.",
+    )
+    max_active_transactions = integer(
+        0,
+        minimum=0,
+        since=_OWN,
+        doc="Most transactions open at once; 0: no limit. A begin beyond it is answered"
+        " CONCURRENT_TRANSACTIONS, which clients wait out.",
+    )
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."
     )

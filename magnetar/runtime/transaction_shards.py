@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.records import decode_key, decode_value
 from coordinator.transactions.shard import Shard
 from logstore.partition import PartitionLog
@@ -19,9 +20,12 @@ class RunningShard(NamedTuple):
     log: ShardLog
 
 
-def replay_shards(logs: Iterable[PartitionLog]) -> list[RunningShard]:
-    """Return the shards of these partitions, in their order, as their logs say. Blocks."""
-    shards = [RunningShard(Shard(log.partition), ShardLog(log)) for log in logs]
+def replay_shards(logs: Iterable[PartitionLog], index: TransactionIndex) -> list[RunningShard]:
+    """Return the shards of these partitions, in their order, as their logs say. Blocks.
+
+    `index` is new, and spans them.
+    """
+    shards = [RunningShard(Shard(log.partition, index), ShardLog(log)) for log in logs]
     for shard in shards:
         _replay(shard)
     return shards

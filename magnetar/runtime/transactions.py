@@ -18,6 +18,7 @@ from coordinator.partitioning import partition_for
 from coordinator.transactions import add_partitions, checks, complete, end_txn, expire
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.deadlines import Deadlines
+from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import (
     ProducerIdentity,
     TopicPartition,
@@ -31,6 +32,7 @@ from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS, Settling
+from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_shards import RunningShard, replay_shards
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -54,6 +56,7 @@ class Transactions:
             participants or LocalParticipants(broker), complete=self._complete, fail=broker.fail
         )
         self._shards: list[RunningShard] = []
+        self._index = TransactionIndex()
         self._producer_ids = ProducerIds(broker.catalog)
         self._deadlines = Deadlines()
         self._alarm = Alarm(self.expire_due)
@@ -82,6 +85,43 @@ class Transactions:
             return None
         return self._shard_of(transactional_id).state.get(transactional_id)
 
+    def find_by_producer(self, producer_id: int) -> TransactionMetadata | None:
+        """Return whose producer id it is, or was before its last rotation; None: nobody's."""
+        transactional_id = self._index.transactional_id(producer_id)
+        return None if transactional_id is None else self.find(transactional_id)
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are ONGOING."""
+        return self._index.open_count
+
+    async def durable(self) -> None:
+        """Return when everything known at the moment of the call is durable."""
+        for log, end_offset in [(shard.log, shard.log.end_offset) for shard in self._shards]:
+            await log.durable(end_offset)
+
+    def adopt(
+        self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
+    ) -> tuple[ShardLog, int]:
+        """Hold `partition`, whose data outlived its add; return the log and the end to await.
+
+        Refuses as `coordinator.transactions.add_partitions`.
+        """
+        shard = self._shard_of(transactional_id)
+        now_ms = self._broker.clock.now_ms()
+        _, end_offset = self._submit(
+            shard,
+            transactional_id,
+            lambda txn: add_partitions.add_partitions(
+                txn,
+                identity,
+                frozenset({partition}),
+                coordinator_partition=shard.state.partition,
+                now_ms=now_ms,
+            ),
+        )
+        return shard.log, end_offset
+
     async def describe(
         self, transactional_ids: Iterable[str] | None = None
     ) -> list[TransactionMetadata]:
@@ -97,8 +137,7 @@ class Transactions:
             self._complete(transactional_id)
             if (txn := self.find(transactional_id)) is not None:
                 found.append(txn)
-        for shard in self._shards:
-            await shard.log.durable(shard.log.end_offset)
+        await self.durable()
         return found
 
     async def init_producer_id(
@@ -142,6 +181,7 @@ class Transactions:
                 partitions,
                 coordinator_partition=shard.state.partition,
                 now_ms=now_ms,
+                may_begin=self._may_begin(),
             ),
         )
         await shard.log.durable(end_offset)
@@ -246,9 +286,14 @@ class Transactions:
         topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
         return add_partitions.offsets_partition(group_id, len(topic.partitions))
 
+    def _may_begin(self) -> bool:
+        limit = self._broker.config.max_active_transactions
+        return limit == 0 or self._index.open_count < limit
+
     def _open_shards(self) -> None:
         """Replay the state topic, and set to work on what is due."""
-        self._shards = replay_shards(self._broker.topics.ensure_internal(STATE_TOPIC).partitions)
+        logs = self._broker.topics.ensure_internal(STATE_TOPIC).partitions
+        self._shards = replay_shards(logs, self._index)
         for shard in self._shards:
             end_offset = shard.log.end_offset
             for txn in shard.state:

@@ -74,7 +74,9 @@ class World:
             catalog=self,
             clock=SimpleNamespace(now_ms=lambda: self.now_ms),
             config=SimpleNamespace(
-                transaction_max_timeout_ms=900_000, transactional_id_expiration_ms=604_800_000
+                transaction_max_timeout_ms=900_000,
+                transactional_id_expiration_ms=604_800_000,
+                max_active_transactions=0,
             ),
             fail=self.failures.append,
         )

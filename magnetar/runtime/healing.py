@@ -1,0 +1,180 @@
+"""Healing at work: no transaction stays open in a partition that nobody will ever end.
+
+Every open transaction that a partition holds is compared with its coordinator by the epoch of its
+data; the rules, and why they are sound, are in `coordinator.transactions.healing`. Once at the
+start, after every shard is replayed and its work due is done and before any client is served, then
+every `transaction.healing.interval.ms`. Pending acks are open transactions of their partition of
+`__consumer_offsets`, so they are found there, and a marker resolves them in the same step.
+
+Between asking for the verdict and carrying it out there is no await but one: until the state that
+it rests on is durable; whatever changed meanwhile is left to the next sweep. Each act is logged
+and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
+from coordinator.transactions.metadata import (
+    ProducerIdentity,
+    TopicPartition,
+    TransactionMetadata,
+)
+from logstore.ledger import LedgerClosed
+from logstore.partition import PartitionLog
+from logstore.transaction_buffer import OpenTransaction
+from magnetar.logging import get_logger
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.shard_log import ShardLog
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_log = get_logger("transactions")
+
+#: Partitions, or open transactions, looked at in one turn of the event loop: about a millisecond.
+_SLICE = 256
+
+
+class _Found(NamedTuple):
+    """One open transaction of one partition, and what is known of it."""
+
+    partition: TopicPartition
+    log: PartitionLog
+    open: OpenTransaction
+    txn: TransactionMetadata | None
+    verdict: Verdict
+
+    @property
+    def data(self) -> ProducerIdentity:
+        return ProducerIdentity(self.open.producer_id, self.open.producer_epoch)
+
+
+class Healing:
+    """The sweep over all partitions of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._participants = LocalParticipants(broker)
+        self._sweeping: asyncio.Task[None] | None = None
+        #: How many open transactions of a partition were adopted, committed, aborted.
+        self.counts: Counter[Remedy] = Counter()
+
+    async def start(self) -> None:
+        """Sweep once, then periodically. After groups and transactions have started."""
+        await self.sweep()
+        if self._broker.config.transaction_healing_interval_ms:
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep_periodically())
+            self._sweeping.add_done_callback(self._on_ended)
+
+    async def stop(self) -> None:
+        """Sweep no more; what is left the next start finds."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    async def sweep(self) -> None:
+        """Look at every open transaction of every partition once; return when all that was done
+        about them is durable."""
+        partitions = [
+            (TopicPartition(topic.name, index), log)
+            for topic in self._broker.topics.all()
+            for index, log in enumerate(topic.partitions)
+        ]
+        for number, (partition, log) in enumerate(partitions, 1):
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+            found = list(log.transactions.open_transactions())
+            for start in range(0, len(found), _SLICE):
+                await self._heal(partition, log, found[start : start + _SLICE])
+                await asyncio.sleep(0)
+
+    async def _sweep_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._broker.config.transaction_healing_interval_ms / 1000)
+            await self.sweep()
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._broker.fail(failure)
+
+    async def _heal(
+        self, partition: TopicPartition, log: PartitionLog, found: list[OpenTransaction]
+    ) -> None:
+        """Carry out the verdicts on some open transactions of one partition."""
+        sick = [one for one in self._judged(partition, log, found) if one.verdict.remedy.is_act]
+        if not sick:
+            return
+        await self._broker.transactions.durable()
+        still = self._judged(partition, log, [one.open for one in sick])
+        acted = []
+        for before, now in zip(sick, still, strict=True):
+            # The very value that has just become durable, not an equal or a later one.
+            if now.txn is before.txn and now.verdict == before.verdict and _is_open(now):
+                awaited = self._perform(now)
+                if awaited is not None:
+                    acted.append((now, awaited))
+        for one, (its_log, end_offset) in acted:
+            try:
+                await its_log.durable(end_offset)
+            except LedgerClosed:
+                continue  # the topic was deleted meanwhile: nothing hangs there any more
+            self.counts[one.verdict.remedy] += 1
+            _report(one)
+
+    def _judged(
+        self, partition: TopicPartition, log: PartitionLog, found: list[OpenTransaction]
+    ) -> list[_Found]:
+        judged = []
+        for one in found:
+            txn = self._broker.transactions.find_by_producer(one.producer_id)
+            data = ProducerIdentity(one.producer_id, one.producer_epoch)
+            judged.append(_Found(partition, log, one, txn, heal(txn, data, partition)))
+        return judged
+
+    def _perform(self, found: _Found) -> tuple[PartitionLog | ShardLog, int] | None:
+        """Carry out one verdict; return log and end offset to await, None where it was refused."""
+        try:
+            if found.verdict.remedy is Remedy.ADOPT:
+                assert found.txn is not None
+                return self._broker.transactions.adopt(
+                    found.txn.transactional_id, found.data, found.partition
+                )
+            state = found.log.producers.get(found.data.producer_id)
+            epoch = marker_epoch(found.data)
+            return self._participants.append_marker(
+                found.partition,
+                found.data.producer_id,
+                epoch if state is None else max(epoch, state.producer_epoch),
+                found.log.leader_epoch,
+                commit=found.verdict.remedy is Remedy.COMMIT,
+            )
+        except KafkaError as refusal:
+            _log.warning("not healed", refusal=str(refusal), **_described(found))
+            return None
+
+
+def _is_open(found: _Found) -> bool:
+    return found.log.transactions.open_transaction(found.data.producer_id) == found.open
+
+
+def _report(found: _Found) -> None:
+    _log.warning("transaction healed", **_described(found))
+
+
+def _described(found: _Found) -> dict[str, object]:
+    txn = found.txn
+    return {
+        "remedy": found.verdict.remedy.value,
+        "reason": found.verdict.reason,
+        "transactional_id": None if txn is None else txn.transactional_id,
+        "txn_id": None if txn is None or txn.txn_id is None else str(txn.txn_id),
+        "producer_id": found.data.producer_id,
+        "producer_epoch": found.data.producer_epoch,
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "first_offset": found.open.first_offset,
+    }
