@@ -38,14 +38,26 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
 
 
-def reserve_producer_ids(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
-    """Keep every producer id that occurs in `logs` from being given again. Reads all headers."""
-    highest = -1
+def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
+    """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs.
+
+    Reads all headers. A transaction that is open in an adopted log is named: its coordinator may
+    have stayed behind, and read_committed readers wait for it.
+    """
+    producer_id, epoch = -1, -1
     for log in logs:
+        epoch = max(epoch, log.leader_epoch)
         for header, _ in log.iterate_batches_from(log.log_start_offset):
-            highest = max(highest, header.producer_id)
-    if highest >= 0:
-        catalog.reserve_producer_ids_below(highest + 1)
+            producer_id = max(producer_id, header.producer_id)
+        for open_id in sorted(log.transactions.open_producer_ids()):
+            _log.warning(
+                "open transaction adopted",
+                topic=log.topic,
+                partition=log.partition,
+                producer_id=open_id,
+            )
+    catalog.reserve_producer_ids_below(producer_id + 1)
+    catalog.raise_broker_epoch(epoch)
 
 
 def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> bool:

@@ -12,6 +12,7 @@ from magnetar.broker import Broker
 from magnetar.topics import CONSUMER_OFFSETS, Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import SimpleRecord, build_batch
 
 StartBroker = Callable[..., Awaitable[Broker]]
 
@@ -123,6 +124,32 @@ async def test_a_topic_directory_without_catalog_is_adopted(
     assert topic is not None
     assert topic.id == topic_id
     assert len(topic.partitions) == 2
+
+
+async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    settings = {"durability": "page-cache"}
+    for epoch in range(3):
+        first = await start_broker(settings)
+        assert first.epoch == epoch
+        if epoch < 2:
+            await first.stop()
+    log = first.topics.create("a").partitions[0]
+    batch = build_batch(
+        [SimpleRecord(b"key", b"value", 5)], producer_id=4711, producer_epoch=0, base_sequence=0
+    )
+    log.append(batch, 5)
+    await first.stop()
+    for file in (tmp_path / "data").glob("catalog.sqlite*"):
+        file.unlink()
+    second = await start_broker(settings)
+    assert second.catalog.allocate_producer_ids(1000) == 4712
+    assert second.topics.partition("a", 0).leader_epoch == 2
+    await second.stop()
+    third = await start_broker(settings)
+    assert third.topics.partition("a", 0).leader_epoch == 3
+    assert third.cluster_id == first.cluster_id
 
 
 async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -> None:
