@@ -43,19 +43,17 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
 
 def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
     """Fold every batch from `state.end_offset` to the ledger's end."""
-    for header in ledger.headers(state.end_offset):
+    for header, batch in ledger.batches(state.end_offset):
         if header.is_control:
-            _replay_control(ledger, state, header, now_ms)
+            _replay_control(state, header, batch, now_ms)
         else:
             state.on_batch(header, now_ms)
     state.end_offset = max(state.end_offset, ledger.end_offset)
 
 
 def _replay_control(
-    ledger: Ledger, state: PartitionState, header: BatchHeader, now_ms: int
+    state: PartitionState, header: BatchHeader, batch: memoryview, now_ms: int
 ) -> None:
-    batch = ledger.batch_at(header.base_offset)
-    assert batch is not None, header
     try:
         marker = parse_marker(batch)
     except WireError:
