@@ -30,6 +30,16 @@ _FATAL = (StorageFailure, LedgerFenced, OSError, AssertionError)
 #: Errors of the network and of patience, which Python counts among the operating system's.
 _NOT_FATAL = (TimeoutError, ConnectionError)
 
+#: Refusals that belong to the ordinary course of a protocol; they are logged as retriable ones are.
+_ROUTINE = frozenset(
+    {
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+    }
+)
+
 _HEADER = Struct(">hhih")
 _PREFIX = Struct(">ii")
 _NO_TAGS = b"\0"
@@ -116,7 +126,9 @@ class Dispatcher:
             response: Message | None = await api.handler(self._broker, request, context)
             return [] if response is None else encode_answer(response, context)
         except KafkaError as refusal:
-            _log.debug("request refused", **describe(call), error=str(refusal))
+            is_routine = refusal.code.retriable or refusal.code in _ROUTINE
+            write = _log.debug if is_routine else _log.info
+            write("request refused", **describe(call), error=str(refusal))
             return self._refuse(call, refusal)
         except WireError:
             raise
