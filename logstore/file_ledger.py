@@ -75,6 +75,7 @@ class FileLedger(CommittedLedger):
         # only when all names before it are, so that none can be missing at the log's beginning.
         self._names_made = self._names_durable = 0
         # Of the sync under way.
+        self._files_in_sync: Sequence[File] = ()
         self._names_in_sync = 0
         self._closing: list[File] = []
         self._next_recovery_point = recovery_point
@@ -191,6 +192,7 @@ class FileLedger(CommittedLedger):
             file.pin()
         self._attachments.close()
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        self._files_in_sync = sync.files
         self._names_in_sync = self._names_made
         self._closing, self._index_files = self._index_files, []
         self._rolled_files = []
@@ -214,6 +216,7 @@ class FileLedger(CommittedLedger):
         for file in self._closing:
             file.close()
         self._closing = []
+        self._files_in_sync = ()
 
     # Reading
 
@@ -388,13 +391,14 @@ class FileLedger(CommittedLedger):
             segment.close()
 
     def _sync_everything(self) -> None:
-        """Blocks. A sync under way meanwhile covers less, and does no harm."""
+        """Blocks. What a sync under way covers is synced here too: its end is not waited for."""
         is_synced = self._recovery_point == self._end_offset
-        if is_synced and not (self._new_names or self._attachments.dirty):
+        if is_synced and not (self._new_names or self._attachments.dirty or self._files_in_sync):
             return
         indexes = self._segments[-1].flush_indexes(final=True) if self._segments else []
         self._index_files += indexes
-        files = [*self._rolled_files, *self._index_files, *self._attachments.dirty.values()]
+        files = [*self._files_in_sync, *self._rolled_files, *self._index_files]
+        files += self._attachments.dirty.values()
         if self._segments:
             files.append(self._segments[-1].file)
         for file in files:

@@ -227,6 +227,20 @@ def test_recovery_reads_no_more_than_what_lies_past_the_recovery_point(disk: Dis
     assert contents(third) == batches
 
 
+def test_a_clean_stop_waits_for_no_sync_but_covers_what_one_has_begun(disk: Disk) -> None:
+    ledger = disk.open()
+    batches = [append(ledger) for _ in range(30)]
+    disk.executor.step()  # a sync has begun, of closed segments too
+    batches.append(append(ledger))
+    ledger.close(clean=True)
+    for seed in range(50):
+        after = Disk()
+        after.disk = disk.disk.crash(Random(seed))
+        assert contents(after.open(recovery_point=31, clean=True)) == batches
+    disk.executor.run()
+    assert disk.disk.open_files == 0
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_only_the_active_segment_is_kept_open(disk: Disk, clean: bool) -> None:
     ledger, _ = disk.filled()

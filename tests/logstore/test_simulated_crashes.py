@@ -275,7 +275,7 @@ COMMANDS = [
     seed=st.integers(0, 2**32),
     can_sync_all=st.booleans(),
     commands=st.lists(
-        st.tuples(st.sampled_from(COMMANDS), st.integers(0, 1), st.integers(1, 5)), max_size=60
+        st.tuples(st.sampled_from(COMMANDS), st.integers(0, 1), st.integers(1, 5)), max_size=150
     ),
 )
 def test_every_crash_keeps_what_was_durable_and_shows_nothing_else(
