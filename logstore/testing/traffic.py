@@ -95,6 +95,15 @@ class Traffic:
         elif operation == "zombie coordinator":
             self._refused_marker(client)
 
+    def silence(self, duration_ms: int) -> list[int]:
+        """Nobody writes for so long; returns the producers that the partition has forgotten."""
+        self.now_ms += duration_ms
+        forgotten = self.log.expire_producers(self.now_ms)
+        for client in self._clients:
+            if client.producer_id in forgotten:
+                client.sent.clear()  # A retry would not be recognised; the sequence goes on.
+        return forgotten
+
     def recovered(self, kept: int) -> None:
         """The log came back with its first `kept` batches: the producers begin new epochs."""
         del self.appended[kept:]
