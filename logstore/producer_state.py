@@ -132,7 +132,8 @@ class Producers(dict[int, ProducerState]):
 
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
         for a repetition too old to be remembered, and for a new epoch that does not begin at 0.
-        A producer that is not remembered (expired, or its records are deleted) may begin anywhere.
+        A producer that is not remembered (expired, or its records are deleted) may begin anywhere;
+        one that is known by a marker alone begins at 0, as in Kafka.
         """
         state = self.get(header.producer_id)
         if state is None:

@@ -116,6 +116,10 @@ class Traffic:
         client.sent.clear()
 
     def _produce(self, client: _Client, count: int, *, transactional: bool) -> None:
+        state = self.log.producers.get(client.producer_id)
+        if state is not None and not state.batches and client.sequence > 0:
+            # Forgotten, then known again by a marker alone: it must begin at 0, as in Kafka.
+            self._restart(client)
         self._append(client, count, transactional=transactional)
         client.sent.append((client.sequence, count, transactional))
         client.sequence += count
