@@ -5,10 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from compat_tests import confluent_client
 from compat_tests.client import TIMEOUT_S
+
+#: What a coordinator answers while it starts; librdkafka hands these on.
+_NOT_YET = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 
 
 def committed_offset(bootstrap: str, group: str, topic: str) -> int:
@@ -23,7 +30,7 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int:
                 (found,) = reader.committed([TopicPartition(topic, 0)], TIMEOUT_S)
                 return found.offset
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
                     raise
             time.sleep(0.05)
     finally:

@@ -5,6 +5,7 @@ kafka-python's message classes encode and decode; nothing here repeats, retries 
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -118,8 +119,9 @@ class Connection:
         self._socket.sendall(data)
 
     def finish(self) -> None:
-        """Say that nothing more will be sent."""
-        self._socket.shutdown(socket.SHUT_WR)
+        """Say that nothing more will be sent; the peer may have hung up already."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, request: Any) -> None:
         """Send a versioned request without waiting for its answer."""
