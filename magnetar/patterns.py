@@ -1,12 +1,15 @@
 """Regular expressions that clients send: RE2, whose matching time is linear in the text.
 
-So no pattern can stall the event loop, and what cannot be had in linear time (look-around,
-back-references) is refused, as by Apache Kafka, which uses RE2/J.
+What cannot be had in linear time (look-around, back-references) is refused, as by Apache Kafka,
+which uses RE2/J. Linear can still be long: a large pattern takes a second over 30 kB. So matching
+has a thread of its own, one for all: patterns wait for each other and for nobody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -15,9 +18,16 @@ from wire.errors import KafkaError
 _MEMORY_BYTES_MAX = 1 << 20
 _SHOWN = 200
 
+_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="patterns")
 
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return whether a whole text matches `pattern`, as a function. INVALID_REGULAR_EXPRESSION."""
+
+async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
+    """Return those of `texts` that `pattern` matches whole. INVALID_REGULAR_EXPRESSION."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_thread, _matching, pattern, tuple(texts))
+
+
+def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
     # Loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
@@ -33,4 +43,4 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
         ) from None
     finally:
         re2.purge()  # it would keep the last 128 patterns
-    return lambda text: compiled.fullmatch(text) is not None
+    return frozenset(text for text in texts if compiled.fullmatch(text) is not None)

@@ -1,12 +1,12 @@
 """Which transactional ids a ListTransactions asks for: its filters, pure.
 
-All filters must hold; one that is empty or negative holds for everything. Source: KIP-664,
-KIP-994 (duration), KIP-1152 (pattern); corner cases as Apache Kafka 4.3 decides them.
+All filters must hold; one that is empty or negative holds for everything. Not here: the pattern,
+whose matching takes time. Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from coordinator.transactions.metadata import TransactionMetadata
@@ -35,8 +35,6 @@ class Filters:
     longer_than_ms: int = -1
     """Since the begin of the last transaction, ended or not, as in Kafka. An id that never had one
     began at -1: the longest ago of all."""
-    matches: Callable[[str], bool] | None = None
-    """Whether a transactional id is wanted."""
 
     def admit(self, txn: TransactionMetadata, now_ms: int) -> bool:
         """Whether `txn` is asked for, at that time. DEAD is on its way out: never."""
@@ -46,9 +44,7 @@ class Filters:
             return False
         if self.producer_ids and txn.producer_id not in self.producer_ids:
             return False
-        if self.longer_than_ms >= 0 and now_ms - txn.started_at_ms <= self.longer_than_ms:
-            return False
-        return self.matches is None or self.matches(txn.transactional_id)
+        return self.longer_than_ms < 0 or now_ms - txn.started_at_ms > self.longer_than_ms
 
     def select(
         self, transactions: Iterable[TransactionMetadata], now_ms: int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.listing import Filters, parse_states
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.patterns import compile_pattern
+from magnetar.patterns import matching
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -28,14 +28,17 @@ async def list_transactions(
     broker: Broker, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     states, unknown = parse_states(request.state_filters)
-    pattern = request.transactional_id_pattern
     filters = Filters(
         states=states if request.state_filters else None,
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
-        matches=compile_pattern(pattern) if pattern else None,
     )
-    known = await broker.transactions.describe()
+    found = list(filters.select(await broker.transactions.describe(), context.now_ms))
+    if request.transactional_id_pattern:
+        wanted = await matching(
+            request.transactional_id_pattern, (txn.transactional_id for txn in found)
+        )
+        found = [txn for txn in found if txn.transactional_id in wanted]
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
@@ -44,6 +47,6 @@ async def list_transactions(
                 producer_id=txn.producer_id,
                 transaction_state=txn.state.label,
             )
-            for txn in filters.select(known, context.now_ms)
+            for txn in found
         ],
     )
