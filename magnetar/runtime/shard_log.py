@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logstore.partition import PartitionLog
-
 from wire.records import BatchHeader, Marker, Record, SimpleRecord
 
 
