@@ -33,7 +33,7 @@ COMPLAINT = re.compile(
 SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "256"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A magnetar that wrote every kind of batch and was stopped."""
     broker = make_broker("magnetar", tmp_path_factory.mktemp("files"))
@@ -126,7 +126,7 @@ def _dump_internal(broker: Broker, topic: str, decoder: str) -> str:
     return "".join(dump(path, "--deep-iteration", decoder) for path in segments)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kafkas_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`foreign-0` as a real Kafka left it: plain, idempotent, committed and aborted batches."""
     kafka = make_broker("kafka", tmp_path_factory.mktemp("foreign"))
@@ -154,7 +154,7 @@ def kafkas_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         kafka.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def adopted(kafkas_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A magnetar in whose data directory Kafka's partition was put before it started."""
     broker = make_broker("magnetar", tmp_path_factory.mktemp("adopted"))

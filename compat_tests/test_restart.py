@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -69,19 +69,33 @@ def _ended(connection: Connection, transactional_id: str, *, commit: bool) -> Id
     return identity
 
 
-@pytest.fixture(scope="module", params=["stop", "kill"])
+@pytest.fixture(scope="session")
+def aftermaths(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str, str], Aftermath]]:
+    """Return what is left of (kind, way of ending), prepared at its first use."""
+    prepared: dict[tuple[str, str], Aftermath] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str, ending: str) -> Aftermath:
+            if (kind, ending) not in prepared:
+                broker = make_broker(kind, tmp_path_factory.mktemp(f"restart-{kind}"))
+                stack.callback(broker.kill)
+                broker.start()
+                prepared[kind, ending] = _prepare(broker)
+                broker.restart(clean=ending == "stop")
+            return prepared[kind, ending]
+
+        yield get
+
+
+@pytest.fixture(params=["stop", "kill"])
 def aftermath(
-    request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Aftermath]:
-    directory: Path = tmp_path_factory.mktemp(f"restart-{broker_kind}")
-    broker = make_broker(broker_kind, directory)
-    try:
-        broker.start()
-        prepared = _prepare(broker)
-        broker.restart(clean=request.param == "stop")
-        yield prepared
-    finally:
-        broker.kill()
+    request: pytest.FixtureRequest,
+    broker_kind: str,
+    aftermaths: Callable[[str, str], Aftermath],
+) -> Aftermath:
+    return aftermaths(broker_kind, request.param)
 
 
 def test_every_acknowledged_record_is_there(aftermath: Aftermath) -> None:
