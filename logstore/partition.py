@@ -54,6 +54,7 @@ from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 __all__ = ["Appended", "Isolation", "PartitionDeleted", "PartitionLog", "Slice"]
 
 _EMPTY = memoryview(b"")
+Verify = Callable[[BatchHeader], None]
 _NO_APPEND_TIME = -1
 #: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
 _EXPIRATION_CHECK_MS = 600_000
@@ -151,15 +152,17 @@ class PartitionLog:
     # Writing.
 
     def append(
-        self, batch: bytearray | memoryview, now_ms: int, *, header: BatchHeader | None = None
+        self, batch: bytearray | memoryview, now_ms: int, *, verify: Verify | None = None
     ) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
         Raises KafkaError for what `check_batch` and `Producers.check` refuse, and
         INVALID_TXN_STATE for a plain batch of a producer that has a transaction open here.
-        `header`, where the caller has parsed it, is not trusted.
+        `verify` sees a well-formed batch's header before all else, and refuses by raising.
         """
         header = check_batch(batch, self.config, now_ms)
+        if verify is not None:
+            verify(header)
         producer_id = header.producer_id
         if producer_id >= 0:
             duplicate = self.producers.check(header)

@@ -1,5 +1,6 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: what a transaction may write to, logged before it does.
+"""What a transaction may write to, logged before it does: AddPartitionsToTxn, AddOffsetsToTxn.
 
+Under version 2 Produce and TxnOffsetCommit add by themselves, in the step that appends their data.
 The first partition begins the transaction. The offsets of a group are a partition of
 `__consumer_offsets`. Sources: KIP-98; PIP-473 and KIP-890 (op before data).
 """
@@ -14,11 +15,11 @@ from coordinator.transactions.metadata import (
     ProducerIdentity,
     TopicPartition,
     TransactionMetadata,
+    next_txn_id,
     require_producer,
     transition,
 )
 from coordinator.transactions.states import PREPARED, State
-from coordinator.transactions.txn_id import COUNT_MAX, TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -37,6 +38,7 @@ def add_partitions(
     *,
     coordinator_partition: int,
     now_ms: int,
+    transaction_version: int,
     may_begin: bool = True,
 ) -> Decision[TransactionMetadata]:
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
@@ -56,7 +58,14 @@ def add_partitions(
         if txn.partitions.issuperset(partitions):
             return Decision()
         held = txn.partitions.union(partitions)
-        return Decision((transition(txn, State.ONGOING, now_ms, partitions=held),))
+        added = transition(
+            txn,
+            State.ONGOING,
+            now_ms,
+            partitions=held,
+            client_transaction_version=transaction_version,
+        )
+        return Decision((added,))
     if not may_begin:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -68,22 +77,7 @@ def add_partitions(
         now_ms,
         partitions=frozenset(partitions),
         started_at_ms=now_ms,
-        txn_id=_next_txn_id(txn, coordinator_partition),
+        txn_id=next_txn_id(txn, coordinator_partition),
+        client_transaction_version=transaction_version,
     )
     return Decision((begun,))
-
-
-def _next_txn_id(txn: TransactionMetadata, coordinator_partition: int) -> TxnId:
-    """Return the id of the transaction that begins: one more within the epoch, or its first.
-
-    An epoch that has counted 2**32 transactions is refused: its producer takes a new one.
-    """
-    last = txn.txn_id
-    count = 0
-    if last is not None and (last.producer_id, last.producer_epoch) == txn.identity:
-        count = last.count + 1
-    if count > COUNT_MAX:
-        raise KafkaError(
-            ErrorCode.PRODUCER_FENCED, f"{txn.transactional_id}: its epoch has no transaction left"
-        )
-    return TxnId(coordinator_partition, txn.producer_epoch, count, txn.producer_id)

@@ -12,9 +12,20 @@ from coordinator.transactions.states import State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
+#: From these versions on a request adds what its data is for: transaction version 2.
+PRODUCE_ADDS_SINCE = 12
+TXN_OFFSET_COMMIT_ADDS_SINCE = 5
+
 #: The first versions whose clients know TRANSACTION_ABORTABLE; INVALID_TXN_STATE before.
 PRODUCE_ABORTABLE_SINCE = 11
 TXN_OFFSET_COMMIT_ABORTABLE_SINCE = 4
+
+
+def refusal_of_data(refusal: KafkaError) -> KafkaError:
+    """Return what a Produce or TxnOffsetCommit answers where adding its partitions was refused."""
+    if refusal.code is ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.detail)
+    return refusal
 
 
 def check_holds(

@@ -7,7 +7,7 @@ Nobody waits for this record. Lost in a crash, replay finds PREPARE_* and drives
 from __future__ import annotations
 
 from coordinator.decision import Decision
-from coordinator.transactions.metadata import TransactionMetadata, transition
+from coordinator.transactions.metadata import NO_PRODUCER_ID, TransactionMetadata, transition
 from coordinator.transactions.states import State
 from coordinator.transactions.work import MarkerWork
 
@@ -21,10 +21,21 @@ def complete(
     txn: TransactionMetadata | None, done: MarkerWork, now_ms: int
 ) -> Decision[TransactionMetadata]:
     """Decide that `done` was all that `txn` owed. Nothing to log for work of another
-    transaction."""
+    transaction.
+
+    Where the producer's epochs are used up it goes on with the producer id kept for it.
+    """
     if txn is None or txn.identity != (done.producer_id, done.producer_epoch):
         return Decision()
     completed = _COMPLETED.get(txn.state)
     if completed is None:
         return Decision()
-    return Decision((transition(txn, completed, now_ms, partitions=frozenset()),))
+    changes: dict[str, int] = {}
+    if txn.next_producer_id != NO_PRODUCER_ID:
+        changes = {
+            "producer_id": txn.next_producer_id,
+            "producer_epoch": 0,
+            "previous_producer_id": txn.producer_id,
+            "next_producer_id": NO_PRODUCER_ID,
+        }
+    return Decision((transition(txn, completed, now_ms, partitions=frozenset(), **changes),))

@@ -1,50 +1,152 @@
 """EndTxn: decide a transaction's outcome. The record is the decision; markers only carry it out.
 
 A retry of the same EndTxn is success whatever became of the answer to the first: the outcome is
-remembered until the next transaction begins. Sources: KIP-98, KIP-588.
+remembered until the next transaction begins. Under version 2 (EndTxn v5) every end bumps the epoch:
+a retry is known by naming the one before, and whatever is delayed from an earlier transaction names
+an older one still and is refused (KAFKA-17754). Sources: KIP-98, KIP-588, KIP-890.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from coordinator.decision import Decision
+from coordinator.transactions.fence import prepare_bumped
 from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
     ProducerIdentity,
+    Relation,
     TransactionMetadata,
-    require_producer,
+    next_txn_id,
+    refusal_of,
+    relation,
     transition,
 )
 from coordinator.transactions.states import State
+from coordinator.transactions.txn_id import TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: (state, commit) in which the same EndTxn was decided already. Where markers are still due the
-#: answer waits for them, as the first one did.
-_DECIDED_ALREADY = frozenset(
-    {
-        (State.PREPARE_COMMIT, True),
-        (State.PREPARE_ABORT, False),
-        (State.COMPLETE_COMMIT, True),
-        (State.COMPLETE_ABORT, False),
-    }
-)
+#: The first version of EndTxn that is transaction version 2.
+END_TXN_BUMPS_SINCE = 5
+
+
+class Verdict(Enum):
+    """What becomes of an EndTxn that is not refused."""
+
+    DECIDE = auto()
+    DECIDED = auto()
+    """Already, and the same: where markers are still due the answer waits for them again."""
+    NOTHING = auto()
+    """The abort of a transaction that wrote nothing: there is nobody to send a marker to."""
+
+
+_INVALID = ErrorCode.INVALID_TXN_STATE
+_BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+
+Rows = dict[tuple[State, Relation], tuple[Verdict | ErrorCode, Verdict | ErrorCode]]
+
+#: (state, who asks) -> (for a commit, for an abort). Absent: as `refusal_of`.
+_VERSION_1: Rows = {
+    (State.EMPTY, Relation.CURRENT): (_INVALID, _INVALID),
+    (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
+    (State.PREPARE_COMMIT, Relation.CURRENT): (Verdict.DECIDED, _INVALID),
+    (State.PREPARE_ABORT, Relation.CURRENT): (_INVALID, Verdict.DECIDED),
+    (State.COMPLETE_COMMIT, Relation.CURRENT): (Verdict.DECIDED, _INVALID),
+    (State.COMPLETE_ABORT, Relation.CURRENT): (_INVALID, Verdict.DECIDED),
+}
+
+#: The same for EndTxn v5. CURRENT in PREPARE_* is the epoch that the answer will tell.
+_VERSION_2: Rows = {
+    (State.EMPTY, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
+    (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
+    (State.PREPARE_COMMIT, Relation.CURRENT): (_BUSY, _BUSY),
+    (State.PREPARE_ABORT, Relation.CURRENT): (_BUSY, _BUSY),
+    (State.COMPLETE_COMMIT, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
+    (State.COMPLETE_ABORT, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
+    (State.PREPARE_COMMIT, Relation.LAST): (Verdict.DECIDED, _INVALID),
+    (State.PREPARE_ABORT, Relation.LAST): (_INVALID, Verdict.DECIDED),
+    (State.COMPLETE_COMMIT, Relation.LAST): (Verdict.DECIDED, _INVALID),
+    (State.COMPLETE_ABORT, Relation.LAST): (_INVALID, Verdict.DECIDED),
+}
 
 
 def end_txn(
-    txn: TransactionMetadata | None, identity: ProducerIdentity, *, commit: bool, now_ms: int
+    txn: TransactionMetadata | None,
+    identity: ProducerIdentity,
+    *,
+    commit: bool,
+    transaction_version: int,
+    coordinator_partition: int,
+    fresh_producer_id: int,
+    now_ms: int,
 ) -> Decision[TransactionMetadata]:
     """Decide to commit or abort the producer's open transaction.
 
-    INVALID_TXN_STATE: there is none, or the other outcome was decided; PRODUCER_FENCED,
-    INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
+    Version 2 answers the `successor`; `fresh_producer_id` is used up only if the epochs are.
+    INVALID_TXN_STATE: nothing is open, or the other outcome was decided; CONCURRENT_TRANSACTIONS,
+    PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `refusal_of`.
     """
-    txn = require_producer(txn, identity)
-    if txn.state is State.ONGOING:
-        prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-        return Decision((transition(txn, prepared, now_ms),))
-    if (txn.state, commit) in _DECIDED_ALREADY:
+    if txn is None:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "unknown transactional id")
+    is_version_2 = transaction_version >= TRANSACTION_VERSION_2
+    who = relation(txn, identity)
+    row = (_VERSION_2 if is_version_2 else _VERSION_1).get((txn.state, who))
+    if row is None:
+        raise refusal_of(txn, identity, who)
+    verdict = row[0] if commit else row[1]
+    if isinstance(verdict, ErrorCode):
+        wanted = "commit" if commit else "abort"
+        raise KafkaError(
+            verdict, f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}"
+        )
+    if verdict is Verdict.DECIDED:
         return Decision()
-    wanted = "commit" if commit else "abort"
-    raise KafkaError(
-        ErrorCode.INVALID_TXN_STATE,
-        f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}",
+    if verdict is Verdict.NOTHING:
+        txn_id = next_txn_id(txn, coordinator_partition)
+        return Decision((_aborted_nothing(txn, txn_id, fresh_producer_id, now_ms),))
+    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    if not is_version_2:
+        # The epoch of the last end is the current one now: nothing earlier can be retried.
+        ended = transition(
+            txn,
+            prepared,
+            now_ms,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            client_transaction_version=TRANSACTION_VERSION_1,
+        )
+        return Decision((ended,))
+    bumped = prepare_bumped(
+        txn,
+        prepared,
+        now_ms,
+        fresh_producer_id=fresh_producer_id,
+        last_producer_epoch=txn.producer_epoch,
+        client_transaction_version=TRANSACTION_VERSION_2,
+    )
+    return Decision((bumped,))
+
+
+def _aborted_nothing(
+    txn: TransactionMetadata, txn_id: TxnId, fresh_producer_id: int, now_ms: int
+) -> TransactionMetadata:
+    """Return the end of a transaction without partitions: no marker is owed, so it is COMPLETE."""
+    changes = {"producer_epoch": txn.producer_epoch + 1}
+    if txn.is_epoch_exhausted:
+        changes = {
+            "producer_id": fresh_producer_id,
+            "producer_epoch": 0,
+            "previous_producer_id": txn.producer_id,
+        }
+    return transition(
+        txn,
+        State.COMPLETE_ABORT,
+        now_ms,
+        last_producer_epoch=txn.producer_epoch,
+        started_at_ms=now_ms,
+        txn_id=txn_id,
+        client_transaction_version=TRANSACTION_VERSION_2,
+        **changes,
     )

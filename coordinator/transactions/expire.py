@@ -7,7 +7,7 @@ Sources: KIP-98 (transaction.timeout.ms, transactional.id.expiration.ms), KIP-36
 from __future__ import annotations
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import abort_fenced
+from coordinator.transactions.fence import prepare_bumped
 from coordinator.transactions.metadata import TransactionMetadata, transition
 from coordinator.transactions.states import PREPARED, State
 
@@ -22,17 +22,30 @@ def deadline_ms(txn: TransactionMetadata, id_expiration_ms: int) -> int | None:
 
 
 def expire(
-    txn: TransactionMetadata | None, id_expiration_ms: int, now_ms: int
+    txn: TransactionMetadata | None,
+    id_expiration_ms: int,
+    now_ms: int,
+    *,
+    fresh_producer_id: int,
 ) -> Decision[TransactionMetadata]:
     """Decide what is due at `now_ms`, if anything.
 
     ONGOING past its timeout: aborted at a bumped epoch, so that its late producer meets
-    PRODUCER_FENCED and cannot go on in a transaction that is gone. Unused past
-    transactional.id.expiration.ms: DEAD, a tombstone.
+    PRODUCER_FENCED and cannot go on in a transaction that is gone. No other incarnation took over,
+    so whoever names the old epoch is told the new one, by InitProducerId or, of version 2, by the
+    EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
+    Unused past transactional.id.expiration.ms: DEAD, a tombstone.
     """
     due_ms = None if txn is None else deadline_ms(txn, id_expiration_ms)
     if txn is None or due_ms is None or now_ms < due_ms:
         return Decision()
     if txn.state is State.ONGOING:
-        return Decision((abort_fenced(txn, now_ms),))
+        aborted = prepare_bumped(
+            txn,
+            State.PREPARE_ABORT,
+            now_ms,
+            fresh_producer_id=fresh_producer_id,
+            last_producer_epoch=txn.producer_epoch,
+        )
+        return Decision((aborted,))
     return Decision((transition(txn, State.DEAD, now_ms),))

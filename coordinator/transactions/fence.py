@@ -1,13 +1,15 @@
-"""Aborting a transaction against its producer's will, at a bumped epoch that fences the producer.
+"""Ending a transaction at a bumped epoch, which nobody but its owner, once told, can use.
 
-Used where a newer incarnation takes over and where the timeout strikes. Kafka logs the fence and
-the abort as one record too. Source: KIP-98, KIP-360.
+That is how version 2 ends every transaction (KIP-890), and how any is aborted where a newer
+incarnation takes over or the timeout strikes (KIP-98, KIP-360). Data keeps the old epoch, markers
+carry the new one. Kafka logs bump and decision as one record too.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
     PRODUCER_EPOCH_MAX,
     TransactionMetadata,
     transition,
@@ -15,19 +17,30 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import State
 
 
-def abort_fenced(
-    txn: TransactionMetadata, now_ms: int, *, last_producer_epoch: int = NO_PRODUCER_EPOCH
+def prepare_bumped(
+    txn: TransactionMetadata,
+    state: State,
+    now_ms: int,
+    *,
+    fresh_producer_id: int,
+    last_producer_epoch: int,
+    **changes: Any,
 ) -> TransactionMetadata:
-    """Return the decision to abort ONGOING `txn`; its markers will carry the bumped epoch.
+    """Return the decision over ONGOING `txn` at the next epoch; its `successor` may go on.
 
-    `last_producer_epoch`: the epoch whose owner itself asked for this and may go on; -1: nobody.
+    `last_producer_epoch`: the epoch whose owner may learn the successor by asking again; -1:
+    nobody. `fresh_producer_id` is used up only where the epochs are: then it is the
+    `next_producer_id`, and the markers carry 32767, which no client is given.
     """
     if txn.producer_epoch > PRODUCER_EPOCH_MAX:
         raise AssertionError(f"{txn.transactional_id}: no epoch is left to fence with")
+    if txn.is_epoch_exhausted:
+        changes["next_producer_id"] = fresh_producer_id
     return transition(
         txn,
-        State.PREPARE_ABORT,
+        state,
         now_ms,
         producer_epoch=txn.producer_epoch + 1,
         last_producer_epoch=last_producer_epoch,
+        **changes,
     )

@@ -9,13 +9,15 @@ PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
 from __future__ import annotations
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import abort_fenced
+from coordinator.transactions.fence import prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
     PRODUCER_EPOCH_MAX,
     ProducerIdentity,
+    Relation,
     TransactionMetadata,
+    relation,
     transition,
 )
 from coordinator.transactions.states import PREPARED, State
@@ -62,7 +64,7 @@ def init_producer_id(
 ) -> Decision[TransactionMetadata]:
     """Decide which identity the producer gets: after applying, the metadata's.
 
-    `fresh_producer_id` is used up only if the answer carries it. A decision that leads to
+    `fresh_producer_id` is used up only if the record decided carries it. A decision that leads to
     PREPARE_ABORT is not an answer: decide again when its markers are durable.
     PRODUCER_FENCED: `claimed` is not the current identity; CONCURRENT_TRANSACTIONS: markers of the
     last transaction are still due.
@@ -89,7 +91,14 @@ def init_producer_id(
                 f"{transactional_id}: a late retry; epoch {txn.producer_epoch} is in use already",
             )
         last_epoch = NO_PRODUCER_EPOCH if claimed is None else txn.producer_epoch
-        return Decision((abort_fenced(txn, now_ms, last_producer_epoch=last_epoch),))
+        aborted = prepare_bumped(
+            txn,
+            State.PREPARE_ABORT,
+            now_ms,
+            fresh_producer_id=fresh_producer_id,
+            last_producer_epoch=last_epoch,
+        )
+        return Decision((aborted,))
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
         return Decision()
     last_epoch = NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch
@@ -121,11 +130,7 @@ def _is_retry(txn: TransactionMetadata, claimed: ProducerIdentity) -> bool:
     """
     if claimed == txn.identity:
         return False
-    is_known_id = claimed.producer_id == txn.producer_id or (
-        claimed.producer_id == txn.previous_producer_id
-        and claimed.producer_epoch >= PRODUCER_EPOCH_MAX
-    )
-    if is_known_id and claimed.producer_epoch == txn.last_producer_epoch:
+    if relation(txn, claimed) is Relation.LAST:
         return True
     raise KafkaError(
         ErrorCode.PRODUCER_FENCED,

@@ -8,16 +8,22 @@ begins, so that an EndTxn retried after a lost answer is success.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from coordinator.transactions.states import PREDECESSORS, State
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions.states import PREDECESSORS, PREPARED, State
+from coordinator.transactions.txn_id import COUNT_MAX, TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
+
+#: Transaction versions, as EndTxn's and Produce's versions tell them (KIP-890). A client that does
+#: not speak version 2 is recorded as 0, as Kafka does; data and markers then have one epoch.
+TRANSACTION_VERSION_1 = 0
+TRANSACTION_VERSION_2 = 2
 
 #: The highest epoch a client is given. One above it is left, for the fence of its last transaction.
 PRODUCER_EPOCH_MAX = 32766
@@ -54,12 +60,19 @@ class TransactionMetadata:
     txn_id: TxnId | None = None
     """The current or last transaction; None before the first."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch that the current one was bumped from at its owner's wish; -1: it was fenced."""
+    """The epoch that the current one was bumped from with its owner still the owner: by an EndTxn
+    of version 2, by the timeout, or at its wish; -1: another incarnation fenced it, or there was no
+    bump. In PREPARE_* and COMPLETE_* it is, where it is not -1, the epoch of the transaction that
+    ended, under `producer_id` or, once rotated, `previous_producer_id`."""
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before its epochs ran out and it was rotated."""
     next_producer_id: int = NO_PRODUCER_ID
+    """In PREPARE_*: the producer id, from epoch 0, that COMPLETE_* rotates to."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    client_transaction_version: int = 0
+    """Kafka's, for two-phase commit (KIP-939). Kept as it is read."""
+    client_transaction_version: int = TRANSACTION_VERSION_1
+    """What the client spoke that last wrote to or ended the transaction. From 2 on the marker
+    of an end carries a later epoch than the data it ends."""
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -67,9 +80,44 @@ class TransactionMetadata:
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
+    def successor(self) -> ProducerIdentity:
+        """Who may go on once this transaction is COMPLETE_*."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return self.identity
+
+    @property
     def is_epoch_exhausted(self) -> bool:
         """Whether the next epoch bump needs a fresh producer id."""
         return self.producer_epoch >= PRODUCER_EPOCH_MAX
+
+
+class Relation(Enum):
+    """How the producer that a request names stands to the one that a coordinator holds."""
+
+    CURRENT = auto()
+    LAST = auto()
+    """What the current one was bumped or rotated from: its answer may have been lost."""
+    NEXT = auto()
+    """What COMPLETE_* will rotate to."""
+    OTHER_EPOCH = auto()
+    OTHER_PRODUCER = auto()
+
+
+def relation(txn: TransactionMetadata, identity: ProducerIdentity) -> Relation:
+    """Return how `identity` stands to the producer of `txn`."""
+    producer_id, producer_epoch = identity
+    if producer_id == txn.producer_id:
+        if producer_epoch == txn.producer_epoch:
+            return Relation.CURRENT
+        is_last = txn.last_producer_epoch == producer_epoch == txn.producer_epoch - 1
+        return Relation.LAST if is_last else Relation.OTHER_EPOCH
+    if txn.state in PREPARED and identity == txn.successor:
+        return Relation.NEXT
+    if producer_id == txn.previous_producer_id and txn.producer_epoch == 0:
+        is_last = txn.last_producer_epoch == producer_epoch >= PRODUCER_EPOCH_MAX
+        return Relation.LAST if is_last else Relation.OTHER_PRODUCER
+    return Relation.OTHER_PRODUCER
 
 
 def transition(
@@ -88,18 +136,45 @@ def require_producer(
     """Return `txn` if `identity` is its current producer.
 
     INVALID_PRODUCER_ID_MAPPING: another producer id, or an unknown transactional id;
-    PRODUCER_FENCED: another epoch (older request versions say INVALID_PRODUCER_EPOCH).
+    PRODUCER_FENCED: another epoch (older request versions say INVALID_PRODUCER_EPOCH);
+    CONCURRENT_TRANSACTIONS: the id that it will have once the markers still due are durable.
     """
     if txn is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "unknown transactional id")
-    if identity.producer_id != txn.producer_id:
-        raise KafkaError(
+    found = relation(txn, identity)
+    if found is not Relation.CURRENT:
+        raise refusal_of(txn, identity, found)
+    return txn
+
+
+def refusal_of(txn: TransactionMetadata, identity: ProducerIdentity, found: Relation) -> KafkaError:
+    """Return why a producer that stands to `txn` as `found` may not do what only it may."""
+    if found is Relation.NEXT:
+        return KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
+        )
+    if found is Relation.OTHER_PRODUCER:
+        return KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"{txn.transactional_id}: producer id {identity.producer_id}, have {txn.producer_id}",
         )
-    if identity.producer_epoch != txn.producer_epoch:
+    return KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{txn.transactional_id}: {identity} is fenced, {txn.identity} is current",
+    )
+
+
+def next_txn_id(txn: TransactionMetadata, coordinator_partition: int) -> TxnId:
+    """Return the id of the transaction that begins: one more within the epoch, or its first.
+
+    An epoch that has counted 2**32 transactions is refused: its producer takes a new one.
+    """
+    last = txn.txn_id
+    count = 0
+    if last is not None and (last.producer_id, last.producer_epoch) == txn.identity:
+        count = last.count + 1
+    if count > COUNT_MAX:
         raise KafkaError(
-            ErrorCode.PRODUCER_FENCED,
-            f"{txn.transactional_id}: epoch {identity.producer_epoch}, have {txn.producer_epoch}",
+            ErrorCode.PRODUCER_FENCED, f"{txn.transactional_id}: its epoch has no transaction left"
         )
-    return txn
+    return TxnId(coordinator_partition, txn.producer_epoch, count, txn.producer_id)

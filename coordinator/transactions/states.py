@@ -38,7 +38,8 @@ PREDECESSORS: dict[State, frozenset[State]] = {
     State.PREPARE_COMMIT: frozenset({State.ONGOING}),
     State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE}),
     State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
+    # From EMPTY or an ended one: the abort of a transaction that wrote nothing (version 2).
+    State.COMPLETE_ABORT: _ENDED | {State.EMPTY, State.PREPARE_ABORT},
     State.DEAD: _ENDED | {State.EMPTY},
     State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
 }

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    TopicPartition,
+    TransactionMetadata,
+)
 from coordinator.transactions.states import State
 
 
@@ -22,6 +26,8 @@ class MarkerWork:
     commit: bool
     partitions: tuple[TopicPartition, ...]
     """In order of topic and partition."""
+    transaction_version: int = TRANSACTION_VERSION_1
+    """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
 
 
 def work_due(txn: TransactionMetadata) -> MarkerWork | None:
@@ -38,4 +44,5 @@ def work_due(txn: TransactionMetadata) -> MarkerWork | None:
         producer_epoch=txn.producer_epoch,
         commit=commit,
         partitions=tuple(sorted(txn.partitions)),
+        transaction_version=txn.client_transaction_version,
     )

@@ -14,7 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from coordinator.transactions.error_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
+    ProducerIdentity,
+    TopicPartition,
+)
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -82,7 +87,14 @@ async def _answer(
                 )
             else:
                 await broker.transactions.add_partitions(
-                    transaction.transactional_id, identity, frozenset(partitions)
+                    transaction.transactional_id,
+                    identity,
+                    frozenset(partitions),
+                    transaction_version=(
+                        TRANSACTION_VERSION_2
+                        if version >= _BATCHED_SINCE
+                        else TRANSACTION_VERSION_1
+                    ),
                 )
         except KafkaError as refusal:
             code = code_for_version(refusal.code, version, fenced_since=ADD_PARTITIONS_FENCED_SINCE)

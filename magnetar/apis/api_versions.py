@@ -18,12 +18,24 @@ from typing import TYPE_CHECKING
 from magnetar.apis.registry import Api, RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 _PRODUCE = 0
+#: Version 2 is KIP-890's: clients that know it leave out AddPartitionsToTxn and AddOffsetsToTxn.
+TRANSACTION_VERSION = "transaction.version"
+FINALIZED_TRANSACTION_VERSION = 2
+#: Rises with every change of what is finalized, so that clients keep the newest they saw.
+FEATURES_EPOCH = 1
+_ZERO_FEATURES_SINCE = 4
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -35,7 +47,18 @@ async def api_versions(
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
-    return ApiVersionsResponse(api_keys=[_entry(api) for _, api in sorted(broker.apis.items())])
+    return ApiVersionsResponse(
+        api_keys=[_entry(api) for _, api in sorted(broker.apis.items())],
+        supported_features=_supported(context.version),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=TRANSACTION_VERSION,
+                max_version_level=FINALIZED_TRANSACTION_VERSION,
+                min_version_level=FINALIZED_TRANSACTION_VERSION,
+            )
+        ],
+    )
 
 
 def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse:
@@ -44,6 +67,17 @@ def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[_entry(apis[ApiVersionsRequest.api_key])],
     )
+
+
+def _supported(version: int) -> list[SupportedFeatureKey]:
+    """Return the features; older clients cannot read of one whose lowest version is 0."""
+    if version < _ZERO_FEATURES_SINCE:
+        return []
+    return [
+        SupportedFeatureKey(
+            name=TRANSACTION_VERSION, min_version=0, max_version=FINALIZED_TRANSACTION_VERSION
+        )
+    ]
 
 
 def _entry(api: Api) -> ApiVersion:

@@ -1,8 +1,9 @@
 """EndTxn (API key 26): commit or abort the open transaction of a producer.
 
-Versions 0-4.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
-flexible.  4: may answer TRANSACTION_ABORTABLE (KIP-890).  5 (the epoch is bumped and returned)
-comes with transaction version 2.
+Versions 0-5.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  3:
+flexible.  4: may answer TRANSACTION_ABORTABLE (KIP-890).  5: transaction version 2: the epoch is
+bumped, and the producer id and epoch of the next transaction are answered; an abort without a
+transaction is success, and bumps too.
 
 Answers when every read_committed reader and every offset fetch sees the outcome. A retry of what
 was decided already is success. See docs/transactions.md, "A commit that has returned is visible".
@@ -12,8 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE
 from coordinator.transactions.error_versions import END_TXN_FENCED_SINCE, code_for_version
-from coordinator.transactions.metadata import ProducerIdentity
+from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
+    ProducerIdentity,
+)
 from magnetar.apis.registry import RequestContext, handles
 from wire.errors import KafkaError
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -22,15 +28,17 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 
-@handles(EndTxnRequest, versions="0-4")
+@handles(EndTxnRequest, versions="0-5")
 async def end_txn(
     broker: Broker, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
+    bumps_epoch = context.version >= END_TXN_BUMPS_SINCE
     try:
-        await broker.transactions.end(
+        next_producer = await broker.transactions.end(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
+            transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
         )
     except KafkaError as refusal:
         return EndTxnResponse(
@@ -38,4 +46,8 @@ async def end_txn(
                 refusal.code, context.version, fenced_since=END_TXN_FENCED_SINCE
             )
         )
-    return EndTxnResponse()
+    if not bumps_epoch:
+        return EndTxnResponse()
+    return EndTxnResponse(
+        producer_id=next_producer.producer_id, producer_epoch=next_producer.producer_epoch
+    )

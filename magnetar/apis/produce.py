@@ -1,8 +1,9 @@
 """Produce (API key 0): append one record batch to each of the named partitions.
 
-Versions 3-11.  5: log start offset.  8: record errors and a message.  9: flexible.  10: current
-leader.  11: an unverified transactional batch is TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).
-12 and 13 (implicit adds to the transaction, topic ids) come with transaction version 2.
+Versions 3-13.  5: log start offset.  7: zstd (before: UNSUPPORTED_COMPRESSION_TYPE).  8: record
+errors and a message.  9: flexible.  10: current leader.  11: an unverified transactional batch is
+TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to the transaction here
+(transaction version 2).  13: topic ids instead of names.
 
 Every partition stands alone: one refused batch refuses nothing else. The answer comes when all that
 was appended is durable, for acks=1 and acks=all alike; acks=0 is not answered, and a refusal closes
@@ -12,124 +13,188 @@ its connection.  KIP-98, KIP-890.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from logstore.partition import Appended, PartitionLog
+from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
+from coordinator.transactions.metadata import TopicPartition
+from logstore.partition import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import KafkaError
 from wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
-from wire.records import BatchHeader
+from wire.records import BatchHeader, Compression
+from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 _ACKS = frozenset({-1, 0, 1})
+_ZSTD_SINCE = 7
+_TOPIC_IDS_SINCE = 13
 
 
-@handles(ProduceRequest, versions="3-11")
+@handles(ProduceRequest, versions="3-13")
 async def produce(
     broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
-    responses = []
-    refused = False
-    for topic in request.topic_data:
-        answers = []
-        for data in topic.partition_data:
-            try:
-                answer = _append(broker, request, topic.name, data, context, appended)
-            except KafkaError as refusal:
-                refused = True
-                answer = _refusal(data.index, refusal)
-            answers.append(answer)
-        responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    appending = _Appending(broker, request, context)
+    responses = [appending.append_to(topic) for topic in request.topic_data]
     if request.acks == 0:
-        if refused:
+        if appending.is_any_refused:
             # There is no answer to carry the error: closing tells the producer to refresh.
             context.connection.close()
         return None
-    if appended:
-        await _until_durable(appended, request.timeout_ms)
+    if appending.appended:
+        await appending.until_durable()
     return ProduceResponse(responses=responses)
 
 
-def _append(
-    broker: Broker,
-    request: ProduceRequest,
-    topic: str,
-    data: PartitionProduceData,
-    context: RequestContext,
-    appended: list[tuple[PartitionLog, int, PartitionProduceResponse]],
-) -> PartitionProduceResponse:
-    """Append one partition's batch to the page cache; `KafkaError` where nothing was appended."""
-    if request.acks not in _ACKS:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} is none of -1, 0, 1"
-        )
-    log = broker.topics.partition(topic, data.index)
-    if broker.topics.is_internal(topic):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone"
-        )
-    if not data.records:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
-        )
-    batch = memoryview(data.records)
-    try:
-        header = BatchHeader.parse(batch)
-    except WireError as malformed:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(malformed)) from malformed
-    if header.is_transactional:
-        broker.transactions.check_produce(
-            request.transactional_id,
-            header.producer_id,
-            header.producer_epoch,
-            topic,
-            data.index,
-            version=context.version,
-        )
-    done: Appended = log.append(batch, context.now_ms, header=header)
-    answer = PartitionProduceResponse(
-        index=data.index,
-        base_offset=done.base_offset,
-        log_append_time_ms=done.log_append_time_ms,
-        log_start_offset=done.log_start_offset,
+class _Appending:
+    """One request on its way into the partitions; all of it before the wait is one step."""
+
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_held",
+        "_holder",
+        "_request",
+        "appended",
+        "is_any_refused",
     )
-    appended.append((log, done.end_offset, answer))
-    return answer
 
+    def __init__(self, broker: Broker, request: ProduceRequest, context: RequestContext) -> None:
+        self._broker = broker
+        self._request = request
+        self._context = context
+        #: Whose transaction holds all partitions of the request, and what makes that durable.
+        self._holder: tuple[int, int] | None = None
+        self._held: tuple[ShardLog, int] | None = None
+        self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
+        self.is_any_refused = False
 
-async def _until_durable(
-    appended: list[tuple[PartitionLog, int, PartitionProduceResponse]], timeout_ms: int
-) -> None:
-    """Return when every append is durable; those that are not within `timeout_ms` answer so.
+    def append_to(self, topic: TopicProduceData) -> TopicProduceResponse:
+        """Append what the request has for one topic, and return the answers to give once that is
+        durable."""
+        answers = []
+        try:
+            name = self._name_of(topic)
+        except KafkaError as refusal:
+            answers = [self._refused(data, refusal) for data in topic.partition_data]
+            return TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
+        for data in topic.partition_data:
+            try:
+                answers.append(self._append(name, data))
+            except KafkaError as refusal:
+                answers.append(self._refused(data, refusal))
+        return TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+        )
 
-    A batch that timed out stays in the log: the outcome is unknown to the producer, whose retry is
-    recognised by its sequence.
-    """
-    try:
-        async with asyncio.timeout(max(timeout_ms, 0) / 1000):
-            for log, end_offset, _ in appended:
-                await log.durable(end_offset)
-    except TimeoutError:
-        for log, end_offset, answer in appended:
-            if log.high_watermark < end_offset:
-                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-                answer.base_offset = -1
+    def _name_of(self, topic: TopicProduceData) -> str:
+        if self._context.version < _TOPIC_IDS_SINCE:
+            return topic.name
+        found = self._broker.topics.by_id(topic.topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic.topic_id}")
+        return found.name
 
+    def _append(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Append one batch to the page cache; `KafkaError` where nothing was appended."""
+        if self._request.acks not in _ACKS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
+            )
+        log = self._broker.topics.partition(topic, data.index)
+        if self._broker.topics.is_internal(topic):
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone"
+            )
+        if not data.records:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
+            )
+        done = log.append(
+            memoryview(data.records),
+            self._context.now_ms,
+            verify=lambda header: self._verify(topic, data.index, header),
+        )
+        answer = PartitionProduceResponse(
+            index=data.index,
+            base_offset=done.base_offset,
+            log_append_time_ms=done.log_append_time_ms,
+            log_start_offset=done.log_start_offset,
+        )
+        self.appended.append((log, done.end_offset, answer))
+        return answer
 
-def _refusal(index: int, refusal: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=refusal.code,
-        base_offset=-1,
-        error_message=refusal.detail or None,
-    )
+    def _verify(self, topic: str, index: int, header: BatchHeader) -> None:
+        """Refuse a batch that its client may not send; hold the partition for its transaction."""
+        version = self._context.version
+        if version < _ZSTD_SINCE and header.attributes & ATTRIBUTE_COMPRESSION == Compression.ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"zstd in Produce v{version}, {_ZSTD_SINCE}+",
+            )
+        if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return
+        transactions = self._broker.transactions
+        transactional_id = self._request.transactional_id
+        producer = (header.producer_id, header.producer_epoch)
+        if version < PRODUCE_ADDS_SINCE:
+            transactions.check_produce(transactional_id, *producer, topic, index, version=version)
+        elif self._holder != producer:
+            self._held = transactions.hold(transactional_id, *producer, self._partitions())
+            self._holder = producer
+
+    def _partitions(self) -> Set[TopicPartition]:
+        """Return all partitions of the request that there are: one record adds them together."""
+        found: set[TopicPartition] = set()
+        topics = self._broker.topics
+        by_id = self._context.version >= _TOPIC_IDS_SINCE
+        for asked in self._request.topic_data:
+            topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
+            if topic is None or topics.is_internal(topic.name):
+                continue
+            for data in asked.partition_data:
+                if 0 <= data.index < len(topic.partitions):
+                    found.add(TopicPartition(topic.name, data.index))
+        return found
+
+    async def until_durable(self) -> None:
+        """Return when every append is durable; those not within `timeout_ms` answer so.
+
+        A batch that timed out stays in the log: the outcome is unknown to the producer, whose
+        retry is recognised by its sequence.
+        """
+        is_held = self._held is None
+        try:
+            async with asyncio.timeout(max(self._request.timeout_ms, 0) / 1000):
+                for log, end_offset, _ in self.appended:
+                    await log.durable(end_offset)
+                if self._held is not None:
+                    shard_log, end_offset = self._held
+                    await shard_log.durable(end_offset)
+                    is_held = True
+        except TimeoutError:
+            for log, end_offset, answer in self.appended:
+                if not is_held or log.high_watermark < end_offset:
+                    answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+                    answer.base_offset = -1
+
+    def _refused(self, data: PartitionProduceData, refusal: KafkaError) -> PartitionProduceResponse:
+        self.is_any_refused = True
+        return PartitionProduceResponse(
+            index=data.index,
+            error_code=refusal.code,
+            base_offset=-1,
+            error_message=refusal.detail or None,
+        )

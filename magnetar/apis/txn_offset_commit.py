@@ -1,7 +1,8 @@
 """TxnOffsetCommit (API key 28): offsets that are committed if the producer's transaction is.
 
-Versions 0-4.  2: the leader epoch.  3: flexible; member id, instance and generation fence a
-consumer that is no member any more (KIP-447).  4: may answer TRANSACTION_ABORTABLE.
+Versions 0-5.  2: the leader epoch.  3: flexible; member id, instance and generation fence a
+consumer that is no member any more (KIP-447).  4: may answer TRANSACTION_ABORTABLE.  5: the group's
+partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).
 
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
+from coordinator.transactions.checks import TXN_OFFSET_COMMIT_ADDS_SINCE
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups_offsets import Commit, check_group_id
 from wire.error_code import ErrorCode
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 
-@handles(TxnOffsetCommitRequest, versions="0-4")
+@handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(
     broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
@@ -74,16 +76,19 @@ async def _commit_all(
     )
     try:
         check_group_id(request.group_id)
-        broker.transactions.check_offsets(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.group_id,
-            version=version,
-        )
         # No await up to the append: the transaction is ongoing when its offsets become pending.
-        return await broker.groups.offsets.commit_in_transaction(
+        producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+        held = None
+        if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
+            held = broker.transactions.hold_offsets(*producer, request.group_id)
+        else:
+            broker.transactions.check_offsets(*producer, request.group_id, version=version)
+        codes = await broker.groups.offsets.commit_in_transaction(
             committer, request.producer_id, request.producer_epoch, commits
         )
+        if held is not None:
+            log, end_offset = held
+            await log.durable(end_offset)
+        return codes
     except KafkaError as refusal:
         return [refusal.code] * len(commits)

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (API key 27): carry a coordinator's decision into partitions of this broker.
 
-Versions 1-2.  2: the transaction version, which decides how epochs are compared (KIP-1228); under
-the older protocol, the one served here, it changes nothing.
+Versions 1-2.  2: the transaction version: from 2 on a marker's epoch must be later than that of the
+data it ends (KIP-1228).
 
 Each partition answers for itself; a marker is answered when it is durable and visible. In
 `__consumer_offsets` it resolves the transaction's pending acks. A coordinator epoch above this
@@ -69,6 +69,7 @@ def _append(
                     marker.producer_epoch,
                     marker.coordinator_epoch,
                     commit=marker.transaction_result,
+                    transaction_version=marker.transaction_version,
                 )
             except KafkaError as refusal:
                 result.error_code = refusal.code

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from coordinator.transactions.add_partitions import OFFSETS_TOPIC
-from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
 from coordinator.transactions.work import MarkerWork
 from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
@@ -56,6 +56,7 @@ class LocalParticipants:
         coordinator_epoch: int,
         *,
         commit: bool,
+        transaction_version: int = TRANSACTION_VERSION_1,
     ) -> tuple[PartitionLog, int]:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
@@ -73,9 +74,15 @@ class LocalParticipants:
                 coordinator_epoch,
                 commit=commit,
                 now_ms=now_ms,
+                transaction_version=transaction_version,
             )
         appended = log.append_marker(
-            producer_id, producer_epoch, coordinator_epoch, commit=commit, now_ms=now_ms
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            commit=commit,
+            now_ms=now_ms,
+            transaction_version=transaction_version,
         )
         return log, appended.end_offset
 
@@ -92,6 +99,7 @@ class LocalParticipants:
                     work.producer_epoch,
                     coordinator_epoch,
                     commit=work.commit,
+                    transaction_version=work.transaction_version,
                 )
             except KafkaError as refusal:
                 if refusal.code not in _NOTHING_OPEN:

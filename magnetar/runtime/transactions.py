@@ -20,6 +20,8 @@ from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.deadlines import Deadlines
 from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
     ProducerIdentity,
     TopicPartition,
     TransactionMetadata,
@@ -44,7 +46,8 @@ STATE_TOPIC = "__transaction_state"
 
 _log = get_logger("transactions")
 
-Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata]]
+#: Of the state, and of a producer id that nobody has: used up where the record decided carries it.
+Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata]]
 
 
 class Transactions:
@@ -108,19 +111,9 @@ class Transactions:
         Refuses as `coordinator.transactions.add_partitions`.
         """
         shard = self._shard_of(transactional_id)
-        now_ms = self._broker.clock.now_ms()
-        _, end_offset = self._submit(
-            shard,
-            transactional_id,
-            lambda txn: add_partitions.add_partitions(
-                txn,
-                identity,
-                frozenset({partition}),
-                coordinator_partition=shard.state.partition,
-                now_ms=now_ms,
-            ),
+        return self._add(
+            shard, transactional_id, identity, frozenset({partition}), TRANSACTION_VERSION_2
         )
-        return shard.log, end_offset
 
     async def describe(
         self, transactional_ids: Iterable[str] | None = None
@@ -164,27 +157,63 @@ class Transactions:
                 return txn.identity
 
     async def add_partitions(
-        self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Set[TopicPartition],
+        *,
+        transaction_version: int = TRANSACTION_VERSION_1,
     ) -> None:
         """Return when the producer's transaction holds `partitions`, durably.
 
         Refuses as `coordinator.transactions.add_partitions`.
         """
-        shard = self._known_shard_of(transactional_id)
-        now_ms = self._broker.clock.now_ms()
-        _, end_offset = self._submit(
-            shard,
+        log, end_offset = self._add(
+            self._known_shard_of(transactional_id),
             transactional_id,
-            lambda txn: add_partitions.add_partitions(
-                txn,
-                identity,
-                partitions,
-                coordinator_partition=shard.state.partition,
-                now_ms=now_ms,
-                may_begin=self._may_begin(),
-            ),
+            identity,
+            partitions,
+            transaction_version,
+            may_begin=self._may_begin(),
         )
-        await shard.log.durable(end_offset)
+        await log.durable(end_offset)
+
+    def hold(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Set[TopicPartition],
+    ) -> tuple[ShardLog, int]:
+        """Add what version 2's data is for; call in the step that appends it (op before data).
+
+        Returns the log and the end to await with the data: one sync covers both. Refuses as
+        `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
+        """
+        self._check_named(transactional_id)
+        assert transactional_id is not None
+        try:
+            return self._add(
+                self._known_shard_of(transactional_id),
+                transactional_id,
+                ProducerIdentity(producer_id, producer_epoch),
+                partitions,
+                TRANSACTION_VERSION_2,
+                may_begin=self._may_begin(),
+            )
+        except KafkaError as refusal:
+            raise checks.refusal_of_data(refusal) from None
+
+    def hold_offsets(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+    ) -> tuple[ShardLog, int]:
+        """As `hold`, for transactional offsets of a group."""
+        partition = self._offsets_partition(group_id)
+        return self.hold(transactional_id, producer_id, producer_epoch, frozenset({partition}))
 
     async def add_offsets(
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
@@ -194,19 +223,36 @@ class Transactions:
             transactional_id, identity, frozenset({self._offsets_partition(group_id)})
         )
 
-    async def end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
+    async def end(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        *,
+        commit: bool,
+        transaction_version: int = TRANSACTION_VERSION_1,
+    ) -> ProducerIdentity:
         """Return when every read_committed reader and every offset fetch sees the outcome.
 
-        Where markers take longer than the bound it returns once the decision is durable.
+        The result is who may begin the next transaction, new from version 2 on. Where markers take
+        longer than the bound it returns once the decision is durable.
         Refuses as `coordinator.transactions.end_txn`.
         """
         shard = self._known_shard_of(transactional_id)
         now_ms = self._broker.clock.now_ms()
-        _, end_offset = self._submit(
+        txn, end_offset = self._submit(
             shard,
             transactional_id,
-            lambda txn: end_txn.end_txn(txn, identity, commit=commit, now_ms=now_ms),
+            lambda txn, fresh_producer_id: end_txn.end_txn(
+                txn,
+                identity,
+                commit=commit,
+                transaction_version=transaction_version,
+                coordinator_partition=shard.state.partition,
+                fresh_producer_id=fresh_producer_id,
+                now_ms=now_ms,
+            ),
         )
+        assert txn is not None, "a decision over an unknown id"
         await shard.log.durable(end_offset)
         if not await self._settling.settled(transactional_id):
             self.late_settlements += 1
@@ -215,6 +261,7 @@ class Transactions:
                 transactional_id=transactional_id,
                 waited_ms=SETTLE_TIMEOUT_MS,
             )
+        return txn.successor
 
     def check_produce(
         self,
@@ -274,13 +321,17 @@ class Transactions:
         return codes
 
     def _named(self, transactional_id: str | None) -> TransactionMetadata | None:
+        self._check_named(transactional_id)
+        assert transactional_id is not None
+        return self.find(transactional_id)
+
+    def _check_named(self, transactional_id: str | None) -> None:
         if transactional_id is None:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "a transactional batch in a request without a transactional id",
             )
         init.check_transactional_id(transactional_id)
-        return self.find(transactional_id)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
@@ -321,12 +372,11 @@ class Transactions:
         timeout_ms: int,
         claimed: ProducerIdentity | None,
     ) -> tuple[TransactionMetadata, int]:
-        fresh_producer_id = self._producer_ids.peek()
         now_ms = self._broker.clock.now_ms()
         txn, end_offset = self._submit(
             shard,
             transactional_id,
-            lambda txn: init.init_producer_id(
+            lambda txn, fresh_producer_id: init.init_producer_id(
                 txn,
                 transactional_id,
                 claimed=claimed,
@@ -335,11 +385,34 @@ class Transactions:
                 now_ms=now_ms,
             ),
         )
-        if txn is None:
-            raise AssertionError(f"{transactional_id}: InitProducerId decided nothing")
-        if txn.producer_id == fresh_producer_id:
-            self._producer_ids.take()
+        assert txn is not None, "InitProducerId decided nothing"
         return txn, end_offset
+
+    def _add(
+        self,
+        shard: RunningShard,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Set[TopicPartition],
+        transaction_version: int,
+        *,
+        may_begin: bool = True,
+    ) -> tuple[ShardLog, int]:
+        now_ms = self._broker.clock.now_ms()
+        _, end_offset = self._submit(
+            shard,
+            transactional_id,
+            lambda txn, _: add_partitions.add_partitions(
+                txn,
+                identity,
+                partitions,
+                coordinator_partition=shard.state.partition,
+                now_ms=now_ms,
+                transaction_version=transaction_version,
+                may_begin=may_begin,
+            ),
+        )
+        return shard.log, end_offset
 
     def _submit(
         self, shard: RunningShard, transactional_id: str, decide: Decide
@@ -349,12 +422,15 @@ class Transactions:
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
         """
         self._complete(transactional_id)
-        decision = decide(shard.state.get(transactional_id))
+        fresh_producer_id = self._producer_ids.peek()
+        decision = decide(shard.state.get(transactional_id), fresh_producer_id)
         end_offset = shard.log.append(
             [encode_record(record) for record in decision.records], self._broker.clock.now_ms()
         )
         for record in decision.records:
             shard.state.apply(record)
+            if fresh_producer_id in (record.producer_id, record.next_producer_id):
+                self._producer_ids.take()
             self._schedule(record)
         txn = shard.state.get(transactional_id)
         if decision.records and txn is not None and (work := work_due(txn)) is not None:
@@ -369,7 +445,7 @@ class Transactions:
             self._submit(
                 self._shard_of(transactional_id),
                 transactional_id,
-                lambda txn: complete.complete(txn, work, now_ms),
+                lambda txn, _: complete.complete(txn, work, now_ms),
             )
 
     def _schedule(self, txn: TransactionMetadata) -> None:
@@ -387,7 +463,9 @@ class Transactions:
             txn, _ = self._submit(
                 shard,
                 transactional_id,
-                lambda txn: expire.expire(txn, id_expiration_ms, now_ms),
+                lambda txn, fresh_producer_id: expire.expire(
+                    txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
+                ),
             )
             if txn is not None:
                 self._schedule(txn)

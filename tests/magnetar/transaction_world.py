@@ -103,9 +103,9 @@ class World:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
 
-    def append_marker(self, partition: int, *marker: int, commit: bool, now_ms: int) -> Any:
+    def append_marker(self, partition: int, *marker: int, **outcome: Any) -> Any:
         log = self.partition(OFFSETS, partition)
-        return log, log.append_marker(*marker, commit=commit, now_ms=now_ms).end_offset
+        return log, log.append_marker(*marker, **outcome).end_offset
 
     # What the disk and its failures do.
 

@@ -26,7 +26,14 @@ def decide(
     partitions: set[TopicPartition],
     identity: ProducerIdentity = CURRENT,
 ) -> TransactionMetadata | None:
-    records = add_partitions(txn, identity, partitions, coordinator_partition=7, now_ms=NOW).records
+    records = add_partitions(
+        txn,
+        identity,
+        partitions,
+        coordinator_partition=7,
+        now_ms=NOW,
+        transaction_version=2,
+    ).records
     assert len(records) <= 1
     return records[0] if records else None
 

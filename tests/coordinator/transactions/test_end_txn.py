@@ -1,4 +1,5 @@
-"""EndTxn: for every state, outcome and epoch relation; a retry of what was decided is success."""
+"""EndTxn up to v4: for every state, outcome and epoch relation; a retry of what was decided is
+success."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.decision import Decision
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.metadata import ProducerIdentity, TransactionMetadata
 from coordinator.transactions.states import State
@@ -17,9 +19,23 @@ MakeTxn = Callable[..., TransactionMetadata]
 CURRENT = ProducerIdentity(1000, 5)
 
 
+def decide(
+    txn: TransactionMetadata | None, identity: ProducerIdentity, *, commit: bool
+) -> Decision[TransactionMetadata]:
+    return end_txn(
+        txn,
+        identity,
+        commit=commit,
+        transaction_version=0,
+        coordinator_partition=7,
+        fresh_producer_id=9000,
+        now_ms=50_000,
+    )
+
+
 def refusal(txn: TransactionMetadata | None, identity: ProducerIdentity, commit: bool) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        end_txn(txn, identity, commit=commit, now_ms=50_000)
+        decide(txn, identity, commit=commit)
     return refused.value.code
 
 
@@ -28,7 +44,7 @@ def refusal(txn: TransactionMetadata | None, identity: ProducerIdentity, commit:
 )
 def test_an_open_transaction_is_decided(commit: bool, state: State, make_txn: MakeTxn) -> None:
     ongoing = make_txn(State.ONGOING)
-    (txn,) = end_txn(ongoing, CURRENT, commit=commit, now_ms=50_000).records
+    (txn,) = decide(ongoing, CURRENT, commit=commit).records
     assert (txn.state, txn.updated_at_ms) == (state, 50_000)
     assert (txn.identity, txn.partitions, txn.txn_id) == (
         CURRENT,
@@ -49,7 +65,7 @@ def test_an_open_transaction_is_decided(commit: bool, state: State, make_txn: Ma
 def test_a_retry_of_the_same_outcome_is_success(
     state: State, commit: bool, make_txn: MakeTxn
 ) -> None:
-    assert end_txn(make_txn(state), CURRENT, commit=commit, now_ms=50_000).records == ()
+    assert decide(make_txn(state), CURRENT, commit=commit).records == ()
 
 
 @pytest.mark.parametrize(

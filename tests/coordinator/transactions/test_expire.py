@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.decision import Decision
 from coordinator.transactions.expire import deadline_ms, expire
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
@@ -16,10 +17,16 @@ WEEK_MS = 604_800_000
 IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
+def decide(
+    txn: TransactionMetadata | None, id_expiration_ms: int, now_ms: int
+) -> Decision[TransactionMetadata]:
+    return expire(txn, id_expiration_ms, now_ms, fresh_producer_id=9000)
+
+
 def test_a_transaction_is_due_at_its_begin_plus_its_timeout(make_txn: MakeTxn) -> None:
     txn = make_txn(State.ONGOING, updated_at_ms=30_000)
     assert deadline_ms(txn, WEEK_MS) == 70_000
-    assert expire(txn, WEEK_MS, 69_999).records == ()
+    assert decide(txn, WEEK_MS, 69_999).records == ()
 
 
 @pytest.mark.parametrize("now_ms", [70_000, 70_000 + WEEK_MS])
@@ -27,31 +34,32 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
     now_ms: int, make_txn: MakeTxn
 ) -> None:
     ongoing = make_txn(State.ONGOING, last_producer_epoch=4)
-    (txn,) = expire(ongoing, WEEK_MS, now_ms).records
+    (txn,) = decide(ongoing, WEEK_MS, now_ms).records
     assert (txn.state, txn.identity, txn.updated_at_ms) == (State.PREPARE_ABORT, (1000, 6), now_ms)
     assert (txn.partitions, txn.txn_id) == (ongoing.partitions, ongoing.txn_id)
-    assert txn.last_producer_epoch == -1  # nobody may claim to have asked for this bump
+    assert txn.last_producer_epoch == 5  # nobody took over: its owner may ask for the new epoch
 
 
 def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:
-    (txn,) = expire(make_txn(State.ONGOING, producer_epoch=32766), WEEK_MS, 70_000).records
-    assert txn.producer_epoch == 32767
+    (txn,) = decide(make_txn(State.ONGOING, producer_epoch=32766), WEEK_MS, 70_000).records
+    assert (txn.producer_epoch, txn.last_producer_epoch) == (32767, 32766)
+    assert txn.successor == (9000, 0)
 
 
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
 def test_a_decided_transaction_has_no_deadline(state: State, make_txn: MakeTxn) -> None:
     txn = make_txn(state)
     assert deadline_ms(txn, WEEK_MS) is None
-    assert expire(txn, WEEK_MS, 10 * WEEK_MS).records == ()
+    assert decide(txn, WEEK_MS, 10 * WEEK_MS).records == ()
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_an_unused_id_is_forgotten_when_it_expires(state: State, make_txn: MakeTxn) -> None:
     txn = make_txn(state)
-    assert expire(txn, WEEK_MS, 10_000 + WEEK_MS - 1).records == ()
-    (dead,) = expire(txn, WEEK_MS, 10_000 + WEEK_MS).records
+    assert decide(txn, WEEK_MS, 10_000 + WEEK_MS - 1).records == ()
+    (dead,) = decide(txn, WEEK_MS, 10_000 + WEEK_MS).records
     assert dead.state is State.DEAD
 
 
 def test_what_is_forgotten_already_has_nothing_due() -> None:
-    assert expire(None, WEEK_MS, 10 * WEEK_MS).records == ()
+    assert decide(None, WEEK_MS, 10 * WEEK_MS).records == ()

@@ -8,6 +8,7 @@ one outcome, the one that was decided, or none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,13 @@ from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import expire
 from coordinator.transactions.init_producer_id import init_producer_id
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import (
+    ProducerIdentity,
+    Relation,
+    TopicPartition,
+    TransactionMetadata,
+    relation,
+)
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import PREDECESSORS, State
@@ -76,13 +83,40 @@ class History:
                 {TopicPartition("a", number)},
                 coordinator_partition=7,
                 now_ms=self.now_ms,
+                transaction_version=number,
             ),
-            "commit": lambda txn: end_txn(txn, identity, commit=True, now_ms=self.now_ms),
-            "abort": lambda txn: end_txn(txn, identity, commit=False, now_ms=self.now_ms),
-            "expire": lambda txn: expire(txn, EXPIRATION_MS, self.now_ms),
+            "commit": lambda txn: self.ended(txn, identity, fresh, commit=True, version=number),
+            "abort": lambda txn: self.ended(txn, identity, fresh, commit=False, version=number),
+            "expire": lambda txn: expire(txn, EXPIRATION_MS, self.now_ms, fresh_producer_id=fresh),
+            "age": self.aged,
             "work": self.completed,
         }
         self.submit(transactional_id, decides[kind])
+
+    def ended(
+        self,
+        txn: TransactionMetadata | None,
+        identity: ProducerIdentity,
+        fresh_producer_id: int,
+        *,
+        commit: bool,
+        version: int,
+    ) -> Decision[TransactionMetadata]:
+        return end_txn(
+            txn,
+            identity,
+            commit=commit,
+            transaction_version=version,
+            coordinator_partition=7,
+            fresh_producer_id=fresh_producer_id,
+            now_ms=self.now_ms,
+        )
+
+    def aged(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata]:
+        """Bring a young producer near the end of its epochs."""
+        if txn is None or txn.state is not State.EMPTY or txn.producer_epoch > 10:
+            return Decision()
+        return Decision((replace(txn, producer_epoch=32763),))
 
     def completed(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata]:
         work = None if txn is None else work_due(txn)
@@ -108,7 +142,7 @@ def states(shard: Shard) -> dict[str, TransactionMetadata]:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["init", "add", "add", "commit", "abort", "expire", "work", "work"]),
+        st.sampled_from(["init", "add", "add", "commit", "abort", "expire", "work", "work", "age"]),
         st.sampled_from(["tx-1", "tx-2"]),
         st.sampled_from([0, 0, 0, 1]),
         st.sampled_from([0, 1, 1, 2, 60, 1_001]),
@@ -163,3 +197,21 @@ def test_transactions_are_never_named_twice(plan: list[tuple[str, str, int, int]
             if txn.state is State.ONGOING and before.get(txn.transactional_id) is not State.ONGOING:
                 begun.append(txn.txn_id)
     assert len(begun) == len(set(begun))
+
+
+@settings(deadline=None)
+@given(steps)
+def test_no_client_is_given_the_epoch_of_the_fence_or_anothers_producer_id(
+    plan: list[tuple[str, str, int, int]],
+) -> None:
+    history = History()
+    owners: dict[int, str] = {}
+    for step in plan:
+        history.perform(step)
+        for txn in history.shard:
+            producer_id, producer_epoch = txn.successor
+            assert producer_epoch <= 32766
+            assert owners.setdefault(producer_id, txn.transactional_id) == txn.transactional_id
+            assert relation(txn, txn.identity) is Relation.CURRENT
+            if txn.successor != txn.identity:
+                assert relation(txn, txn.successor) is Relation.NEXT
