@@ -41,8 +41,15 @@ _log = get_logger("broker")
 
 def end_process(failure: BaseException) -> None:
     """Say why, plainly, and end the process at once: nothing may be answered any more."""
-    print(f"magnetar: fatal: {failure or type(failure).__name__}", file=sys.stderr, flush=True)
-    os._exit(EXIT_FAILURE)
+    try:
+        print(
+            f"magnetar: fatal: {str(failure) or type(failure).__name__}",
+            file=sys.stderr,
+            flush=True,
+        )
+    finally:
+        # Also where standard error goes to the disk that is full.
+        os._exit(EXIT_FAILURE)
 
 
 class Broker:
@@ -130,8 +137,10 @@ class Broker:
         if self._failure is not None:
             return
         self._failure = failure
-        _log.error("broker failed", reason=str(failure), exc_info=failure)
-        self._on_failure(failure)
+        try:
+            _log.error("broker failed", reason=str(failure), exc_info=failure)
+        finally:
+            self._on_failure(failure)
 
     def _on_loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What no one caught. In a connection it is that connection's; elsewhere it is fatal."""

@@ -135,7 +135,13 @@ def test_a_failing_disk_stops_the_broker_with_a_plain_message(tmp_path: Path) ->
 
 def test_a_full_disk_stops_the_broker_and_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "linger.ms": 0,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
         acknowledged: list[int] = []
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -165,7 +171,7 @@ def test_a_full_disk_stops_the_broker_and_no_acknowledged_record_is_lost(tmp_pat
         consumer.assign([TopicPartition("a", 0, 0)])
         found: set[int | None] = set()
         while not found >= set(acknowledged):
-            found |= {message.offset() for message in consumer.consume(100, 5)}
+            found |= {message.offset() for message in consumer.consume(100, 0.5)}
         consumer.close()
         assert len(acknowledged) == 31
 
