@@ -86,7 +86,7 @@ def list_transactions(
 ) -> list[Transaction]:
     """Return the transactions that pass all filters, by transactional id.
 
-    ClientError where the brokers are too old for a filter; Refused for a bad pattern.
+    ClientError where the brokers are too old for a filter, and for a bad pattern.
     """
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -101,6 +101,8 @@ def list_transactions(
     found: dict[int, list[str]] = {}
     for node_id in client.node_ids:
         answer = client.call(request, ListTransactionsResponse, node_id=node_id, at_least=at_least)
+        if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise ClientError(f"{pattern!r} is no regular expression of RE2.")
         check(answer.error_code, f"listing the transactions of broker {node_id}")
         listed = [each.transactional_id for each in answer.transaction_states]
         if listed:
