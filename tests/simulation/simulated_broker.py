@@ -1,0 +1,274 @@
+"""The whole broker but its sockets, on a disk that loses power; one incarnation after another.
+
+Real: the composition, catalog, topics, request handlers, both coordinators, participants, healing,
+the logs. Simulated: the disk, the thread that syncs, and time. The catalog (SQLite) is taken at its
+word: what it has committed survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+from logstore.directory import LogDirectory
+from logstore.durability import Durability
+from logstore.group_commit import GroupCommit
+from logstore.log_config import LogConfig
+from logstore.partition import PartitionLog
+from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from magnetar.apis.error_responses import error_response
+from magnetar.apis.registry import RequestContext, load_apis
+from magnetar.broker import Broker
+from magnetar.catalog import Catalog
+from magnetar.config.load import Given, load
+from magnetar.config.topic import TopicConfig
+from magnetar.logs import Logs, log_config
+from magnetar.topics import INTERNAL
+from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
+from wire.errors import KafkaError
+from wire.message import Message
+
+M = TypeVar("M", bound=Message)
+
+TOPICS = {"a": 2, "b": 2, "in": 4}
+HEALING_INTERVAL_MS = 500
+_SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.healing.interval.ms": str(HEALING_INTERVAL_MS),
+}
+
+
+class Gone(Exception):
+    """No answer came: the broker died, or the answer was lost. The outcome is unknown."""
+
+
+class LoopExecutor:
+    """Syncs take some time, and the process that asked may be dead by then."""
+
+    def __init__(self, random: Random, on_power_lost: Callable[[], None]) -> None:
+        self._random = random
+        self._on_power_lost = on_power_lost
+        self._is_closed = False
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._run, callback)
+
+    def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        def perform() -> None:
+            failure = None
+            try:
+                work()
+            except OSError as error:
+                failure = error
+            self._later(lambda: done(failure))
+
+        self._later(perform)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        delay_s = self._random.choice((0.0001, 0.0005, 0.002, 0.01))
+        asyncio.get_running_loop().call_later(delay_s, self._run, callback)
+
+    def _run(self, callback: Callable[[], None]) -> None:
+        if not self._is_closed:
+            try:
+                callback()
+            except PowerLost:
+                self._on_power_lost()
+
+
+class SimulatedLogs(Logs):
+    """`Logs` on the simulated disk; segments are small, so that they roll."""
+
+    def __init__(self, world: World, broker: Broker, executor: LoopExecutor) -> None:
+        self._config = broker.config
+        self.leader_epoch = 0
+        self._group_commit = GroupCommit(
+            world.disk,
+            world.durability,
+            on_failure=world.on_failure,
+            executor=executor,
+            sync_all_from=world.random.choice((1, 2, 1000)),
+        )
+        self._directory = LogDirectory(
+            "/data", world.disk, self._group_commit, LogConfig(), now_ms=broker.clock.now_ms
+        )
+
+    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
+        settings = replace(
+            log_config(config, self._config), segment_bytes=3000, snapshot_interval_bytes=1000
+        )
+        return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
+
+    def abandon(self) -> None:
+        self._group_commit.close()
+        self._directory.abandon()
+
+
+@dataclass
+class World:
+    """What outlives the broker: its disk, its catalog, its clients, time."""
+
+    loop: SimulatedLoop
+    random: Random
+    durability: Durability = Durability.FSYNC
+    settings: dict[str, str] = field(default_factory=dict)
+    failures: list[BaseException] = field(default_factory=list)
+    incarnations: int = 0
+    #: Open transactions that the sweep adopted, committed, aborted, over all incarnations.
+    healed: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.disk = SimulatedDisk(seed=self.random.getrandbits(32))
+        self.catalog = Catalog(None)
+        self.apis = load_apis()
+        self.is_dark = asyncio.Event()
+        self.is_up = asyncio.Event()
+        self._requests: set[asyncio.Task[Any]] = set()
+        self._ours: set[asyncio.Task[Any]] = set()
+        self.loop.set_exception_handler(self._on_loop_exception)
+
+    # The life of a broker.
+
+    async def start(self) -> None:
+        """Start the next incarnation; PowerLost if power goes meanwhile."""
+        self.incarnations += 1
+        values = _SETTINGS | self.settings | {"durability": self.durability.value}
+        config = load([Given(name, value, "test") for name, value in values.items()]).config
+        broker = Broker(config, clock=LoopClock(self.loop), on_failure=self.on_failure)
+        self.broker = broker
+        self.executor = LoopExecutor(self.random, self.is_dark.set)
+        broker.logs = self.logs = SimulatedLogs(self, broker, self.executor)
+        broker.catalog = self.catalog
+        broker.cluster_id = self.catalog.cluster_id()
+        broker.epoch = broker.logs.leader_epoch = self.catalog.next_broker_epoch()
+        await broker._recover()
+        for name, count in TOPICS.items():
+            if broker.topics.by_name(name) is None:
+                broker.topics.create(name, count)
+        for name in INTERNAL:
+            broker.topics.ensure_internal(name)
+        if self.is_dark.is_set():
+            raise PowerLost
+        self.is_up.set()
+
+    def mine(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+        """A task that is no part of the broker, so survives it."""
+        self._ours.add(task)
+        task.add_done_callback(self._ours.discard)
+        return task
+
+    async def end_process(self) -> None:
+        """Everything of the broker stops where it is."""
+        self.is_up.clear()
+        self.executor.close()
+        current = asyncio.current_task()
+        broker_tasks = asyncio.all_tasks() - self._ours - {current}
+        for task in broker_tasks:
+            task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        broker = self.broker
+        if hasattr(broker, "healing"):
+            for remedy, count in broker.healing.counts.items():
+                self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
+        if hasattr(broker, "transactions"):
+            broker.transactions._alarm.cancel()
+            if (completing := broker.transactions._settling._completing) is not None:
+                completing.cancel()
+        if hasattr(broker, "groups"):
+            broker.groups._alarm.cancel()
+            broker.groups._retention_alarm.cancel()
+        if hasattr(self, "logs"):
+            self.logs.abandon()
+
+    async def crash(self) -> None:
+        """Lose power (with fsync) or end the process, and start again, however often it takes."""
+        while True:
+            await self.end_process()
+            is_kill = self.durability is not Durability.FSYNC or self.random.random() < 0.2
+            self.disk = self.disk.kill(self.random) if is_kill else self.disk.crash(self.random)
+            self.is_dark.clear()
+            if not is_kill and self.random.random() < 0.3:
+                self.disk.lose_power_after(self.random.randrange(60))
+            try:
+                await self.start()
+            except PowerLost:
+                continue
+            return
+
+    def on_failure(self, failure: BaseException) -> None:
+        if not isinstance(failure, PowerLost):
+            self.failures.append(failure)
+        self.is_dark.set()
+
+    def _on_loop_exception(self, _loop: asyncio.AbstractEventLoop, context: Any) -> None:
+        failure = context.get("exception")
+        if not isinstance(failure, PowerLost):
+            self.failures.append(failure or RuntimeError(context["message"]))
+        self.is_dark.set()
+
+    # Requests.
+
+    async def call(self, request: Message, response_class: type[M], version: int) -> M:
+        """Return the broker's answer. Gone: it died before. Waits until there is a broker."""
+        await self.is_up.wait()
+        task = asyncio.create_task(self._handle(request, version))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise Gone
+        if (failure := task.exception()) is not None:
+            self.on_failure(failure)
+            raise Gone from None
+        answer = task.result()
+        assert isinstance(answer, response_class)
+        return answer
+
+    async def _handle(self, request: Message, version: int) -> Message | None:
+        api = self.apis[request.api_key]
+        assert version <= api.max_version
+        # As it comes over the wire: nothing in it is shared with the client, nor with a retry.
+        request = type(request).decode(bytearray(request.encode(version)), version)
+        context = RequestContext(
+            request.api_key,
+            version,
+            0,
+            "simulated",
+            "10.0.0.1",
+            self.broker.clock.now_ms(),
+            _NO_CONNECTION,
+        )
+        try:
+            answer: Message | None = await api.handler(self.broker, request, context)
+            return answer
+        except KafkaError as refusal:
+            return error_response(request, version, api.response_class, refusal)
+
+    async def close(self) -> None:
+        with suppress(PowerLost):
+            await self.end_process()
+        self.catalog.close()
+
+
+class _Unconnected:
+    """Nobody hangs up here."""
+
+    is_closing = False
+    listener: Any = None
+
+    def close(self) -> None:
+        raise AssertionError("nothing here is sent with acks=0")
+
+
+_NO_CONNECTION = _Unconnected()

@@ -1,0 +1,164 @@
+"""Whole transactions through the real coordinators and logs, with power lost at any step.
+
+Each history: workers of several transactional ids (two of them share one and fence each other)
+read, process and write over four partitions, two shards of each coordinator and two groups, while
+the broker loses power, or is killed, in mid-write, mid-sync, mid-recovery. Afterwards nothing may
+be lost, torn, dirty or duplicated, no offset may be off its transaction, and nothing may hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from random import Random
+
+import pytest
+
+from coordinator.groups.offsets.committed import OffsetKey
+from logstore.durability import Durability
+from logstore.partition import PartitionLog
+from magnetar.runtime import transactions
+from magnetar.runtime.shard_log import ShardLog
+from tests.simulation.history import History, Outcome, check
+from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
+from tests.simulation.simulated_loop import SimulatedLoop
+from tests.simulation.workers import TIMEOUT_MS, Luck, Worker
+
+#: How many times more histories than usual: `make soak` raises it. 50 makes 10^4 of them.
+SOAK = int(os.environ.get("MAGNETAR_SOAK", "1"))
+SEEDS = range(int(os.environ.get("MAGNETAR_SEED", "0")), 10_000_000)
+PARTS = 4
+HISTORIES_OF_A_PART = 50
+
+
+class Broken(AssertionError):
+    """What the checker found."""
+
+
+def workers_of(world: World, history: History, random: Random) -> list[Worker]:
+    """Four workers, of three transactional ids, in two groups; both protocol generations."""
+    luck = random.choice((Luck(), Luck(0, 0, 0, 0, 0.1), Luck(0.2, 0.15, 0.1, 0.1, 0.3)))
+    workers = []
+    for name, transactional_id, input_partition in (
+        ("one", "tx-1", 0),
+        ("two", "tx-2", 1),
+        ("three", "tx-3", 2),
+        ("rival", "tx-3", 2),
+    ):
+        key = OffsetKey(f"group-{input_partition % 2}", "in", input_partition)
+        is_v2 = serves_v2(world) and random.random() < 0.5
+        workers.append(
+            Worker(
+                world,
+                history,
+                Random(random.getrandbits(32)),
+                name,
+                transactional_id,
+                key,
+                is_v2,
+                luck,
+            )
+        )
+    return workers
+
+
+def serves_v2(world: World) -> bool:
+    """Whether the broker speaks transaction version 2 (KIP-890): EndTxn v5."""
+    return world.apis[26].max_version >= 5
+
+
+async def tell(world: World, random: Random) -> History:
+    """One history: work, crashes, and at the end all the time that healing may take."""
+    history = History()
+    await world.start()
+    workers = workers_of(world, history, random)
+    tasks = [world.mine(asyncio.create_task(worker.run())) for worker in workers]
+    for _ in range(random.randint(1, 4)):
+        if world.durability is Durability.FSYNC and random.random() < 0.8:
+            world.disk.lose_power_after(random.randrange(300))
+        try:
+            async with asyncio.timeout(random.uniform(0, 3)):
+                await world.is_dark.wait()
+        except TimeoutError:
+            pass
+        await world.crash()
+    world.disk.lose_power_after(10**9)
+    await asyncio.sleep(random.uniform(0, 1))
+    for worker in workers:
+        worker.is_ending = True
+    if random.random() < 0.5:
+        for task in tasks:
+            task.cancel()  # mid-transaction, all of them
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+    # The last timeout, the last delayed request and its own; then a sweep.
+    await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 4)
+    return history
+
+
+def run(seed: int, durability: Durability = Durability.FSYNC) -> tuple[World, History]:
+    """Tell the history of a seed and fail with its witnesses."""
+    random = Random(seed)
+    loop = SimulatedLoop()
+
+    async def story() -> tuple[World, History]:
+        world = World(loop, random, durability)
+        history = await tell(world, random)
+        witnesses = [*check(history, world.broker), *map(repr, world.failures)]
+        await world.close()
+        if witnesses:
+            raise Broken(f"seed {seed}:\n  " + "\n  ".join(witnesses))
+        return world, history
+
+    try:
+        return loop.run_until_complete(story())
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.timeout(60 * 60)
+def test_no_crash_loses_tears_dirties_duplicates_or_hangs(part: int) -> None:
+    committed = 0
+    count = HISTORIES_OF_A_PART * SOAK
+    for seed in SEEDS[part * count : (part + 1) * count]:
+        _, history = run(seed)
+        committed += sum(one.outcome is Outcome.COMMITTED for one in history.transactions)
+    assert committed > count
+
+
+def test_without_syncs_it_holds_for_the_end_of_the_process() -> None:
+    for seed in SEEDS[: 10 * SOAK]:
+        run(seed, Durability.PAGE_CACHE)
+
+
+async def _nothing(*_args: object, **_options: object) -> None:
+    """Instead of waiting."""
+
+
+def _no_work(*_args: object, **_options: object) -> None:
+    """Instead of doing what is due."""
+
+
+#: A rule broken on purpose, and what the checker must find for it.
+FLAWS = {
+    "answers do not wait for the disk": (PartitionLog, "durable", _nothing, "lost"),
+    "decisions do not wait for the disk": (
+        ShardLog,
+        "durable",
+        _nothing,
+        "torn|dirty|lost|refused",
+    ),
+    "a restart forgets the work due": (transactions, "work_due", _no_work, "hanging"),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_the_checker_finds(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, broken, found = FLAWS[flaw]
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(Broken, match=found):
+        for seed in SEEDS[:100]:
+            run(seed)

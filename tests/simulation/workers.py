@@ -1,0 +1,295 @@
+"""Clients that read, process and write in transactions, and what happens to them.
+
+A worker takes its group's offset for one input, writes values that nobody else writes to several
+partitions, commits the next offset with them. It is stopped for longer than its timeout, loses
+answers, has requests delayed until they mean nothing any more, is fenced by a worker of the same
+transactional id, retries, gives up. What it may rely on goes into the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from coordinator.groups.offsets.committed import OffsetKey
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from logstore.testing.partitions import batch_of
+from tests.simulation.history import History, Outcome, Transaction
+from tests.simulation.simulated_broker import Gone, World
+from wire.error_code import ErrorCode
+from wire.message import Message
+from wire.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    offset_fetch,
+    produce,
+    txn_offset_commit,
+)
+
+M = TypeVar("M", bound=Message)
+
+TARGETS = [TopicPartition(topic, index) for topic in ("a", "b") for index in range(2)]
+TIMEOUT_MS = 2_000
+ATTEMPTS = 6
+
+_AGAIN = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+#: What a worker may be told once another has its transactional id, or its timeout has struck.
+_FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+class Fenced(Exception):
+    """Somebody else goes on, or the worker must begin anew."""
+
+
+@dataclass
+class Luck:
+    """How often what goes wrong, as probabilities."""
+
+    lost_answer: float = 0.05
+    held_request: float = 0.03
+    pause: float = 0.05
+    give_up: float = 0.05
+    abort: float = 0.2
+
+
+@dataclass
+class Worker:
+    world: World
+    history: History
+    random: Random
+    name: str
+    transactional_id: str
+    key: OffsetKey
+    is_v2: bool
+    luck: Luck = field(default_factory=Luck)
+    is_ending: bool = False
+    identity: ProducerIdentity = ProducerIdentity(-1, -1)
+    _sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    _count: int = 0
+    #: A delayed request of ours is still on its way.
+    _is_haunted: bool = False
+
+    async def run(self) -> None:
+        """Work until told to end."""
+        while not self.is_ending:
+            try:
+                await self._init()
+                offset = await self._fetch_offset()
+                while not self.is_ending:
+                    offset = await self._transact(offset)
+                    await asyncio.sleep(self.random.choice((0, 0, 0.01, 0.2)))
+            except (Fenced, Gone):
+                await asyncio.sleep(self.random.choice((0.01, 0.3, 3)))
+
+    # One transaction.
+
+    async def _transact(self, offset: int) -> int:
+        """Return the offset reached: further if committed, the same if aborted."""
+        self._count += 1
+        to_offset = offset + self.random.randint(1, 3)
+        one = self.history.begin(f"{self.name}.{self._count}", self.key, offset, to_offset)
+        partitions = self.random.sample(TARGETS, self.random.randint(1, 3))
+        if not self.is_v2:
+            await self._add_partitions(partitions)
+        for number, partition in enumerate(partitions * self.random.randint(1, 2)):
+            await self._produce(one, partition, number)
+            await self._perhaps_pause()
+        await self._send_offsets(to_offset)
+        await self._perhaps_pause()
+        if self.random.random() < self.luck.give_up:
+            raise Fenced  # the process has died; its transaction is somebody else's now
+        commit = self.random.random() >= self.luck.abort
+        await self._end(one, commit=commit)
+        if not commit:
+            return offset
+        found = await self._fetch_offset()
+        if found != to_offset:
+            self._witness(f"{one.name} committed {to_offset}, a fetch after it says {found}")
+        return to_offset
+
+    async def _init(self) -> None:
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        answer = await self._ask(request, init_producer_id.InitProducerIdResponse, 5)
+        self._check(answer.error_code, "InitProducerId")
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._sequences.clear()
+        self._is_haunted = False
+
+    async def _fetch_offset(self) -> int:
+        topic = offset_fetch.OffsetFetchRequestTopics(
+            name=self.key.topic, partition_indexes=[self.key.partition]
+        )
+        group = offset_fetch.OffsetFetchRequestGroup(group_id=self.key.group_id, topics=[topic])
+        request = offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
+        while True:
+            answer = await self._ask(request, offset_fetch.OffsetFetchResponse, 9)
+            found = answer.groups[0].topics[0].partitions[0]
+            if found.error_code not in _AGAIN:
+                self._check(found.error_code, "OffsetFetch")
+                return max(found.committed_offset, 0)
+            await asyncio.sleep(0.05)
+
+    async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
+        topics = [
+            add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
+            for topic, index in partitions
+        ]
+        request = add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+
+        def code(answer: add_partitions_to_txn.AddPartitionsToTxnResponse) -> int:
+            results = answer.results_by_topic_v3_and_below
+            return results[0].results_by_partition[0].partition_error_code
+
+        while True:
+            answer = await self._ask(request, add_partitions_to_txn.AddPartitionsToTxnResponse, 3)
+            if code(answer) not in _AGAIN:
+                break
+            await asyncio.sleep(0.02)
+        self._check(code(answer), "AddPartitionsToTxn")
+
+    async def _produce(self, one: Transaction, partition: TopicPartition, number: int) -> None:
+        values = [f"{one.name}/{number}.{index}" for index in range(self.random.randint(1, 3))]
+        one.values.setdefault(partition, []).extend(values)
+        sequence = self._sequences.get(partition, 0)
+        batch = batch_of(
+            *[value.encode() for value in values],
+            timestamp=self.world.broker.clock.now_ms(),
+            producer_id=self.identity.producer_id,
+            epoch=self.identity.producer_epoch,
+            sequence=sequence,
+            transactional=True,
+        )
+
+        data = produce.PartitionProduceData(index=partition.partition, records=batch)
+        request = produce.ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[produce.TopicProduceData(name=partition.topic, partition_data=[data])],
+        )
+        version = 12 if self.is_v2 else 11
+        while True:
+            answer = await self._ask(request, produce.ProduceResponse, version)
+            code = answer.responses[0].partition_responses[0].error_code
+            if code not in _AGAIN:
+                break
+            await asyncio.sleep(0.02)
+        self._check(code, "Produce")
+        self._sequences[partition] = sequence + len(values)
+
+    async def _send_offsets(self, offset: int) -> None:
+        if not self.is_v2:
+            adding = add_offsets_to_txn.AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                group_id=self.key.group_id,
+            )
+            added = await self._ask(adding, add_offsets_to_txn.AddOffsetsToTxnResponse, 4)
+            self._check(added.error_code, "AddOffsetsToTxn")
+        partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
+            partition_index=self.key.partition, committed_offset=offset
+        )
+        topic = txn_offset_commit.TxnOffsetCommitRequestTopic(
+            name=self.key.topic, partitions=[partition]
+        )
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=self.key.group_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            topics=[topic],
+        )
+        version = 5 if self.is_v2 else 4
+        answer = await self._ask(request, txn_offset_commit.TxnOffsetCommitResponse, version)
+        self._check(answer.topics[0].partitions[0].error_code, "TxnOffsetCommit")
+
+    async def _end(self, one: Transaction, *, commit: bool) -> None:
+        request = end_txn.EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=commit,
+        )
+        if commit:
+            one.outcome = Outcome.UNKNOWN
+        while True:
+            answer = await self._ask(request, end_txn.EndTxnResponse, 5 if self.is_v2 else 4)
+            if answer.error_code not in _AGAIN:
+                break
+            await asyncio.sleep(0.02)
+        self._check(answer.error_code, "EndTxn")
+        if commit:
+            one.outcome = Outcome.COMMITTED
+        if self.is_v2:
+            ended = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            if ended == self.identity:
+                self._witness(f"{one.name}: EndTxn has not bumped the epoch")
+            self.identity = ended
+            self._sequences.clear()
+
+    # What goes wrong.
+
+    async def _ask(self, request: Message, response_class: type[M], version: int) -> M:
+        """Return an answer, asking again where none came. Gone: given up, outcome unknown."""
+        for _ in range(ATTEMPTS):
+            if self._is_haunted and not self.is_v2:
+                # Of transaction version 1 a late request may land in the next transaction: only a
+                # new epoch keeps it out, which is why clients take one.
+                raise Gone
+            if self.random.random() < self.luck.held_request:
+                self._hold(request, response_class, version)
+                await asyncio.sleep(self.random.choice((0.0, 0.05)))
+                continue
+            try:
+                answer = await self.world.call(request, response_class, version)
+            except Gone:
+                answer = None
+            if answer is not None and self.random.random() >= self.luck.lost_answer:
+                return answer
+            if self.random.random() < self.luck.give_up:
+                break
+            await asyncio.sleep(self.random.choice((0.0, 0.01, 0.1)))
+        raise Gone
+
+    def _hold(self, request: Message, response_class: type[M], version: int) -> None:
+        """Have the request arrive some time later, by itself; nobody hears the answer."""
+        self._is_haunted = True
+
+        async def arrive() -> None:
+            await asyncio.sleep(self.random.choice((0.005, 0.02, 0.1, 0.5, 3)))
+            with contextlib.suppress(Gone):
+                await self.world.call(request, response_class, version)
+
+        self.world.mine(asyncio.create_task(arrive()))
+
+    async def _perhaps_pause(self) -> None:
+        if self.random.random() < self.luck.pause:
+            await asyncio.sleep(self.random.choice((0.1, TIMEOUT_MS / 1000 + 0.5)))
+
+    def _check(self, code: int, what: str) -> None:
+        if code in _FENCED:
+            raise Fenced
+        if code != ErrorCode.NONE:
+            self._witness(f"{self.name} {self.identity}: {what} answered {ErrorCode(code).name}")
+            raise Fenced
+
+    def _witness(self, sentence: str) -> None:
+        self.history.witnesses.append(f"refused: {sentence}")
