@@ -235,6 +235,10 @@ class Worker:
             if answer.error_code not in _AGAIN:
                 break
             await asyncio.sleep(0.02)
+        if commit and answer.error_code == ErrorCode.INVALID_TXN_STATE and self.is_v2:
+            # Its timeout has struck first: that it was aborted is an answer too, and a promise.
+            one.outcome = Outcome.ABORTED
+            raise Fenced
         self._check(answer.error_code, "EndTxn")
         if commit:
             one.outcome = Outcome.COMMITTED
