@@ -68,6 +68,7 @@ def main() -> int:
         if arguments.only is None or name in arguments.only
     }
     results = Results()
+    load_before = _load()
     began_at = time.monotonic()
     for number in range(arguments.rounds or size.rounds):
         for name, measure in chosen.items():
@@ -77,7 +78,7 @@ def main() -> int:
                 with running(kind) as broker:
                     results.add(kind, measure(broker))
     print(f"\n{results.table()}\n")
-    print(f"{os.cpu_count()} cores shared by clients and broker; load before: {_load()}")
+    print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")
     return 0
 
 
