@@ -133,6 +133,22 @@ def test_kafkas_tool_aborts_what_is_open_in_a_partition(
     assert closed["CurrentTransactionStartOffset"] == "None"
 
 
+def test_kafkas_tool_aborts_data_of_transaction_version_2(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """Markers of that version have a later epoch than their data; the tool's has the same."""
+    orders, transactional_id = topic("orders"), name("txn")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(transactional_id)
+        records = batch([b"a"], identity, 0)
+        added = connection.produce(orders, records, transactional_id=transactional_id, version=12)
+        assert added.error_code == 0
+        place = ("--topic", orders, "--partition", "0", "--start-offset", "0")
+        assert not transactions_command(broker, "abort", *place)
+        seen = connection.fetch(orders, 0, isolation=1)
+        assert seen.last_stable_offset == seen.high_watermark == 2
+
+
 def test_ours_lists_and_describes_what_is_open_and_what_it_holds_back(
     broker: Broker, topic: MakeTopic, name: MakeName
 ) -> None:

@@ -1,7 +1,8 @@
 """DescribeProducers (API key 61): what partitions remember of their producers.
 
 Version 0.  KIP-664.  UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a name no topic can
-have; each partition for itself.
+have; each partition for itself. A partition named twice is answered once, unlike in Kafka: a small
+request shall not ask for a large answer many times over.
 
 Shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch), no open
 transaction (start offset).
@@ -33,15 +34,15 @@ _NO_TRANSACTION = -1
 async def describe_producers(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _describe(broker, topic.name, index) for index in topic.partition_indexes
-                ],
+                name=name, partitions=[await _describe(broker, name, index) for index in indexes]
             )
-            for topic in request.topics
+            for name, indexes in asked.items()
         ]
     )
 

@@ -1,7 +1,8 @@
 """DescribeTransactions (API key 65): producer, state, begin and partitions of transactional ids.
 
 Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVALID_REQUEST for an
-empty one, each id for itself.
+empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
+shall not ask for a large answer many times over.
 
 Each state carries a tagged field of our own, which other clients skip: tag 1000, the 16 bytes of
 the TxnId of the current or last transaction (docs/transactions.md).
@@ -38,8 +39,7 @@ async def describe_transactions(
     known = {txn.transactional_id: txn for txn in await broker.transactions.describe(asked)}
     return DescribeTransactionsResponse(
         transaction_states=[
-            _state(transactional_id, known.get(transactional_id))
-            for transactional_id in request.transactional_ids
+            _state(transactional_id, known.get(transactional_id)) for transactional_id in asked
         ]
     )
 

@@ -198,6 +198,16 @@ async def test_an_unknown_partition_answers_for_itself(
     assert (found.partition_index, found.error_code, found.active_producers) == (index, code, [])
 
 
+async def test_what_is_named_twice_is_answered_once(world: World) -> None:
+    await world.begin(A0)
+    assert len(await described(world, "tx", "nobody", "tx", "nobody")) == 2
+    asked = TopicRequest(name="a", partition_indexes=[0, 1, 0])
+    request = DescribeProducersRequest(topics=[asked, asked])
+    response = await world.until(handled(world, describe_producers, request))
+    (topic,) = response.topics
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1]
+
+
 def test_a_failure_is_answered_to_each_thing_asked_for() -> None:
     failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     producers = error_response(
