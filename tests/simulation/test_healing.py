@@ -1,0 +1,241 @@
+"""The sweep at work in a whole broker: each of its branches, on data that outlived its coordinator's
+record, and a crash after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
+from coordinator.groups.shard import Committer
+from coordinator.transactions.healing import Remedy
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.states import State
+from logstore.durability import Durability
+from logstore.testing.partitions import batch_of
+from tests.simulation.history import committed_by_markers, read_committed
+from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
+from tests.simulation.simulated_loop import SimulatedLoop
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+TIMEOUT_MS = 10_000
+Story = Callable[[World], Awaitable[None]]
+
+
+def tell(story: Story, durability: Durability = Durability.FSYNC) -> None:
+    loop = SimulatedLoop()
+
+    async def whole() -> None:
+        world = World(loop, Random(7), durability)
+        await world.start()
+        await story(world)
+        assert not world.failures
+        await world.close()
+
+    try:
+        loop.run_until_complete(whole())
+    finally:
+        loop.close()
+
+
+async def write(
+    world: World,
+    identity: ProducerIdentity,
+    partition: TopicPartition,
+    value: str,
+    sequence: int = 0,
+) -> None:
+    """Have the batch in the partition, without asking the coordinator: as if its add were lost."""
+    batch = batch_of(
+        value.encode(),
+        timestamp=world.broker.clock.now_ms(),
+        producer_id=identity.producer_id,
+        epoch=identity.producer_epoch,
+        sequence=0,
+        transactional=True,
+    )
+    log = world.broker.topics.partition(*partition)
+    await log.durable(log.append(batch, world.broker.clock.now_ms()).end_offset)
+
+
+async def init(world: World, transactional_id: str = "tx") -> ProducerIdentity:
+    return await world.broker.transactions.init_producer_id(transactional_id, TIMEOUT_MS, None)
+
+
+async def begin(world: World, *partitions: TopicPartition) -> ProducerIdentity:
+    identity = await init(world)
+    await world.broker.transactions.add_partitions("tx", identity, frozenset(partitions))
+    for partition in partitions:
+        await write(world, identity, partition, "held")
+    return identity
+
+
+async def end(world: World, identity: ProducerIdentity, *, commit: bool, version: int = 1) -> None:
+    await world.broker.transactions.end("tx", identity, commit=commit, transaction_version=version)
+
+
+def values(world: World, partition: TopicPartition) -> list[str]:
+    log = world.broker.topics.partition(*partition)
+    assert log.last_stable_offset == log.high_watermark
+    assert read_committed(log) == committed_by_markers(log)
+    return read_committed(log)
+
+
+async def swept(world: World) -> dict[Remedy, int]:
+    """Wait for the next periodic sweep; return what it did, which a crash then takes nothing of."""
+    before = world.broker.healing.counts.copy()
+    await asyncio.sleep(2 * HEALING_INTERVAL_MS / 1000)
+    done = dict(world.broker.healing.counts - before)
+    await world.crash()
+    return done
+
+
+def test_the_current_transaction_is_left_alone() -> None:
+    async def story(world: World) -> None:
+        identity = await begin(world, A0)
+        assert await swept(world) == {}
+        await end(world, identity, commit=True)
+        assert values(world, A0) == ["held"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_data_whose_add_was_lost_is_adopted_and_ends_with_its_transaction(
+    commit: bool, begun: bool
+) -> None:
+    async def story(world: World) -> None:
+        identity = await (begin(world, A0) if begun else init(world))
+        await write(world, identity, A1, "orphan")
+        assert await swept(world) == {Remedy.ADOPT: 1}
+        await end(world, identity, commit=commit)
+        assert values(world, A1) == (["orphan"] if commit else [])
+
+    tell(story)
+
+
+def test_a_retried_batch_of_adopted_data_is_a_duplicate_and_committed_once() -> None:
+    async def story(world: World) -> None:
+        identity = await init(world)
+        await write(world, identity, A1, "orphan")
+        await swept(world)
+        await write(world, identity, A1, "orphan")
+        await end(world, identity, commit=True)
+        assert values(world, A1) == ["orphan"]
+
+    tell(story)
+
+
+def test_adopted_data_that_nobody_ends_is_ended_by_the_timeout() -> None:
+    async def story(world: World) -> None:
+        await write(world, await init(world), A1, "orphan")
+        assert await swept(world) == {Remedy.ADOPT: 1}
+        await asyncio.sleep(TIMEOUT_MS / 1000)
+        assert values(world, A1) == []
+
+    tell(story)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_data_of_the_transaction_that_ended_last_gets_its_outcome(commit: bool) -> None:
+    async def story(world: World) -> None:
+        identity = await begin(world, A0)
+        await end(world, identity, commit=commit, version=2)
+        await write(world, identity, A1, "orphan")
+        await asyncio.sleep(0.2)  # COMPLETE_* is appended
+        done = await swept(world)
+        assert done == {Remedy.COMMIT if commit else Remedy.ABORT: 1}
+        assert values(world, A1) == (["orphan"] if commit else [])
+
+    tell(story)
+
+
+def test_data_of_a_fenced_epoch_is_aborted() -> None:
+    async def story(world: World) -> None:
+        fenced = await init(world)
+        await write(world, fenced, A1, "zombie")
+        await init(world)
+        assert await swept(world) == {Remedy.ABORT: 1}
+        assert values(world, A1) == []
+
+    tell(story)
+
+
+def test_data_of_nobody_is_aborted() -> None:
+    async def story(world: World) -> None:
+        await write(world, ProducerIdentity(4711, 3), B0, "stray")
+        assert await swept(world) == {Remedy.ABORT: 1}
+        assert values(world, B0) == []
+
+    tell(story)
+
+
+def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> None:
+    async def story(world: World) -> None:
+        groups = world.broker.groups
+        await groups.offsets.commit_in_transaction(
+            Committer(group_id="group"), 4711, 3, [("in", 0, CommittedOffset(5))]
+        )
+        pending = groups.shard_of("group").state.offsets.pending
+        assert pending.holds(OffsetKey("group", "in", 0))
+        assert await swept(world) == {Remedy.ABORT: 1}
+        pending = world.broker.groups.shard_of("group").state.offsets.pending
+        assert not pending.holds(OffsetKey("group", "in", 0))
+        (found,) = await world.broker.groups.offsets.fetch("group", "in", [0], require_stable=True)
+        assert found.offset == -1
+
+    tell(story)
+
+
+def test_what_is_decided_and_not_marked_yet_is_left_to_the_work_due() -> None:
+    async def story(world: World) -> None:
+        identity = await begin(world, A0)
+        ending = asyncio.create_task(end(world, identity, commit=True))
+        await asyncio.sleep(0)
+        txn = world.broker.transactions.find("tx")
+        assert txn is not None and txn.state is State.PREPARE_COMMIT
+        await world.broker.healing.sweep()
+        await ending
+        assert not world.broker.healing.counts
+        assert values(world, A0) == ["held"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.PAGE_CACHE])
+def test_it_is_done_before_the_first_client_is_served(durability: Durability) -> None:
+    async def story(world: World) -> None:
+        await write(world, ProducerIdentity(4711, 3), B0, "stray")
+        world.random = Random(2)
+        await world.end_process()
+        world.disk = world.disk.kill(world.random)
+        await world.start()
+        assert values(world, B0) == []
+        assert world.broker.healing.counts == {Remedy.ABORT: 1}
+
+    tell(story, durability)
+
+
+def test_many_open_transactions_of_nobody_are_healed_in_one_sweep() -> None:
+    async def story(world: World) -> None:
+        log = world.broker.topics.partition(*B0)
+        now_ms = world.broker.clock.now_ms()
+        for producer_id in range(10_000, 10_600):
+            batch = batch_of(
+                b"stray",
+                timestamp=now_ms,
+                producer_id=producer_id,
+                epoch=0,
+                sequence=0,
+                transactional=True,
+            )
+            log.append(batch, now_ms)
+        await world.broker.healing.sweep()
+        assert not list(log.transactions.open_transactions())
+        assert values(world, B0) == []
+
+    tell(story)
