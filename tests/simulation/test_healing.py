@@ -1,5 +1,5 @@
-"""The sweep at work in a whole broker: each of its branches, on data that outlived its coordinator's
-record, and a crash after it."""
+"""The sweep at work in a whole broker: each of its branches, on data that outlived the record of
+its coordinator, and a crash after it."""
 
 from __future__ import annotations
 
