@@ -160,7 +160,8 @@ def refusal_of(txn: TransactionMetadata, identity: ProducerIdentity, found: Rela
         )
     return KafkaError(
         ErrorCode.PRODUCER_FENCED,
-        f"{txn.transactional_id}: {identity} is fenced, {txn.identity} is current",
+        f"{txn.transactional_id}: producer {identity.producer_id} at epoch"
+        f" {identity.producer_epoch} is fenced, {txn.producer_id} at {txn.producer_epoch} is current",
     )
 
 

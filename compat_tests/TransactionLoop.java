@@ -1,0 +1,175 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Kafka's own producer and consumer in transactions, for the tests of transaction version 2.
+ *
+ * <p>Arguments: MODE BOOTSTRAP SOURCE SINK TRANSACTIONAL_ID COUNT. Prints what a read_committed
+ * consumer finds in SINK, in one line.
+ *
+ * <p>pipeline: COUNT records into SOURCE, ten to a transaction, every third of which is aborted
+ * first; then consume-process-produce of all of them into SINK with their offsets, likewise.
+ * timeout: a transaction outlives its timeout, is aborted by its own producer, which goes on.
+ */
+public class TransactionLoop {
+    private static final Duration POLL = Duration.ofMillis(500);
+
+    public static void main(String[] arguments) throws Exception {
+        String mode = arguments[0];
+        String bootstrap = arguments[1];
+        String source = arguments[2];
+        String sink = arguments[3];
+        String id = arguments[4];
+        int count = Integer.parseInt(arguments[5]);
+        if (mode.equals("pipeline")) {
+            fill(bootstrap, source, id + "-fill", count);
+            process(bootstrap, source, sink, id, count);
+        } else {
+            outlive(bootstrap, sink, id);
+        }
+        System.out.println(String.join(",", everything(bootstrap, sink)));
+    }
+
+    private static void fill(String bootstrap, String topic, String id, int count) {
+        try (KafkaProducer<String, String> producer = producer(bootstrap, id, 60_000)) {
+            producer.initTransactions();
+            for (int first = 0; first < count; first += 10) {
+                boolean abortsFirst = first % 30 == 0;
+                for (int attempt = abortsFirst ? 0 : 1; attempt < 2; attempt++) {
+                    producer.beginTransaction();
+                    for (int n = first; n < first + 10; n++) {
+                        producer.send(new ProducerRecord<>(topic, "v" + n));
+                    }
+                    if (attempt == 0) {
+                        producer.flush();
+                        producer.abortTransaction();
+                    } else {
+                        producer.commitTransaction();
+                    }
+                }
+            }
+            // Transactions that write nothing end too.
+            producer.beginTransaction();
+            producer.abortTransaction();
+            producer.beginTransaction();
+            producer.commitTransaction();
+        }
+    }
+
+    private static void process(
+            String bootstrap, String source, String sink, String id, int count) {
+        int round = 0;
+        int done = 0;
+        try (KafkaProducer<String, String> producer = producer(bootstrap, id, 60_000);
+                KafkaConsumer<String, String> consumer = consumer(bootstrap, id)) {
+            producer.initTransactions();
+            consumer.subscribe(Set.of(source));
+            while (done < count) {
+                ConsumerRecords<String, String> batch = consumer.poll(POLL);
+                if (batch.isEmpty()) {
+                    continue;
+                }
+                producer.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                for (ConsumerRecord<String, String> record : batch) {
+                    producer.send(new ProducerRecord<>(sink, record.value().toUpperCase()));
+                    offsets.put(
+                            new TopicPartition(record.topic(), record.partition()),
+                            new OffsetAndMetadata(record.offset() + 1));
+                }
+                producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+                if (++round % 3 == 1) {
+                    producer.abortTransaction();
+                    rewind(consumer);
+                } else {
+                    producer.commitTransaction();
+                    done += batch.count();
+                }
+            }
+        }
+    }
+
+    private static void rewind(KafkaConsumer<String, String> consumer) {
+        Map<TopicPartition, OffsetAndMetadata> committed =
+                consumer.committed(consumer.assignment());
+        for (TopicPartition partition : consumer.assignment()) {
+            OffsetAndMetadata offset = committed.get(partition);
+            consumer.seek(partition, offset == null ? 0 : offset.offset());
+        }
+    }
+
+    private static void outlive(String bootstrap, String sink, String id) throws Exception {
+        try (KafkaProducer<String, String> producer = producer(bootstrap, id, 1_000)) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            producer.send(new ProducerRecord<>(sink, "late")).get();
+            Thread.sleep(3_000);
+            boolean isRefused = false;
+            try {
+                producer.send(new ProducerRecord<>(sink, "later"));
+                producer.commitTransaction();
+            } catch (KafkaException refused) {
+                isRefused = true;
+                producer.abortTransaction();
+            }
+            if (!isRefused) {
+                throw new IllegalStateException("a transaction outlived its timeout");
+            }
+            producer.beginTransaction();
+            producer.send(new ProducerRecord<>(sink, "again"));
+            producer.commitTransaction();
+        }
+    }
+
+    private static List<String> everything(String bootstrap, String topic) {
+        List<String> values = new ArrayList<>();
+        try (KafkaConsumer<String, String> consumer = consumer(bootstrap, topic + "-reader")) {
+            TopicPartition partition = new TopicPartition(topic, 0);
+            consumer.assign(Set.of(partition));
+            consumer.seekToBeginning(Set.of(partition));
+            long end = consumer.endOffsets(Set.of(partition)).get(partition);
+            while (consumer.position(partition) < end) {
+                for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                    values.add(record.value());
+                }
+            }
+        }
+        return values;
+    }
+
+    private static KafkaProducer<String, String> producer(
+            String bootstrap, String id, int timeoutMs) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("transactional.id", id);
+        properties.put("transaction.timeout.ms", String.valueOf(timeoutMs));
+        properties.put("max.block.ms", "20000");
+        return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
+    }
+
+    private static KafkaConsumer<String, String> consumer(String bootstrap, String group) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("group.id", group);
+        properties.put("isolation.level", "read_committed");
+        properties.put("enable.auto.commit", "false");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("max.poll.records", "20");
+        return new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
+    }
+}
