@@ -124,12 +124,13 @@ class Transactions:
         still waiting for company.
         """
         if transactional_ids is None:
-            transactional_ids = [txn.transactional_id for txn in self]
-        found = []
-        for transactional_id in transactional_ids:
-            self._complete(transactional_id)
-            if (txn := self.find(transactional_id)) is not None:
-                found.append(txn)
+            found = list(self)
+        else:
+            found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
+        for position, txn in enumerate(found):
+            if txn.state in PREPARED:
+                self._complete(txn.transactional_id)
+                found[position] = self.find(txn.transactional_id) or txn
         await self.durable()
         return found
 
