@@ -87,8 +87,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being worked on for it."""
-        return not self._exchanges and not self._backlog
+        """Whether nothing is being worked on for it, be it that it does not read its answers."""
+        is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
+        return not self._exchanges and not is_waiting
 
     def close(self) -> None:
         """Read no more, answer what was begun, then close."""
@@ -108,8 +109,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close without answering."""
-        for task in tuple(self._tasks):
-            task.cancel()
+        self._cancel_tasks()
         if self._transport is not None:
             self._transport.abort()
 
@@ -127,6 +127,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._drop_backlog()
+        # Nobody hears the answers: a long poll of a client that has gone must not go on, and hold
+        # memory for as long as that client pleased. What was decided stands, and is carried out.
+        self._cancel_tasks()
         self._reader.discard()
         self._memory.forget(self)
         self._server.closed(self)
@@ -137,11 +140,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
         self.received_bytes += nbytes
-        try:
-            frames = self._reader.received(nbytes)
-        except WireError as error:
-            self._refuse(error)
-            return
+        frames = self._reader.received(nbytes)
         if frames:
             self._accept(frames)
         if not self._memory.may_read(self, is_partial=self._reader.is_partial):
@@ -215,6 +214,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._only_produce and frame[:2] == b"\0\0"
 
     def _start(self, frame: bytearray) -> None:
+        if self._reader.error is not None and not frame:
+            self._refuse(self._reader.error)
+            return
         try:
             call = self._dispatcher.decode(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
@@ -253,8 +255,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._answered(exchange, task.result())
         else:
             self._answered(exchange, [])
-            if isinstance(error, WireError):
-                self._refuse(error)
+            self._refuse(error)
         self._pump()
 
     def _answered(self, exchange: _Exchange, answer: Answer) -> None:
@@ -281,14 +282,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange.answer = self._server.unsupported_api_versions(unsupported.correlation_id)
         self._exchanges.append(exchange)
 
-    def _refuse(self, error: WireError) -> None:
+    def _refuse(self, error: BaseException) -> None:
         _log.warning(
             "connection closed",
             client_address=self.client_address,
             client_id=self.client_id,
             reason=str(error),
+            exc_info=None if isinstance(error, WireError) else error,
         )
         self.close()
+
+    def _cancel_tasks(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
 
     def _drop_backlog(self) -> None:
         for frame in self._backlog:

@@ -23,7 +23,7 @@ _SIZE = Struct(">i")
 class FrameReader:
     """One connection's half-received frame. Call `buffer`, fill it, call `received`, repeat."""
 
-    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_memory", "_shared", "_size")
+    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_memory", "_shared", "_size", "error")
 
     def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
         """`shared` is used between one `buffer` and its `received` only, hence by all."""
@@ -34,6 +34,8 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._filled = 0
         self._size = 0
+        #: Why no more frames come: a size that no request may have.
+        self.error: WireError | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -52,8 +54,11 @@ class FrameReader:
     def received(self, count: int) -> list[bytearray]:
         """Return the frames that the `count` bytes now in the buffer complete, in order.
 
-        Raises WireError for a size no request may have.
+        An empty one, the last ever, stands where a size is that no request may have: `error` says
+        which. So what came before it is not lost with it.
         """
+        if self.error is not None:
+            return []
         if self._frame is None:
             return self._cut(count)
         self._filled += count
@@ -81,7 +86,11 @@ class FrameReader:
         while count - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data, position)
             if not 0 < size <= self._max_bytes:
-                raise WireError(f"a frame of {size} bytes; 1 to {self._max_bytes} are accepted")
+                self.error = WireError(
+                    f"a frame of {size} bytes; 1 to {self._max_bytes} are accepted"
+                )
+                frames.append(bytearray())
+                return frames
             position += SIZE_BYTES
             end = position + size
             if end > count:

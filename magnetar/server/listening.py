@@ -163,6 +163,8 @@ class Server:
 
     def _tune(self, accepted: socket.socket) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # As Kafka: a peer that vanished without a word is found out by the operating system.
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._config.socket_send_buffer_bytes > 0:
             accepted.setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes

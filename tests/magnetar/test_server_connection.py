@@ -40,6 +40,9 @@ class Gate:
     def let_go(self, correlation_id: int, response: Message | None) -> None:
         self._waiting.pop(correlation_id).set_result(response)
 
+    def is_abandoned(self, correlation_id: int) -> bool:
+        return self._waiting[correlation_id].cancelled()
+
     async def until_begun(self, count: int) -> None:
         async with asyncio.timeout(5):
             while len(self.begun) < count:
@@ -146,6 +149,22 @@ async def test_nothing_is_started_for_a_client_that_does_not_read(
     assert [(await client.receive())[0] for _ in sent] == sent
 
 
+async def test_a_client_that_does_not_read_is_idle_however_much_it_asked(
+    start_broker: Callable[..., Awaitable[Broker]], connect: Connect
+) -> None:
+    async def huge(broker: Broker, request: Message, context: RequestContext) -> Message:
+        return FindCoordinatorResponse(error_message="x" * 30_000)
+
+    broker = await start_broker({"connections.max.idle.ms": "100"})
+    replace_handler(broker, FindCoordinatorRequest, FindCoordinatorResponse, huge)
+    client = await connect(broker)
+    for _ in range(1000):
+        client.send(FindCoordinatorRequest(), 2)
+    async with asyncio.timeout(10):
+        while broker.server.connection_count:
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -175,6 +194,32 @@ async def test_what_is_no_request_closes_that_connection_alone(
 async def test_a_frame_of_an_impossible_size_closes_the_connection(client: Any, size: int) -> None:
     client.writer.write(struct.pack(">i", size))
     assert await client.is_closed()
+
+
+async def test_requests_before_an_impossible_size_are_answered_though_they_wait(
+    gate: Gate, client: Any
+) -> None:
+    produce = client.send(ProduceRequest(acks=1), 9)
+    heartbeat = client.send(HeartbeatRequest(), 4)
+    client.writer.write(struct.pack(">i", -1))
+    await gate.until_begun(1)
+    gate.let_go(produce, ProduceResponse())
+    await gate.until_begun(2)
+    gate.let_go(heartbeat, HeartbeatResponse())
+    assert [(await client.receive())[0] for _ in range(2)] == [produce, heartbeat]
+    assert await client.is_closed()
+
+
+async def test_nothing_waits_for_a_client_that_has_gone(
+    broker: Broker, gate: Gate, client: Any
+) -> None:
+    client.send(HeartbeatRequest(), 4)
+    await gate.until_begun(1)
+    assert broker.server.memory.in_flight_bytes > 0
+    client.close()
+    async with asyncio.timeout(5):
+        while not gate.is_abandoned(1) or broker.server.memory.in_flight_bytes:
+            await asyncio.sleep(0.001)
 
 
 async def test_requests_before_the_broken_one_are_answered(gate: Gate, client: Any) -> None:
