@@ -1,0 +1,242 @@
+"""A TCP proxy between a client and a broker that does to single requests what a network can do.
+
+It reads whole frames. A rule picks requests by API key: their answer is lost with the connection,
+the request is lost and arrives later, it arrives twice, or a copy arrives at a moment the test
+chooses. Addresses that the broker tells are rewritten, so that clients stay on the proxy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from types import TracebackType
+from typing import NamedTuple
+
+from compat_tests.client import TIMEOUT_S
+
+_HOST = "127.0.0.1"
+#: Metadata, FindCoordinator and DescribeCluster tell clients where to connect.
+_TELLING_ADDRESSES = {3, 10, 60}
+
+
+class Fault(Enum):
+    """What happens to a request that a rule picks."""
+
+    COPY = auto()
+    """Nothing, but a copy is kept to be delivered later."""
+    LOSE_ANSWER = auto()
+    """The broker does its work; the connection breaks before the answer."""
+    HOLD = auto()
+    """The connection breaks before the request reaches the broker; it may be delivered later."""
+    DOUBLE = auto()
+    """It reaches the broker twice in a row; the client gets the first answer."""
+
+
+class Request(NamedTuple):
+    """A request's frame, without its length."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    frame: bytes
+
+
+class Answer(NamedTuple):
+    """What a request that was delivered later was answered, without the frame's length."""
+
+    request: Request
+    frame: bytes
+
+
+class Rule:
+    """Picks requests of some API keys; `every=3` is each third of them, `times` how many in all."""
+
+    def __init__(self, fault: Fault, api_keys: set[int], times: int, every: int) -> None:
+        self.fault = fault
+        self.caught: list[Request] = []
+        self._api_keys = api_keys
+        self._times = times
+        self._every = every
+        self._seen = 0
+        self._changed = threading.Condition()
+
+    def picks(self, request: Request) -> bool:
+        """Say whether the rule is meant, and remember the request if so."""
+        if request.api_key not in self._api_keys:
+            return False
+        with self._changed:
+            self._seen += 1
+            if self._seen % self._every or len(self.caught) >= self._times:
+                return False
+            self.caught.append(request)
+            self._changed.notify_all()
+            return True
+
+    def first(self) -> Request:
+        """Wait for the first request that is picked."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: bool(self.caught), TIMEOUT_S), "nothing came"
+            return self.caught[0]
+
+
+class FrameProxy:
+    """Listens on a port of its own; leaving the `with` block closes every connection."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._broker_port = int(bootstrap.rsplit(":", 1)[1])
+        self._listener = socket.create_server((_HOST, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._rules: list[Rule] = []
+        self._relays: list[_Relay] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{_HOST}:{self.port}"
+
+    def __enter__(self) -> FrameProxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for relay in self._relays:
+            relay.cut()
+
+    def on(self, fault: Fault, *api_keys: int, times: int = 1, every: int = 1) -> Rule:
+        """From now on do this to requests of these API keys."""
+        rule = Rule(fault, set(api_keys), times, every)
+        self._rules.append(rule)
+        return rule
+
+    def deliver(self, request: Request) -> Answer:
+        """Let a held or copied request reach the broker now, from a connection of its own."""
+        with socket.create_connection((_HOST, self._broker_port), timeout=TIMEOUT_S) as broker:
+            broker.sendall(_framed(request.frame))
+            frame = _receive(broker)
+        assert frame is not None, f"API {request.api_key}: the broker hung up"
+        return Answer(request, frame)
+
+    def rule_for(self, request: Request) -> Rule | None:
+        return next((rule for rule in self._rules if rule.picks(request)), None)
+
+    def localised(self, frame: bytes) -> bytes:
+        """Replace the broker's address by the proxy's: the same length, so nothing else moves."""
+        told = _HOST.encode() + struct.pack(">i", self._broker_port)
+        return frame.replace(told, _HOST.encode() + struct.pack(">i", self.port))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((_HOST, self._broker_port), timeout=TIMEOUT_S)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = self.connect()
+            except OSError:
+                client.close()
+                continue
+            relay = _Relay(self, client, broker)
+            self._relays.append(relay)
+            relay.start()
+
+
+class _Expected(NamedTuple):
+    """The next answer of the broker: brokers answer a connection's requests in order."""
+
+    request: Request
+    pass_on: Callable[[bytes], None]
+
+
+class _Relay:
+    """One client's connection and the broker's: a thread for each direction."""
+
+    def __init__(self, proxy: FrameProxy, client: socket.socket, broker: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._broker = broker
+        self._expected: deque[_Expected] = deque()
+        for each in (client, broker):
+            each.settimeout(None)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def start(self) -> None:
+        for target in (self._requests, self._answers):
+            threading.Thread(target=self._until_cut, args=(target,), daemon=True).start()
+
+    def cut(self) -> None:
+        """Break both connections, as a network does: without a word."""
+        for each in (self._client, self._broker):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _until_cut(self, direction: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError):
+            direction()
+        self.cut()
+
+    def _requests(self) -> None:
+        while (frame := _receive(self._client)) is not None:
+            api_key, api_version, correlation_id = struct.unpack_from(">hhi", frame)
+            request = Request(api_key, api_version, correlation_id, frame)
+            rule = self._proxy.rule_for(request)
+            fault = Fault.COPY if rule is None else rule.fault
+            if fault is Fault.HOLD:
+                return
+            first = self._lose if fault is Fault.LOSE_ANSWER else self._pass_on
+            self._expected.append(_Expected(request, first))
+            if fault is Fault.DOUBLE:
+                self._expected.append(_Expected(request, _swallow))
+                self._broker.sendall(_framed(frame))
+            self._broker.sendall(_framed(frame))
+
+    def _answers(self) -> None:
+        while (frame := _receive(self._broker)) is not None:
+            request, pass_on = self._expected.popleft()
+            (correlation_id,) = struct.unpack_from(">i", frame)
+            assert correlation_id == request.correlation_id, "an answer out of order"
+            if request.api_key in _TELLING_ADDRESSES:
+                frame = self._proxy.localised(frame)
+            pass_on(frame)
+
+    def _pass_on(self, frame: bytes) -> None:
+        self._client.sendall(_framed(frame))
+
+    def _lose(self, _: bytes) -> None:
+        self.cut()
+
+
+def _swallow(_: bytes) -> None:
+    """The answer of the second of two: the client asked once."""
+
+
+def _framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+def _receive(connection: socket.socket) -> bytes | None:
+    """Return the next frame without its length, None at the end of the stream."""
+    header = _exactly(connection, 4)
+    return None if header is None else _exactly(connection, struct.unpack(">i", header)[0])
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
