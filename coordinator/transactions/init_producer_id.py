@@ -126,11 +126,12 @@ def init_producer_id(
 def _is_retry(txn: TransactionMetadata, claimed: ProducerIdentity) -> bool:
     """Return whether `claimed` is what the current identity was bumped from: the answer was lost.
 
-    False if it is the current identity; PRODUCER_FENCED if it is neither.
+    False if it is the current identity, or will be; PRODUCER_FENCED if it is none of these.
     """
-    if claimed == txn.identity:
+    found = relation(txn, claimed)
+    if found in (Relation.CURRENT, Relation.NEXT):
         return False
-    if relation(txn, claimed) is Relation.LAST:
+    if found is Relation.LAST:
         return True
     raise KafkaError(
         ErrorCode.PRODUCER_FENCED,

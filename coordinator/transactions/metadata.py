@@ -153,15 +153,15 @@ def refusal_of(txn: TransactionMetadata, identity: ProducerIdentity, found: Rela
         return KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
         )
-    if found is Relation.OTHER_PRODUCER:
+    if identity.producer_id != txn.producer_id:
         return KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"{txn.transactional_id}: producer id {identity.producer_id}, have {txn.producer_id}",
         )
     return KafkaError(
         ErrorCode.PRODUCER_FENCED,
-        f"{txn.transactional_id}: producer {identity.producer_id} at epoch"
-        f" {identity.producer_epoch} is fenced, {txn.producer_id} at {txn.producer_epoch} is current",
+        f"{txn.transactional_id}: producer {identity.producer_id} is fenced at epoch"
+        f" {identity.producer_epoch}, {txn.producer_epoch} is current",
     )
 
 
