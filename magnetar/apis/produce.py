@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
-from logstore.partition import PartitionLog
+from logstore.partition import PartitionDeleted, PartitionLog
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
+#: What a sync may take whatever the client says. Kafka with one replica waits for nothing, so there
+#: a `timeout_ms` of 0 is never too short.
+_PATIENCE_MS_MIN = 1_000
 
 
 @handles(ProduceRequest, versions="3-13")
@@ -176,19 +179,23 @@ class _Appending:
         retry is recognised by its sequence.
         """
         is_held = self._held is None
+        patience_ms = max(self._request.timeout_ms, _PATIENCE_MS_MIN)
         try:
-            async with asyncio.timeout(max(self._request.timeout_ms, 0) / 1000):
-                for log, end_offset, _ in self.appended:
-                    await log.durable(end_offset)
+            async with asyncio.timeout(patience_ms / 1000):
+                for log, end_offset, answer in self.appended:
+                    try:
+                        await log.durable(end_offset)
+                    except PartitionDeleted as deleted:
+                        _withdraw(answer, deleted.code)
                 if self._held is not None:
                     shard_log, end_offset = self._held
                     await shard_log.durable(end_offset)
                     is_held = True
         except TimeoutError:
             for log, end_offset, answer in self.appended:
-                if not is_held or log.high_watermark < end_offset:
-                    answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-                    answer.base_offset = -1
+                is_answered = answer.error_code != ErrorCode.NONE
+                if not is_answered and (not is_held or log.high_watermark < end_offset):
+                    _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
 
     def _refused(self, data: PartitionProduceData, refusal: KafkaError) -> PartitionProduceResponse:
         self.is_any_refused = True
@@ -198,3 +205,10 @@ class _Appending:
             base_offset=-1,
             error_message=refusal.detail or None,
         )
+
+
+def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    """Answer `code` for a batch that was appended."""
+    answer.error_code = code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from logstore.files import File
+from logstore.group_commit import GroupCommit
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -143,6 +146,50 @@ class TestProduce:
         answer = await client.ask(request, 9, ProduceResponse)
         code = answer.responses[0].partition_responses[0].error_code
         assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_sync_has_the_time_that_it_needs(
+    start_broker: Callable[..., Awaitable[Broker]], connect: Connect, acks: int
+) -> None:
+    broker = await start_broker({"durability": "fsync"})
+    broker.topics.create(TOPIC, 1)
+    answer = await produce(await connect(broker), batch(b"apple"), acks=acks, timeout_ms=0)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+
+
+async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
+    start_broker: Callable[..., Awaitable[Broker]],
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_sync = threading.Event()
+    whole_sync = GroupCommit._sync
+
+    def held_sync(self: GroupCommit, files: list[File], directories: set[str]) -> None:
+        may_sync.wait(10)
+        whole_sync(self, files, directories)
+
+    monkeypatch.setattr(GroupCommit, "_sync", held_sync)
+    broker = await start_broker({"durability": "fsync"})
+    kept, gone = broker.topics.create(TOPIC, 1), broker.topics.create("gone", 1)
+    request = produce_request(batch(b"apple"))
+    data = PartitionProduceData(index=0, records=batch(b"pear"))
+    request.topic_data.insert(0, TopicProduceData(name="gone", partition_data=[data]))
+    client = await connect(broker)
+    client.send(request, 9)
+    async with asyncio.timeout(5):
+        while not kept.partitions[0].log_end_offset:
+            await asyncio.sleep(0.001)
+    broker.topics.delete(gone)
+    may_sync.set()
+    _, body = await asyncio.wait_for(client.receive(), 10)
+    answers = {
+        topic.name: topic.partition_responses[0]
+        for topic in ProduceResponse.decode(body[1:], 9).responses
+    }
+    assert answers["gone"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (answers[TOPIC].error_code, answers[TOPIC].base_offset) == (ErrorCode.NONE, 0)
 
 
 @pytest.mark.usefixtures("topic")
