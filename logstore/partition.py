@@ -358,7 +358,7 @@ class PartitionLog:
         self._snapshots.on_durable(self.high_watermark)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, when a watermark has moved, or the partition is deleted."""
+        """Call back, on the event loop, when a bound has moved, or the partition is deleted."""
         self._subscribers[callback] = None
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
@@ -476,6 +476,7 @@ class PartitionLog:
                 self._write_metadata()
             self._snapshots.prune(self._ledger.segment_base_offsets[0])
             self.last_stable_offset = max(self.last_stable_offset, before_offset)
+            self._notify()
         return self._ledger.start_offset
 
     def close(self, *, clean: bool) -> None:

@@ -143,6 +143,14 @@ class Catalog:
             )
             _insert_configs(database, topic.id, topic.configs)
 
+    def set_partition_count(self, topic_id: UUID, partition_count: int) -> None:
+        """Have a topic that exists consist of `partition_count` partitions."""
+        with self._change("set partition count") as database:
+            database.execute(
+                "UPDATE topics SET partition_count = ? WHERE id = ?",
+                (partition_count, topic_id.bytes),
+            )
+
     def remove_topic(self, topic_id: UUID) -> None:
         """Forget a topic and its configs, and remember that its files are to go."""
         with self._change("remove topic") as database:

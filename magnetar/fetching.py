@@ -54,13 +54,15 @@ class PartitionRead:
         """Read whole batches from the fetch offset; the response has `budget_bytes` left."""
         if self.log is None or self.error is not None:
             return
-        limit = min(self.max_bytes, budget_bytes)
+        limit = max(min(self.max_bytes, budget_bytes), 0)
+        # Nothing is read where the logs have parted: what the reader holds already is wrong.
+        offset = self.fetch_offset if self.diverging is None else self.log.high_watermark
         self._log_size = self.log.size_bytes
         try:
-            result = self.log.read(self.fetch_offset, limit, isolation, at_least_one=at_least_one)
+            result = self.log.read(offset, limit, isolation, at_least_one=at_least_one)
             if result is None:
                 result = await self.log.read_cold(
-                    self.fetch_offset, limit, isolation, at_least_one=at_least_one
+                    offset, limit, isolation, at_least_one=at_least_one
                 )
         except KafkaError as refusal:
             self._refuse(refusal)
@@ -80,7 +82,7 @@ class PartitionRead:
         log, result = self.log, self.result
         if log is None or result is None:
             return False
-        if self.is_gone:
+        if self.is_gone or self.is_trimmed:
             return True
         if isolation is Isolation.READ_COMMITTED:
             return log.last_stable_offset != result.last_stable_offset
@@ -90,6 +92,16 @@ class PartitionRead:
     def is_gone(self) -> bool:
         """Whether the partition was deleted since it was found."""
         return self.log is not None and self.log.is_deleted
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether the log's start moved since the last read: the fetch offset may be below it."""
+        log, result = self.log, self.result
+        return (
+            log is not None
+            and result is not None
+            and log.log_start_offset != result.log_start_offset
+        )
 
     def growth_bytes(self) -> int:
         """Return an upper bound of what the log grew by since the last read."""
@@ -119,7 +131,10 @@ class LongPoll:
 
 
 class Fetch:
-    """One fetch over `reads`, in their order: `max_bytes` in all, `min_bytes` or `max_wait_ms`."""
+    """One fetch over `reads`, in their order: `max_bytes` in all, `min_bytes` or `max_wait_ms`.
+
+    `min_bytes` beyond `max_bytes` counts as that: no wait could bring more.
+    """
 
     def __init__(
         self,
@@ -132,7 +147,7 @@ class Fetch:
     ) -> None:
         self._reads = reads
         self._isolation = isolation
-        self._min_bytes = min_bytes
+        self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
         self._size_bytes = 0
@@ -154,7 +169,7 @@ class Fetch:
     def _is_answerable(self) -> bool:
         if self._size_bytes >= self._min_bytes or not self._reads:
             return True
-        return any(read.error is not None for read in self._reads)
+        return any(read.error is not None or read.diverging is not None for read in self._reads)
 
     async def _read_advanced(self, poll: LongPoll) -> None:
         """Sleep until enough may have arrived, then read what moved.
@@ -167,7 +182,7 @@ class Fetch:
         missing = self._min_bytes - self._size_bytes
         if stale and (
             self._isolation is Isolation.READ_COMMITTED
-            or any(read.is_gone for read in stale)
+            or any(read.is_gone or read.is_trimmed for read in stale)
             or sum(read.growth_bytes() for read in self._reads) >= missing
         ):
             await self._read(stale)
@@ -179,5 +194,5 @@ class Fetch:
         for read in reads:
             others = self._size_bytes - read.size_bytes
             budget = max(self._max_bytes - others, 0)
-            await read.read(self._isolation, budget, at_least_one=others == 0 and budget > 0)
+            await read.read(self._isolation, budget, at_least_one=others == 0)
             self._size_bytes = others + read.size_bytes

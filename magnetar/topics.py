@@ -1,4 +1,4 @@
-"""The topics of the broker: by name, by id, created, found, deleted.
+"""The topics of the broker: by name, by id, created, found, grown, deleted.
 
 Owns the rules for names, partition counts and settings, and which logs belong to a topic. The
 catalog is written first, the logs follow: a crash in between leaves directories that the next start
@@ -171,6 +171,46 @@ class Topics:
         """Return `__transaction_state` or `__consumer_offsets`, created if it is missing."""
         assert name in INTERNAL
         return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
+
+    def check_growth(self, name: str, partition_count: int) -> Topic:
+        """Return the topic that `grow` would give `partition_count` partitions; nothing happened.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS unless it is an increase,
+        POLICY_VIOLATION for too many, and for the coordinators' topics: who is in which partition
+        follows from their count.
+        """
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+        current = len(topic.partitions)
+        if partition_count == current:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s)."
+            )
+        if partition_count < current:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {name} currently has {current} partition(s); {partition_count} would"
+                " not be an increase.",
+            )
+        check_counts(partition_count, topic.replication_factor)
+        if topic.is_internal:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{name} keeps the partitions it was created with: the coordinators' state is"
+                " spread over them by their count.",
+            )
+        return topic
+
+    def grow(self, name: str, partition_count: int) -> Topic:
+        """Add partitions to a topic, durably, up to `partition_count`. As `check_growth`."""
+        topic = self.check_growth(name, partition_count)
+        self._catalog.set_partition_count(topic.id, partition_count)
+        topic.partitions += [
+            self._logs.open(topic.name, index, topic.id, topic.settings)
+            for index in range(len(topic.partitions), partition_count)
+        ]
+        return topic
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic: nobody finds it any more, and who waits for its data is woken."""

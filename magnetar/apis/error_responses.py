@@ -6,9 +6,9 @@ is given to each thing the request names, as Kafka does (`getErrorResponse`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from magnetar.apis import error_responses_admin
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
@@ -32,8 +32,6 @@ from wire.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-
-_Builder = Callable[[Any, int, ErrorCode, str | None], Message | None]
 
 
 def error_response(
@@ -400,7 +398,8 @@ def _describe_transactions(
     )
 
 
-_BUILDERS: dict[int, _Builder] = {
+_BUILDERS: dict[int, error_responses_admin.Builder] = {
+    **error_responses_admin.BUILDERS,
     0: _produce,
     1: _fetch,
     2: _list_offsets,

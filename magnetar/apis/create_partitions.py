@@ -1,0 +1,72 @@
+"""CreatePartitions (API key 37): add partitions to topics, or check that they could be.
+
+Versions 0-3.  2: flexible.  3: as 2 (Kafka throttles there; nothing is throttled here).
+
+A topic's new count is its whole count, and an increase; each topic stands alone, and its new
+partitions can be written to when it is answered. Replicas on brokers that do not exist are accepted
+as CreateTopics accepts them. The coordinators' topics cannot grow: a difference to Kafka, which
+loses groups and transactions so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.topics import Topic
+
+
+@handles(CreatePartitionsRequest, versions="0-3")
+async def create_partitions(
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    distinct = {topic.name: topic for topic in request.topics}
+    results = []
+    for name, asked in distinct.items():
+        result = CreatePartitionsTopicResult(name=name, error_message=None)
+        try:
+            if named[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            topic = broker.topics.check_growth(name, asked.count)
+            _check_assignments(topic, asked)
+            if not request.validate_only:
+                broker.topics.grow(name, asked.count)
+        except KafkaError as refusal:
+            result.error_code = refusal.code
+            result.error_message = refusal.detail
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+def _check_assignments(topic: Topic, asked: CreatePartitionsTopic) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless each new partition is given its replicas, or none."""
+    if asked.assignments is None:
+        return
+    added = asked.count - len(topic.partitions)
+    if len(asked.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {added} additional partition(s), but {len(asked.assignments)}"
+            " assignment(s) were specified.",
+        )
+    for assignment in asked.assignments:
+        replicas = assignment.broker_ids
+        if len(set(replicas)) != len(replicas) or len(replicas) != topic.replication_factor:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Every new partition must name {topic.replication_factor} brokers as the others"
+                " do, none twice.",
+            )

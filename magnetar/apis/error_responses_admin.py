@@ -1,0 +1,56 @@
+"""One error for a whole request of administration, where the response has no top-level code.
+
+Each thing that the request names is given the code. `error_responses` has the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wire.error_code import ErrorCode
+from wire.message import Message
+from wire.messages import create_partitions, delete_records
+
+Builder = Callable[[Any, int, ErrorCode, str | None], Message | None]
+
+
+def _delete_records(
+    request: delete_records.DeleteRecordsRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    return delete_records.DeleteRecordsResponse(
+        topics=[
+            delete_records.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    delete_records.DeleteRecordsPartitionResult(
+                        partition_index=asked.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _create_partitions(
+    request: create_partitions.CreatePartitionsRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return create_partitions.CreatePartitionsResponse(
+        results=[
+            create_partitions.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=detail
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+BUILDERS: dict[int, Builder] = {
+    21: _delete_records,
+    37: _create_partitions,
+}
