@@ -1,4 +1,4 @@
-"""EndTxn v5 (KIP-890): what an end leaves behind, by values. Who may ask: the table of error codes."""
+"""EndTxn v5 (KIP-890): what an end leaves behind, by values. Who may ask is another table's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ FRESH = 9000
 NOW_MS = 50_000
 
 
-def end(txn: TransactionMetadata, identity: ProducerIdentity, *, commit: bool) -> list[TransactionMetadata]:  # fmt: skip
+def end(
+    txn: TransactionMetadata, identity: ProducerIdentity, *, commit: bool
+) -> list[TransactionMetadata]:
     decision = end_txn(
         txn,
         identity,
