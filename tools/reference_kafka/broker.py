@@ -166,7 +166,8 @@ class ReferenceKafka:
         }
 
     def _format(self, properties: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading zero byte: an id that begins with `-` would be taken for an option.
+        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         arguments = ("format", "-t", cluster_id, "-c", str(properties), "--standalone")
         formatted = subprocess.run(
             java_command("kafka.tools.StorageTool", *arguments),
@@ -175,4 +176,5 @@ class ReferenceKafka:
             check=False,
         )
         if formatted.returncode != 0:
-            raise ReferenceUnavailable(f"kafka-storage format failed:\n{formatted.stdout[-2000:]}")
+            said = (formatted.stdout + formatted.stderr)[-2000:]
+            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said}")
