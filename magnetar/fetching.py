@@ -10,12 +10,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from struct import Struct
 from types import TracebackType
 
 from logstore.ledger import LedgerClosed
 from logstore.partition import Isolation, PartitionLog, Slice
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: Base offset, batch length, last offset delta: bytes 0-8, 8-12, 23-27 of a batch.
+_PLACE = Struct(">qi11xi")
+_LENGTH_OVERHEAD = 12
+
+
+def _end_offset(batches: memoryview) -> int:
+    """Return the offset after the last of one or more whole batches."""
+    position = end_offset = 0
+    while position < len(batches):
+        base_offset, length, last_offset_delta = _PLACE.unpack_from(batches, position)
+        end_offset = base_offset + last_offset_delta + 1
+        position += _LENGTH_OVERHEAD + length
+    return end_offset
 
 
 class PartitionRead:
@@ -103,6 +118,15 @@ class PartitionRead:
             and log.log_start_offset != result.log_start_offset
         )
 
+    def is_cut_short(self, isolation: Isolation) -> bool:
+        """Whether what was read ends before the bound: the limits let no more through."""
+        result = self.result
+        if result is None or not self.size_bytes:
+            return False
+        is_committed = isolation is Isolation.READ_COMMITTED
+        bound = result.last_stable_offset if is_committed else result.high_watermark
+        return _end_offset(result.records) < bound
+
     def growth_bytes(self) -> int:
         """Return an upper bound of what the log grew by since the last read."""
         return 0 if self.log is None else self.log.size_bytes - self._log_size
@@ -169,7 +193,12 @@ class Fetch:
     def _is_answerable(self) -> bool:
         if self._size_bytes >= self._min_bytes or not self._reads:
             return True
-        return any(read.error is not None or read.diverging is not None for read in self._reads)
+        return any(
+            read.error is not None
+            or read.diverging is not None
+            or read.is_cut_short(self._isolation)
+            for read in self._reads
+        )
 
     async def _read_advanced(self, poll: LongPoll) -> None:
         """Sleep until enough may have arrived, then read what moved.

@@ -238,6 +238,41 @@ class TestFetch:
         got = await fetch(client, 0, max_wait_ms=1, min_bytes=1 << 19)
         assert got.records
 
+    async def test_what_the_limits_hold_back_is_not_waited_for(self, client: RawClient) -> None:
+        for value in (b"apple", b"pear", b"plum"):
+            await produce(client, batch(value))
+        for limit in (100, 150):
+            request = fetch_request({0: 0}, max_wait_ms=60_000, min_bytes=1 << 19)
+            request.topics[0].partitions[0].partition_max_bytes = limit
+            answer = await asyncio.wait_for(client.ask(request, 12, FetchResponse), 10)
+            assert answer.responses[0].partitions[0].records
+
+    async def test_more_than_max_bytes_is_not_waited_for(self, client: RawClient) -> None:
+        size = len(batch(b"apple"))
+        await produce(client, batch(b"apple"))
+        asked = fetch(client, 0, max_wait_ms=60_000, min_bytes=1 << 19, max_bytes=size)
+        assert (await asyncio.wait_for(asked, 10)).records
+
+    async def test_parted_logs_are_told_at_once_and_without_records(
+        self, broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await produce(client, batch(b"apple"))
+        log = broker.topics.partition(TOPIC, 0)
+        monkeypatch.setattr(log, "end_offset_for_epoch", lambda epoch: (epoch - 1, 1))
+        request = fetch_request({0: 9, 1: 0}, max_wait_ms=60_000)
+        request.topics[0].partitions[0].last_fetched_epoch = 5
+        answer = await asyncio.wait_for(client.ask(request, 12, FetchResponse), 10)
+        told = answer.responses[0].partitions[0]
+        assert (told.error_code, told.high_watermark, len(told.records or b"")) == (0, 1, 0)
+        assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (4, 1)
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    async def test_the_first_batch_comes_without_any_limit_for_it(
+        self, client: RawClient, limit: int
+    ) -> None:
+        await produce(client, batch(b"apple"))
+        assert (await fetch(client, 0, max_bytes=limit)).records
+
     async def test_the_first_batch_is_whole_however_small_the_limit(
         self, client: RawClient
     ) -> None:
