@@ -199,18 +199,16 @@ class _Story:
     async def read(self, _: str, words: list[str], __: str) -> str:
         found = self.world.logs[partition_of(words[0])].read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
-        chunks = found.records if isinstance(found.records, list) else [found.records]
         to_begin = sorted(found.aborted or (), key=lambda one: one.first_offset)
         aborted: set[int] = set()
         values = []
-        for chunk in chunks:
-            for header, batch in iterate_batches(chunk):
-                while to_begin and to_begin[0].first_offset <= header.base_offset:
-                    aborted.add(to_begin.pop(0).producer_id)
-                if header.is_control:
-                    aborted.discard(header.producer_id)
-                elif header.producer_id not in aborted:
-                    values += [bytes(one.value or b"").decode() for one in iterate_records(batch)]
+        for header, batch in iterate_batches(found.records):
+            while to_begin and to_begin[0].first_offset <= header.base_offset:
+                aborted.add(to_begin.pop(0).producer_id)
+            if header.is_control:
+                aborted.discard(header.producer_id)
+            elif header.producer_id not in aborted:
+                values += [bytes(one.value or b"").decode() for one in iterate_records(batch)]
         return " ".join(values) or "nothing"
 
     # The trace.
