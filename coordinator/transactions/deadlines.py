@@ -30,10 +30,13 @@ class Deadlines:
         """Return when to call `take_due` next, None if nothing is scheduled."""
         return self._heap[0][0] if self._heap else None
 
-    def take_due(self, now_ms: int) -> list[str]:
-        """Remove and return the keys to look at; schedule those again that are not due yet."""
-        due = []
-        while self._heap and self._heap[0][0] <= now_ms:
+    def take_due(self, now_ms: int, limit: int | None = None) -> list[str]:
+        """Remove and return the keys to look at; schedule those again that are not due yet.
+
+        At most `limit`, the oldest first: the rest stays due.
+        """
+        due: list[str] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(due) != limit:
             due_ms, key = heapq.heappop(self._heap)
             if self._due_ms.get(key) == due_ms:
                 del self._due_ms[key]

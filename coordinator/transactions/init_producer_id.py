@@ -101,26 +101,34 @@ def init_producer_id(
         return Decision((aborted,))
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
         return Decision()
-    last_epoch = NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch
+    return Decision((_emptied(txn, claimed, timeout_ms, fresh_producer_id, now_ms),))
+
+
+def _emptied(
+    txn: TransactionMetadata,
+    claimed: ProducerIdentity | None,
+    timeout_ms: int,
+    fresh_producer_id: int,
+    now_ms: int,
+) -> TransactionMetadata:
+    """Return `txn` without a transaction, at the next epoch or with the fresh producer id."""
+    changes = {"producer_epoch": txn.producer_epoch + 1}
     if txn.is_epoch_exhausted:
         changes = {
             "producer_id": fresh_producer_id,
             "producer_epoch": 0,
             "previous_producer_id": txn.producer_id,
         }
-    else:
-        changes = {"producer_epoch": txn.producer_epoch + 1}
-    emptied = transition(
+    return transition(
         txn,
         State.EMPTY,
         now_ms,
         timeout_ms=timeout_ms,
-        last_producer_epoch=last_epoch,
+        last_producer_epoch=NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch,
         partitions=frozenset(),
         started_at_ms=NO_TIMESTAMP,
         **changes,
     )
-    return Decision((emptied,))
 
 
 def _is_retry(txn: TransactionMetadata, claimed: ProducerIdentity) -> bool:
