@@ -36,4 +36,5 @@ async def add_offsets_to_txn(
                 refusal.code, context.version, fenced_since=ADD_OFFSETS_FENCED_SINCE
             )
         )
+    broker.transactions.clients.note(request.transactional_id, context)
     return AddOffsetsToTxnResponse()

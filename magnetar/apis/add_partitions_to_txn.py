@@ -61,9 +61,10 @@ async def add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=await _answer(broker, transaction, context.version)
-    )
+    results = await _answer(broker, transaction, context.version)
+    if broker.transactions.find(transaction.transactional_id) is not None:
+        broker.transactions.clients.note(transaction.transactional_id, context)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _answer(

@@ -37,6 +37,8 @@ async def init_producer_id(
             refusal.code, context.version, fenced_since=INIT_PRODUCER_ID_FENCED_SINCE
         )
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    if request.transactional_id is not None:
+        broker.transactions.clients.note(request.transactional_id, context)
     return InitProducerIdResponse(
         producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
     )

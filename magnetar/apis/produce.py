@@ -157,6 +157,8 @@ class _Appending:
         elif self._holder != producer:
             self._held = transactions.hold(transactional_id, *producer, self._partitions())
             self._holder = producer
+        if transactional_id is not None:
+            transactions.clients.note(transactional_id, self._context)
 
     def _partitions(self) -> Set[TopicPartition]:
         """Return all partitions of the request that there are: one record adds them together."""

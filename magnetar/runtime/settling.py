@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 from coordinator.transactions.work import MarkerWork
 from magnetar.runtime.participants import Participants
@@ -21,6 +22,9 @@ SETTLE_TIMEOUT_MS = 5_000
 
 #: How long COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
 COMPLETION_DELAY_MS = 50
+
+#: Completions in one turn of the event loop: a few milliseconds.
+_SLICE = 50
 
 
 class Settling:
@@ -86,8 +90,15 @@ class Settling:
         self._done[work.transactional_id] = work
         if self._completing is None:
             self._completing = asyncio.get_running_loop().call_later(
-                COMPLETION_DELAY_MS / 1000, self._complete_all
+                COMPLETION_DELAY_MS / 1000, self._complete_some
             )
+
+    def _complete_some(self) -> None:
+        self._completing = None
+        for transactional_id in tuple(islice(self._done, _SLICE)):
+            self._complete(transactional_id)
+        if self._done:
+            self._completing = asyncio.get_running_loop().call_later(0, self._complete_some)
 
     def _complete_all(self) -> None:
         self._completing = None

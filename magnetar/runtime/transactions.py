@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.decision import Decision
 from coordinator.partitioning import partition_for
-from coordinator.transactions import add_partitions, checks, complete, end_txn, expire
+from coordinator.transactions import add_partitions, checks, complete, end_txn
 from coordinator.transactions import init_producer_id as init
-from coordinator.transactions.deadlines import Deadlines
 from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
@@ -30,11 +29,12 @@ from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import PREPARED
 from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
-from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS, Settling
 from magnetar.runtime.shard_log import ShardLog
+from magnetar.runtime.transaction_clients import TransactionClients
+from magnetar.runtime.transaction_expiry import TransactionExpiry
 from magnetar.runtime.transaction_shards import RunningShard, replay_shards
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -61,8 +61,17 @@ class Transactions:
         self._shards: list[RunningShard] = []
         self._index = TransactionIndex()
         self._producer_ids = ProducerIds(broker.catalog)
-        self._deadlines = Deadlines()
-        self._alarm = Alarm(self.expire_due)
+        #: Who speaks for each id, for the log.
+        self.clients = TransactionClients()
+        self._expiry = TransactionExpiry(
+            broker,
+            self.clients,
+            find=self.find,
+            submit=lambda transactional_id, decide: self._submit(
+                self._shard_of(transactional_id), transactional_id, decide
+            )[0],
+        )
+        self.expire_due = self._expiry.expire_due
         #: EndTxn answers given before their markers were durable.
         self.late_settlements = 0
 
@@ -75,7 +84,7 @@ class Transactions:
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
-        self._alarm.cancel()
+        self._expiry.cancel()
         await self._settling.stop()
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
@@ -92,6 +101,11 @@ class Transactions:
         """Return whose producer id it is, or was before its last rotation; None: nobody's."""
         transactional_id = self._index.transactional_id(producer_id)
         return None if transactional_id is None else self.find(transactional_id)
+
+    @property
+    def timed_out(self) -> int:
+        """How many transactions their timeout has aborted."""
+        return self._expiry.timed_out
 
     @property
     def open_count(self) -> int:
@@ -350,7 +364,7 @@ class Transactions:
             end_offset = shard.log.end_offset
             for txn in shard.state:
                 self._producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
-                self._schedule(txn)
+                self._expiry.schedule(txn)
                 if (work := work_due(txn)) is not None:
                     self._settling.begin(work, shard.log, end_offset, is_redrive=True)
 
@@ -432,7 +446,7 @@ class Transactions:
             shard.state.apply(record)
             if fresh_producer_id in (record.producer_id, record.next_producer_id):
                 self._producer_ids.take()
-            self._schedule(record)
+            self._expiry.schedule(record)
         txn = shard.state.get(transactional_id)
         if decision.records and txn is not None and (work := work_due(txn)) is not None:
             self._settling.begin(work, shard.log, end_offset, is_redrive=False)
@@ -448,26 +462,3 @@ class Transactions:
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
             )
-
-    def _schedule(self, txn: TransactionMetadata) -> None:
-        due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
-        if due_ms is not None:
-            self._deadlines.schedule(txn.transactional_id, due_ms)
-            self._alarm.set(due_ms, self._broker.clock.now_ms())
-
-    def expire_due(self) -> None:
-        """Decide for every id whose deadline may have come; nobody waits, work settles itself."""
-        now_ms = self._broker.clock.now_ms()
-        id_expiration_ms = self._broker.config.transactional_id_expiration_ms
-        for transactional_id in self._deadlines.take_due(now_ms):
-            shard = self._shard_of(transactional_id)
-            txn, _ = self._submit(
-                shard,
-                transactional_id,
-                lambda txn, fresh_producer_id: expire.expire(
-                    txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
-                ),
-            )
-            if txn is not None:
-                self._schedule(txn)
-        self._alarm.set(self._deadlines.next_ms(), now_ms)

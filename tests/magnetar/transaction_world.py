@@ -161,7 +161,7 @@ class World:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(0)
-        self.coordinator._alarm.cancel()
+        self.coordinator._expiry.cancel()
         if (completing := self.coordinator._settling._completing) is not None:
             completing.cancel()
         self.epoch += 1

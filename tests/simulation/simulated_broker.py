@@ -182,7 +182,7 @@ class World:
             for remedy, count in broker.healing.counts.items():
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
-            broker.transactions._alarm.cancel()
+            broker.transactions._expiry.cancel()
             if (completing := broker.transactions._settling._completing) is not None:
                 completing.cancel()
         if hasattr(broker, "groups"):

@@ -1,0 +1,102 @@
+"""Deadlines at work: transactions past their timeout are aborted, ids long unused are forgotten.
+
+One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
+nothing sweeps. The rules are in `coordinator.transactions.expire`. Nobody waits for any of it; the
+log names who let a transaction time out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from coordinator.decision import Decision
+from coordinator.transactions import expire
+from coordinator.transactions.deadlines import Deadlines
+from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.states import State
+from magnetar.logging import get_logger
+from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.transaction_clients import TransactionClients
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Decisions in one turn of the event loop, a few milliseconds: where thousands are due at once,
+#: clients are served in between.
+_SLICE = 50
+
+_log = get_logger("transactions")
+
+Txn = TransactionMetadata
+Decide = Callable[[Txn | None, int], Decision[Txn]]
+
+
+class TransactionExpiry:
+    """What becomes of transactional ids by the passing of time alone."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clients: TransactionClients,
+        *,
+        find: Callable[[str], Txn | None],
+        submit: Callable[[str, Decide], Txn | None],
+    ) -> None:
+        """`submit` carries out a decision about an id and returns its new value."""
+        self._broker = broker
+        self._clients = clients
+        self._find = find
+        self._submit = submit
+        self._deadlines = Deadlines()
+        self._alarm = Alarm(self.expire_due)
+        #: Transactions that their timeout has aborted.
+        self.timed_out = 0
+
+    def schedule(self, txn: Txn) -> None:
+        """Have the id looked at when its next deadline comes. After every change of it."""
+        due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
+        if due_ms is not None:
+            self._deadlines.schedule(txn.transactional_id, due_ms)
+            self._alarm.set(due_ms, self._broker.clock.now_ms())
+
+    def cancel(self) -> None:
+        """Nothing expires any more."""
+        self._alarm.cancel()
+
+    def expire_due(self) -> None:
+        """Decide for ids whose deadline may have come, the oldest first, some in each turn."""
+        self._alarm.cancel()
+        now_ms = self._broker.clock.now_ms()
+        id_expiration_ms = self._broker.config.transactional_id_expiration_ms
+        for transactional_id in self._deadlines.take_due(now_ms, _SLICE):
+            before = self._find(transactional_id)
+            txn = self._submit(
+                transactional_id,
+                lambda txn, fresh_producer_id: expire.expire(
+                    txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
+                ),
+            )
+            if txn is None:
+                self._clients.forget(transactional_id)
+                continue
+            self.schedule(txn)
+            if before is not None and before.state is State.ONGOING and txn is not before:
+                self.timed_out += 1
+                self._report_timeout(before, now_ms)
+        self._alarm.set(self._deadlines.next_ms(), now_ms)
+
+    def _report_timeout(self, txn: Txn, now_ms: int) -> None:
+        client = self._clients.of(txn.transactional_id)
+        _log.warning(
+            "transaction timed out",
+            transactional_id=txn.transactional_id,
+            txn_id=str(txn.txn_id),
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            client_id=client.client_id,
+            client_address=client.client_address,
+            partitions=len(txn.partitions),
+            open_ms=now_ms - txn.started_at_ms,
+            timeout_ms=txn.timeout_ms,
+        )

@@ -1,0 +1,222 @@
+"""Limits of transactions, on a whole broker: how many, how long, and what the log says of whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.states import State
+from logstore.testing.partitions import batch_of
+from magnetar.broker import Broker
+from tests.magnetar.conftest import RawClient, StartBroker
+from wire.error_code import ErrorCode
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+A0 = TopicPartition("a", 0)
+Connect = Callable[[Broker], Awaitable[RawClient]]
+
+
+class Producer:
+    """One transactional id, and what it says on a raw connection."""
+
+    def __init__(self, client: RawClient, transactional_id: str) -> None:
+        self.client = client
+        self.transactional_id = transactional_id
+        self.identity = ProducerIdentity(-1, -1)
+
+    async def init(self, timeout_ms: int = 60_000) -> int:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        answer = await self.client.ask(request, 4, InitProducerIdResponse)
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return answer.error_code
+
+    async def add(self) -> int:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=[0])],
+        )
+        answer = await self.client.ask(request, 3, AddPartitionsToTxnResponse)
+        results = answer.results_by_topic_v3_and_below
+        return results[0].results_by_partition[0].partition_error_code
+
+    async def produce(self, version: int) -> int:
+        batch = batch_of(
+            b"apple",
+            timestamp=time.time_ns() // 1_000_000,
+            producer_id=self.identity.producer_id,
+            epoch=self.identity.producer_epoch,
+            sequence=0,
+            transactional=True,
+        )
+        data = PartitionProduceData(index=0, records=batch)
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="a", partition_data=[data])],
+        )
+        answer = await self.client.ask(request, version, ProduceResponse)
+        return answer.responses[0].partition_responses[0].error_code
+
+    async def end(self, *, commit: bool, version: int = 4) -> int:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=commit,
+        )
+        return (await self.client.ask(request, version, EndTxnResponse)).error_code
+
+
+async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker({"max.active.transactions": "1"})
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    first, second = Producer(client, "first"), Producer(client, "second")
+    assert [await first.init(), await second.init()] == [0, 0]
+    assert await first.add() == ErrorCode.NONE
+    assert await second.add() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await second.produce(12) == ErrorCode.CONCURRENT_TRANSACTIONS
+    # The one that is open may go on.
+    assert await first.add() == ErrorCode.NONE
+    assert await first.end(commit=True) == ErrorCode.NONE
+    assert broker.transactions.open_count == 0
+    assert await second.produce(12) == ErrorCode.NONE
+    assert await first.add() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await second.end(commit=True, version=5) == ErrorCode.NONE
+    assert await first.add() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("durability", ["fsync", "memory"])
+async def test_a_timeout_of_100_ms_is_met_within_100_ms_and_its_culprit_named(
+    start_broker: StartBroker,
+    connect: Connect,
+    durability: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker = await start_broker({"durability": durability})
+    broker.topics.create("a", 1)
+    producer = Producer(await connect(broker), "tx")
+    assert await producer.init(timeout_ms=100) == ErrorCode.NONE
+    began = time.monotonic()
+    assert await producer.add() == ErrorCode.NONE
+    assert await producer.produce(11) == ErrorCode.NONE
+    log = broker.topics.partition("a", 0)
+    while log.last_stable_offset < 2:
+        assert time.monotonic() - began < 5, "never ended"
+        await asyncio.sleep(0.002)
+    took = time.monotonic() - began
+    assert 0.099 <= took < 0.2
+    # Aborted, and the client hears of it.
+    assert log.read(0, 1000, 1).aborted  # type: ignore[union-attr,arg-type]  # it is in memory
+    assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
+    assert broker.transactions.timed_out == 1
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "{" in line]
+    (told,) = [line for line in lines if line["event"] == "transaction timed out"]
+    assert told["transactional_id"] == "tx"
+    assert told["client_id"] == "raw"
+    assert told["client_address"].startswith("127.0.0.1")
+    assert told["txn_id"].endswith(f"-{producer.identity.producer_id:016x}")
+    assert (told["timeout_ms"], told["partitions"]) == (100, 1)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, -(2**31)])
+async def test_a_timeout_that_cannot_be_is_refused(
+    broker: Broker, client: RawClient, timeout_ms: int
+) -> None:
+    producer = Producer(client, "tx")
+    assert await producer.init(timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert broker.transactions.find("tx") is None
+    assert len(broker.transactions.clients) == 0
+
+
+async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restart(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    settings = {"durability": "fsync", "transactional.id.expiration.ms": "150"}
+    broker = await start_broker(settings)
+    producer = Producer(await connect(broker), "tx")
+    assert await producer.init() == ErrorCode.NONE
+    assert len(broker.transactions.clients) == 1
+    while broker.transactions.find("tx") is not None:
+        await asyncio.sleep(0.01)
+    assert len(broker.transactions.clients) == 0
+    assert broker.transactions.find_by_producer(producer.identity.producer_id) is None
+    assert await producer.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    await broker.stop()
+    again = await start_broker({"durability": "fsync"})
+    assert again.transactions.find("tx") is None
+
+
+async def abandon(broker: Broker, count: int) -> None:
+    """Have `count` transactions open at once, all of which time out at the same moment."""
+    transactions = broker.transactions
+    for start in range(0, count, 500):
+        names = [f"tx-{number}" for number in range(start, start + 500)]
+        identities = await asyncio.gather(
+            *(transactions.init_producer_id(name, 900_000, None) for name in names)
+        )
+        await asyncio.gather(
+            *(
+                transactions.add_partitions(name, identity, frozenset({A0}))
+                for name, identity in zip(names, identities, strict=True)
+            )
+        )
+
+
+class Clock:
+    """Jumps when told."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
+@pytest.mark.parametrize(("durability", "count"), [("memory", 10_000), ("fsync", 2_000)])
+async def test_ten_thousand_abandoned_transactions_end_at_once_and_others_are_served(
+    start_broker: StartBroker, durability: str, count: int
+) -> None:
+    clock = Clock()
+    broker = await start_broker({"durability": durability}, clock=clock)
+    broker.topics.create("a", 1)
+    await abandon(broker, count)
+    assert broker.transactions.open_count == count
+    clock.ahead_ms = 900_000
+    slowest_s, last = 0.0, time.thread_time()
+    broker.transactions.expire_due()
+    deadline = time.monotonic() + 30
+    while not all(txn.state is State.COMPLETE_ABORT for txn in broker.transactions):
+        assert time.monotonic() < deadline, "not all have ended"
+        for _ in range(20):
+            last = time.thread_time()
+            await asyncio.sleep(0)
+            # What the loop did in between, by its own clock: other processes do not count.
+            slowest_s = max(slowest_s, time.thread_time() - last)
+    assert broker.transactions.timed_out == count
+    log = broker.topics.partition("a", 0)
+    assert log.last_stable_offset == log.log_end_offset == count
+    assert slowest_s < 0.05, f"the loop was blocked for {slowest_s * 1000:.0f} ms"
