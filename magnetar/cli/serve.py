@@ -73,10 +73,12 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(config: BrokerConfig) -> None:
+    from magnetar import open_files
     from magnetar.broker import Broker
     from magnetar.server.allocation import keep_freed_memory
 
     keep_freed_memory()
+    open_files.raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

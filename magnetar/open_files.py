@@ -1,0 +1,21 @@
+"""How many files the process may have open: each connection is one, each written partition some.
+
+Where none can be opened any more nothing can be written, which ends the broker. The soft limit is
+often 1024, for programs that use select(); the hard limit is what the operator meant.
+"""
+
+from __future__ import annotations
+
+import resource
+
+
+def raise_limit() -> int:
+    """Raise the soft limit to the hard one, where the system lets us; return the soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft  # macOS has no use for "unlimited"
+    return hard
