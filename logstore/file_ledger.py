@@ -21,9 +21,9 @@ from logstore.durability import Durability
 from logstore.durable_end import CommittedLedger
 from logstore.files import File, FileSystem
 from logstore.group_commit import GroupCommit, Sync
-from logstore.ledger import Buffer, LedgerFenced, StorageFailure, TimestampOffset
+from logstore.ledger import Buffer, LedgerFenced, SegmentLimits, StorageFailure, TimestampOffset
 from logstore.recovery import Recovered, Recovery
-from logstore.segment import Segment, SegmentLimits
+from logstore.segment import Segment
 from logstore.segment_reads import ABSENT, perform, plan_read, scan
 from logstore.timestamps import first_record_since, latest_record
 from wire.records import BatchHeader
@@ -333,6 +333,9 @@ class FileLedger(CommittedLedger):
         return latest_record(batch, BatchHeader.parse(batch))
 
     # Trimming
+
+    def reconfigure(self, limits: SegmentLimits) -> None:
+        self.limits = limits
 
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:

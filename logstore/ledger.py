@@ -46,6 +46,19 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class SegmentLimits(Protocol):
+    """Kafka's topic configs that shape segments, by their names."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def segment_ms(self) -> int: ...
+    @property
+    def index_interval_bytes(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
+
+
 class Ledger(Protocol):
     """One partition's batches. `end_` offsets are exclusive, `start_` and `first_` inclusive."""
 
@@ -158,6 +171,10 @@ class Ledger(Protocol):
         Never moves back, never beyond `durable_end_offset`. The caller makes the start offset
         itself durable first.
         """
+        ...
+
+    def reconfigure(self, limits: SegmentLimits) -> None:
+        """Shape segments by `limits` from the next append on."""
         ...
 
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from logstore.durable_end import CommittedLedger
 from logstore.group_commit import GroupCommit, Sync
-from logstore.ledger import Buffer, LedgerFenced, TimestampOffset
+from logstore.ledger import Buffer, LedgerFenced, SegmentLimits, TimestampOffset
 from logstore.timestamps import first_record_since, latest_record
 from wire.records import BatchHeader
 
@@ -125,6 +125,9 @@ class MemoryLedger(CommittedLedger):
             return None
         header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
         return latest_record(batch, header)
+
+    def reconfigure(self, limits: SegmentLimits) -> None:
+        self._segment_bytes = limits.segment_bytes
 
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:

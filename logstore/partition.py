@@ -27,12 +27,13 @@ from logstore.partition_reads import (
     PartitionDeleted,
     Slice,
     aborted_in,
+    appended_before,
     records_and_markers,
 )
 from logstore.partition_recovery import aborted_name, delete_aborted_files, recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_state import PartitionState
-from logstore.producer_state import Producers, RememberedBatch
+from logstore.producer_state import Producers
 from logstore.transaction_buffer import TransactionBuffer
 from logstore.validation import check_batch
 from wire.error_code import ErrorCode
@@ -149,6 +150,11 @@ class PartitionLog:
         """Where recovery of the bytes may begin."""
         return self._ledger.recovery_point
 
+    def reconfigure(self, config: LogConfig) -> None:
+        """Obey `config` from the next batch on; what is stored stays as it is."""
+        self.config = config
+        self._ledger.reconfigure(config)
+
     # Writing.
 
     def append(
@@ -167,7 +173,7 @@ class PartitionLog:
         if producer_id >= 0:
             duplicate = self.producers.check(header)
             if duplicate is not None:
-                return self._answer_duplicate(duplicate)
+                return appended_before(duplicate, self.config, self._ledger.start_offset)
             if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.check_plain(producer_id)
         if isinstance(batch, memoryview) and batch.readonly:
@@ -293,19 +299,6 @@ class PartitionLog:
     def _write_metadata(self) -> None:
         state = self._state
         self._metadata.write(state.leader_epochs, self.leader_epoch, state.end_offset)
-
-    def _answer_duplicate(self, original: RememberedBatch) -> Appended:
-        append_time_ms = _NO_APPEND_TIME
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            append_time_ms = original.max_timestamp
-        return Appended(
-            original.base_offset,
-            original.last_offset,
-            original.last_offset + 1,
-            append_time_ms,
-            self._ledger.start_offset,
-            is_duplicate=True,
-        )
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from logstore.aborted_index import AbortedIndex, AbortedTransaction
 from logstore.ledger import LedgerClosed
+from logstore.log_config import LogConfig
+from logstore.producer_state import RememberedBatch
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
-from wire.records import BatchHeader, Marker, Record, iterate_records, parse_marker
+from wire.records import BatchHeader, Marker, Record, TimestampType, iterate_records, parse_marker
 
 _PLACE = Struct(">qi")
 _LAST_OFFSET_DELTA = Struct(">i")
@@ -63,6 +65,21 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     is_duplicate: bool
+
+
+def appended_before(original: RememberedBatch, config: LogConfig, start_offset: int) -> Appended:
+    """Answer a duplicate with the place of the original."""
+    append_time_ms = -1
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        append_time_ms = original.max_timestamp
+    return Appended(
+        original.base_offset,
+        original.last_offset,
+        original.last_offset + 1,
+        append_time_ms,
+        start_offset,
+        is_duplicate=True,
+    )
 
 
 def aborted_in(aborted: AbortedIndex, offset: int, records: memoryview) -> list[AbortedTransaction]:

@@ -24,8 +24,8 @@ import os
 from dataclasses import dataclass, field
 
 from logstore.files import FileSystem
-from logstore.ledger import Buffer
-from logstore.segment import LOG_SUFFIX, SUFFIXES, Segment, SegmentLimits
+from logstore.ledger import Buffer, SegmentLimits
+from logstore.segment import LOG_SUFFIX, SUFFIXES, Segment
 from logstore.segment_reads import SCAN_BYTES, scan
 from wire.records import BatchHeader, crc_ok
 

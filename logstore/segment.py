@@ -15,10 +15,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Protocol
 
 from logstore.files import File, FileSystem
-from logstore.ledger import Buffer
+from logstore.ledger import Buffer, SegmentLimits
 from logstore.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from logstore.offset_index import OffsetIndex
 from logstore.segment_reads import scan
@@ -35,19 +34,6 @@ SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 RECENT_BATCHES_MAX = 512
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
-
-
-class SegmentLimits(Protocol):
-    """Kafka's topic configs that shape segments, by their names."""
-
-    @property
-    def segment_bytes(self) -> int: ...
-    @property
-    def segment_ms(self) -> int: ...
-    @property
-    def index_interval_bytes(self) -> int: ...
-    @property
-    def segment_index_bytes(self) -> int: ...
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:

@@ -151,6 +151,12 @@ class Catalog:
                 (partition_count, topic_id.bytes),
             )
 
+    def set_topic_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a topic's own."""
+        with self._change("set topic configs") as database:
+            database.execute("DELETE FROM topic_configs WHERE topic_id = ?", (topic_id.bytes,))
+            _insert_configs(database, topic_id, configs)
+
     def remove_topic(self, topic_id: UUID) -> None:
         """Forget a topic and its configs, and remember that its files are to go."""
         with self._change("remove topic") as database:

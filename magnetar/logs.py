@@ -98,6 +98,10 @@ class Logs:
         settings = log_config(config, self._config)
         return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
 
+    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
+        """Have an open log obey other settings from its next batch on."""
+        log.reconfigure(log_config(config, self._config))
+
     def delete(self, log: PartitionLog) -> None:
         """Wake whoever waits on a log, then remove it."""
         self._directory.delete(log)

@@ -43,6 +43,10 @@ class Logs(Protocol):
         """Return the recovered log of a partition, empty if it is new."""
         ...
 
+    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
+        """Have an open log obey other settings from its next batch on."""
+        ...
+
     def delete(self, log: PartitionLog) -> None:
         """Wake whoever waits on a log, then remove it."""
         ...
@@ -211,6 +215,18 @@ class Topics:
             for index in range(len(topic.partitions), partition_count)
         ]
         return topic
+
+    def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give a topic these settings of its own and no others, durably, and apply them at once.
+
+        Expects what `parse_topic_configs` accepts.
+        """
+        settings = resolve(parse_topic_configs(configs), self._config)
+        self._catalog.set_topic_configs(topic.id, configs)
+        topic.configs = dict(configs)
+        topic.settings = settings
+        for log in topic.partitions:
+            self._logs.reconfigure(log, settings)
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic: nobody finds it any more, and who waits for its data is woken."""

@@ -10,7 +10,12 @@ from typing import Any
 
 from wire.error_code import ErrorCode
 from wire.message import Message
-from wire.messages import create_partitions, delete_records
+from wire.messages import (
+    alter_configs,
+    create_partitions,
+    delete_records,
+    incremental_alter_configs,
+)
 
 Builder = Callable[[Any, int, ErrorCode, str | None], Message | None]
 
@@ -50,7 +55,44 @@ def _create_partitions(
     )
 
 
+def _alter_configs(
+    request: alter_configs.AlterConfigsRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    return alter_configs.AlterConfigsResponse(
+        responses=[
+            alter_configs.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=detail,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _incremental_alter_configs(
+    request: incremental_alter_configs.IncrementalAlterConfigsRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental_alter_configs.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=detail,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
 BUILDERS: dict[int, Builder] = {
     21: _delete_records,
+    33: _alter_configs,
     37: _create_partitions,
+    44: _incremental_alter_configs,
 }

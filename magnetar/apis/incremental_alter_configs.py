@@ -1,0 +1,74 @@
+"""IncrementalAlterConfigs (API key 44): change configs one by one (KIP-339).
+
+Versions 0-1.  1: flexible.
+
+SET, DELETE, APPEND and SUBTRACT (of lists) of topics' configs: durable when answered, and obeyed
+from the next batch on. Each resource stands alone, all of its changes or none. Configs of the
+broker cannot be changed while it runs; loggers, client metrics and groups have none here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.config_changes import (
+    Change,
+    ResourceType,
+    changed,
+    check_broker_changes,
+    check_changes,
+    find_topic,
+    refuse_resource,
+)
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(IncrementalAlterConfigsRequest, versions="0-1")
+async def incremental_alter_configs(
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    named = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    responses = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            _alter(broker, resource, validate_only=request.validate_only)
+        except KafkaError as refusal:
+            response.error_code = refusal.code
+            response.error_message = refusal.detail
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+    check_changes(changes)
+    if resource.resource_type == ResourceType.BROKER:
+        check_broker_changes(broker, resource.resource_name, changes)
+        return
+    if resource.resource_type != ResourceType.TOPIC:
+        raise refuse_resource(resource.resource_type)
+    topic = find_topic(broker, resource.resource_name)
+    configs = changed(topic.configs, changes, broker.config)
+    if not validate_only:
+        broker.topics.reconfigure(topic, configs)
