@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.config.topic import describe_setting
-from magnetar.topics import BROKER_DEFAULT
+from magnetar.topics import BROKER_DEFAULT, PARTITIONS_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 async def create_topics(
     broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
+    _check_total(broker, request.topics)
     named = Counter(topic.name for topic in request.topics)
     distinct = {topic.name: topic for topic in request.topics}
     results = []
@@ -50,6 +51,23 @@ async def create_topics(
                 )
             )
     return CreateTopicsResponse(topics=results)
+
+
+def _check_total(broker: Broker, asked: list[CreatableTopic]) -> None:
+    """Refuse a request for more partitions than one topic may have: everyone waits for them."""
+    total = 0
+    for topic in asked:
+        if topic.assignments:
+            total += len(topic.assignments)
+        elif topic.num_partitions == BROKER_DEFAULT:
+            total += broker.config.num_partitions
+        else:
+            total += max(topic.num_partitions, 0)
+    if total > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{total} partitions are more than the {PARTITIONS_MAX} a request may create.",
+        )
 
 
 def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from magnetar.apis.api_versions import FEATURES_EPOCH
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from magnetar.apis.error_responses import error_response
 from magnetar.broker import Broker
@@ -85,7 +86,9 @@ async def test_api_versions_lists_what_is_served(client: Any, version: int) -> N
     for key, (first, last) in SERVED.items():
         assert listed[key][0] <= first and listed[key][1] >= last, key
     assert answer.error_code == 0
-    assert answer.finalized_features_epoch == -1
+    assert answer.finalized_features_epoch == (FEATURES_EPOCH if version >= 3 else -1)
+    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    assert finalized == ({"transaction.version": 2} if version >= 3 else {})
 
 
 @pytest.mark.parametrize("name", ["", "-raw", "raw!", "raw-"])
@@ -250,6 +253,20 @@ async def test_create_topics_with_assignments(
     assert result.error_code == code
     if code is ErrorCode.NONE:
         assert result.num_partitions == len(assignments)
+
+
+async def test_one_request_creates_no_more_partitions_than_one_topic_may_have(
+    broker: Broker, client: Any
+) -> None:
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=f"t{index}", num_partitions=5_000, replication_factor=1)
+            for index in range(3)
+        ]
+    )
+    results = (await client.ask(request, 7, CreateTopicsResponse)).topics
+    assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * 3
+    assert broker.topics.all() == []
 
 
 async def test_a_topic_named_twice_is_not_created(broker: Broker, client: Any) -> None:
