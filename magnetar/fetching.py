@@ -10,27 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from struct import Struct
 from types import TracebackType
 
 from logstore.ledger import LedgerClosed
 from logstore.partition import Isolation, PartitionLog, Slice
+from logstore.partition_reads import end_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-#: Base offset, batch length, last offset delta: bytes 0-8, 8-12, 23-27 of a batch.
-_PLACE = Struct(">qi11xi")
-_LENGTH_OVERHEAD = 12
-
-
-def _end_offset(batches: memoryview) -> int:
-    """Return the offset after the last of one or more whole batches."""
-    position = end_offset = 0
-    while position < len(batches):
-        base_offset, length, last_offset_delta = _PLACE.unpack_from(batches, position)
-        end_offset = base_offset + last_offset_delta + 1
-        position += _LENGTH_OVERHEAD + length
-    return end_offset
 
 
 class PartitionRead:
@@ -125,7 +111,7 @@ class PartitionRead:
             return False
         is_committed = isolation is Isolation.READ_COMMITTED
         bound = result.last_stable_offset if is_committed else result.high_watermark
-        return _end_offset(result.records) < bound
+        return end_of(result.records) < bound
 
     def growth_bytes(self) -> int:
         """Return an upper bound of what the log grew by since the last read."""
