@@ -9,84 +9,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
-from wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 
 A0 = TopicPartition("a", 0)
 Connect = Callable[[Broker], Awaitable[RawClient]]
-
-
-class Producer:
-    """One transactional id, and what it says on a raw connection."""
-
-    def __init__(self, client: RawClient, transactional_id: str) -> None:
-        self.client = client
-        self.transactional_id = transactional_id
-        self.identity = ProducerIdentity(-1, -1)
-
-    async def init(self, timeout_ms: int = 60_000) -> int:
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
-        )
-        answer = await self.client.ask(request, 4, InitProducerIdResponse)
-        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        return answer.error_code
-
-    async def add(self) -> int:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.identity.producer_id,
-            v3_and_below_producer_epoch=self.identity.producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=[0])],
-        )
-        answer = await self.client.ask(request, 3, AddPartitionsToTxnResponse)
-        results = answer.results_by_topic_v3_and_below
-        return results[0].results_by_partition[0].partition_error_code
-
-    async def produce(self, version: int) -> int:
-        batch = batch_of(
-            b"apple",
-            timestamp=time.time_ns() // 1_000_000,
-            producer_id=self.identity.producer_id,
-            epoch=self.identity.producer_epoch,
-            sequence=0,
-            transactional=True,
-        )
-        data = PartitionProduceData(index=0, records=batch)
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[TopicProduceData(name="a", partition_data=[data])],
-        )
-        answer = await self.client.ask(request, version, ProduceResponse)
-        return answer.responses[0].partition_responses[0].error_code
-
-    async def end(self, *, commit: bool, version: int = 4) -> int:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            committed=commit,
-        )
-        return (await self.client.ask(request, version, EndTxnResponse)).error_code
 
 
 async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
@@ -95,7 +26,7 @@ async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
     broker = await start_broker({"max.active.transactions": "1"})
     broker.topics.create("a", 1)
     client = await connect(broker)
-    first, second = Producer(client, "first"), Producer(client, "second")
+    first, second = RawProducer(client, "first"), RawProducer(client, "second")
     assert [await first.init(), await second.init()] == [0, 0]
     assert await first.add() == ErrorCode.NONE
     assert await second.add() == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -119,7 +50,7 @@ async def test_a_timeout_of_100_ms_is_met_within_100_ms_and_its_culprit_named(
 ) -> None:
     broker = await start_broker({"durability": durability})
     broker.topics.create("a", 1)
-    producer = Producer(await connect(broker), "tx")
+    producer = RawProducer(await connect(broker), "tx")
     assert await producer.init(timeout_ms=100) == ErrorCode.NONE
     began = time.monotonic()
     assert await producer.add() == ErrorCode.NONE
@@ -147,7 +78,7 @@ async def test_a_timeout_of_100_ms_is_met_within_100_ms_and_its_culprit_named(
 async def test_a_timeout_that_cannot_be_is_refused(
     broker: Broker, client: RawClient, timeout_ms: int
 ) -> None:
-    producer = Producer(client, "tx")
+    producer = RawProducer(client, "tx")
     assert await producer.init(timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert broker.transactions.find("tx") is None
     assert len(broker.transactions.clients) == 0
@@ -158,7 +89,7 @@ async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restar
 ) -> None:
     settings = {"durability": "fsync", "transactional.id.expiration.ms": "150"}
     broker = await start_broker(settings)
-    producer = Producer(await connect(broker), "tx")
+    producer = RawProducer(await connect(broker), "tx")
     assert await producer.init() == ErrorCode.NONE
     assert len(broker.transactions.clients) == 1
     while broker.transactions.find("tx") is not None:
