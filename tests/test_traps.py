@@ -233,7 +233,7 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def names_in(path: str) -> frozenset[str]:
     """Return the names of all tests in a file, also those in classes."""
     tree = ast.parse((ROOT / path).read_text())
     return frozenset(
@@ -255,4 +255,4 @@ def test_every_trap_and_scenario_has_tests_that_exist(one: int | str) -> None:
     assert names
     for name in names:
         path, _, test = name.partition("::")
-        assert test in tests_in(path), f"{name} does not exist"
+        assert test in names_in(path), f"{name} does not exist"
