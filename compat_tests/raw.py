@@ -275,11 +275,19 @@ class Connection:
             time.sleep(0.02)
 
     def list_offset(
-        self, topic: str, timestamp_ms: int, *, isolation: int = 0, version: int = 5
+        self,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        partition: int = 0,
+        isolation: int = 0,
+        version: int = 5,
     ) -> tuple[int, int, int]:
         """Return (error code, timestamp, offset). -1 asks for the latest, -2 for the earliest."""
         request = ListOffsetsRequest[version](
-            replica_id=-1, isolation_level=isolation, topics=[(topic, [(0, -1, timestamp_ms)])]
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[(topic, [(partition, -1, timestamp_ms)])],
         )
         answer = self.call(request, ListOffsetsResponse)
         (found,) = answer.topics[0].partitions

@@ -6,13 +6,26 @@ transactions must drop it, so the callbacks here do more than print.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from compat_tests.pipeline.job import Batch, Job, tell
+from compat_tests.pipeline.job import Batch, Job, Output, tell
 
 _CALL_TIMEOUT_S = 20.0
+Input = tuple[int, int, bytes]
+
+
+class Transacted(Protocol):
+    """The outputs and offsets of one transaction."""
+
+    @property
+    def record_count(self) -> int: ...
+
+    def next_offsets(self) -> dict[int, int]: ...
+
+    def outputs(self, job: Job) -> Iterable[Output]: ...
 
 
 class Worker:
@@ -71,14 +84,18 @@ class Worker:
                 if each.error() is None
             ]
             if inputs:
-                self._count(Batch.of(inputs))
+                self._count(self.batch_of(inputs))
             else:
                 tell("idle")
+
+    def batch_of(self, inputs: Iterable[Input]) -> Transacted:
+        """Make the outputs of a transaction from its (partition, offset, value) inputs."""
+        return Batch.of(inputs)
 
     def _on_rebalance(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalanced = True
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: Transacted) -> None:
         try:
             self.producer.begin_transaction()
             for output in batch.outputs(self.job):

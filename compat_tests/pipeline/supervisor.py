@@ -12,18 +12,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
-
-from compat_tests.pipeline.job import Job
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
-#: A worker that has said nothing for so long is stuck in its library: it is killed as well.
-SILENCE_S_MAX = 7.0
 Report = Callable[[str], None]
+
+
+class Job(Protocol):
+    """What a worker's process is told when it starts."""
+
+    @property
+    def worker(self) -> str: ...
+
+    def to_json(self) -> str: ...
 
 
 class Supervised:
     """One worker: whatever ends its process, another is started."""
+
+    #: The module that is the process; it is given the job as its one argument.
+    module = "compat_tests.pipeline.worker"
+    #: One that has said nothing for so long is stuck in its library: it is killed as well.
+    silence_s_max = 7.0
 
     def __init__(self, job: Job, report: Report) -> None:
         self.job = job
@@ -32,19 +42,22 @@ class Supervised:
         self._process: subprocess.Popen[str] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
+        self._listeners: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the process, and a thread that listens to it."""
         self._heard_at = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "compat_tests.pipeline.worker", self.job.to_json()],
+            [sys.executable, "-m", self.module, self.job.to_json()],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._listeners.append(listener)
+        listener.start()
 
     def kill(self) -> None:
         """SIGKILL, at whatever it is doing."""
@@ -53,10 +66,21 @@ class Supervised:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing and notices nothing until it is resumed."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT; its silence begins anew."""
+        self._heard_at = time.monotonic()
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
-        """Kill it for good."""
+        """Kill it for good, and hear all that its processes have said."""
         self._stopping = True
         self.kill()
+        for listener in self._listeners:
+            listener.join()
 
     def keep_running(self) -> None:
         """Start another process where this one ended; kill one that hangs."""
@@ -65,18 +89,23 @@ class Supervised:
         if process.poll() is not None:
             self.counters["starts"] += 1
             self.start()
-        elif time.monotonic() - self._heard_at > SILENCE_S_MAX:
-            self._report(f"{self.job.worker} said nothing for {SILENCE_S_MAX:.0f} s: killed")
+        elif time.monotonic() - self._heard_at > self.silence_s_max:
+            self._report(f"{self.job.worker} said nothing for {self.silence_s_max:.0f} s: killed")
             self.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, number)
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._heard_at = time.monotonic()
-            self._on_event(json.loads(line))
+            self.on_event(json.loads(line))
 
-    def _on_event(self, event: dict[str, Any]) -> None:
-        name = event.pop("event")
+    def on_event(self, event: dict[str, Any]) -> None:
+        name = event["event"]
         self.counters[name] += 1
         if name == "committed":
             self.counters["records"] += event["records"]

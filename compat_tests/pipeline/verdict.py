@@ -39,14 +39,14 @@ class Verdict:
 def judge(job: Job, truth: Truth) -> Verdict:
     """Read both outputs of a finished run and say what is wrong with them."""
     counted = Counter[str]()
-    committed = _read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_committed")
-    for key, value in committed:
+    committed = read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_committed")
+    for _, _, key, value in committed:
         counted[key.decode()] += int(value)
     inputs: Counter[tuple[int, int]] = Counter()
-    for _, value in _read_all(job.bootstrap, job.inputs_topic, 1, "read_committed"):
+    for *_, value in read_all(job.bootstrap, job.inputs_topic, 1, "read_committed"):
         for partition, offsets in json.loads(value).items():
             inputs.update((int(partition), offset) for offset in offsets)
-    written = _read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_uncommitted")
+    written = read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_uncommitted")
     return Verdict(
         words=counted.total(),
         distinct_words=len(counted),
@@ -83,10 +83,10 @@ def _word_faults(counted: Counter[str], truth: Truth) -> list[str]:
     ]
 
 
-def _read_all(
+def read_all(
     bootstrap: str, topic: str, partitions: int, isolation: str
-) -> list[tuple[bytes, bytes]]:
-    """Return every (key, value) of a topic, from its first offset to the end of each partition."""
+) -> list[tuple[int, int, bytes, bytes]]:
+    """Return every (partition, offset, key, value) of a topic, up to the end of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -98,7 +98,7 @@ def _read_all(
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found: list[tuple[bytes, bytes]] = []
+    found: list[tuple[int, int, bytes, bytes]] = []
     ended: set[int] = set()
     deadline = time.monotonic() + _READ_TIMEOUT_S
     try:
@@ -109,7 +109,9 @@ def _read_all(
             for message in batch:
                 error = message.error()
                 if error is None:
-                    found.append((message.key(), message.value()))
+                    found.append(
+                        (message.partition(), message.offset(), message.key(), message.value())
+                    )
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
                 else:
