@@ -1,8 +1,9 @@
-"""`make soak`: the crash properties and the exactly-once pipeline, many times in a row.
+"""`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
+transactions for ten minutes on end while everything is killed (`tools.soak_transactions`).
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed; the first
-failure is printed with its output, and the exit status is 1 if there was any. `--times` and
-`--only` shorten it.
+failure is printed with its output, and the exit status is 1 if there was any. `--times`,
+`--minutes` and `--only` shorten it.
 """
 
 from __future__ import annotations
@@ -56,17 +57,26 @@ def pipeline() -> Outcome:
     return run("pipeline", [sys.executable, "-m", "compat_tests.pipeline.demo"], {})
 
 
+def transactions(minutes: float) -> Outcome:
+    """Writers and groups in transactions, for so long."""
+    command = [sys.executable, "-m", "tools.soak_transactions", "--minutes", str(minutes)]
+    return run("transactions", command, {})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--only", choices=("crash", "pipeline"))
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the transactions soak")
+    parser.add_argument("--only", choices=("crash", "pipeline", "transactions"))
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
     for number in range(1, arguments.times + 1):
-        if arguments.only != "pipeline":
+        if arguments.only in (None, "crash"):
             outcomes.append(_told(number, crash_properties(seed=time.time_ns() % 2**31)))
-        if arguments.only != "crash":
+        if arguments.only in (None, "pipeline"):
             outcomes.append(_told(number, pipeline()))
+    if arguments.only in (None, "transactions"):
+        outcomes.append(_told(1, transactions(arguments.minutes)))
     return _conclude(outcomes)
 
 
