@@ -19,7 +19,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.attachments import Attachments
@@ -245,31 +245,41 @@ class LogDirectory:
     def _set_stray_aside(self, key: tuple[str, int], topic_id: uuid.UUID | None) -> None:
         found = self._topic_id_of(f"{key[0]}-{key[1]}")
         if topic_id is not None and found is not None and found != topic_id:
-            self._rename_away(key, _STRAY_SUFFIX)
+            self._rename_away((key,), _STRAY_SUFFIX)
 
-    def _rename_away(self, key: tuple[str, int], suffix: str) -> str | None:
-        """Rename the partition's directory, durably; None if it has none."""
-        source = self._directory_of(key)
-        self._start_offsets.pop(key, None)
-        self._recovery_points.pop(key, None)
-        if not self._files.exists(source):
-            return None
+    def _rename_away(self, keys: Iterable[tuple[str, int]], suffix: str) -> list[str]:
+        """Rename the directories that these partitions have, durably; return the new names.
+
+        The checkpoints are written once and the directory is synced once, however many there are.
+        """
+        sources = []
+        for key in keys:
+            self._start_offsets.pop(key, None)
+            self._recovery_points.pop(key, None)
+            source = self._directory_of(key)
+            if self._files.exists(source):
+                sources.append(source)
+        if not sources:
+            return []
         self._write_recovery_points(sync=True)
         self._write_start_offsets()
-        target = f"{source}.{uuid.uuid4().hex}{suffix}"
-        self._files.rename(source, target)
+        targets = [f"{source}.{uuid.uuid4().hex}{suffix}" for source in sources]
+        for source, target in zip(sources, targets, strict=True):
+            self._files.rename(source, target)
         self._files.sync_directory(self.path)
-        return target
+        return targets
 
-    def delete(self, log: PartitionLog) -> None:
-        """Delete a partition and its log: renamed first, so gone at once or not at all."""
-        key = log.topic, log.partition
-        del self._logs[key]
-        log.close_deleted()
+    def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Delete partitions and their logs: renamed first, so each is gone at once or not at
+        all."""
+        for log in logs:
+            del self._logs[log.topic, log.partition]
+        for log in logs:
+            log.close_deleted()
         if not self._in_memory:
             try:
-                renamed = self._rename_away(key, _DELETE_SUFFIX)
-                if renamed is not None:
+                keys = [(log.topic, log.partition) for log in logs]
+                for renamed in self._rename_away(keys, _DELETE_SUFFIX):
                     self._remove(renamed)
             except OSError as error:
                 raise self._failed(error) from error

@@ -77,5 +77,5 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
 
 
 def _remove(logs: Logs, found: FoundPartition, topic_id: UUID) -> None:
-    logs.delete(logs.open(found.topic, found.partition, topic_id, TopicConfig()))
+    logs.delete([logs.open(found.topic, found.partition, topic_id, TopicConfig())])
     _log.info("remains of a deleted topic removed", topic=found.topic, partition=found.partition)

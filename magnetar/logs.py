@@ -7,7 +7,7 @@ the directory without the catalog knowing them; what a log is, is the log store'
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from logstore.directory import DirectoryInUse, ForeignDirectory, FoundPartition, LogDirectory
@@ -102,9 +102,9 @@ class Logs:
         """Have an open log obey other settings from its next batch on."""
         log.reconfigure(log_config(config, self._config))
 
-    def delete(self, log: PartitionLog) -> None:
-        """Wake whoever waits on a log, then remove it."""
-        self._directory.delete(log)
+    def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Wake whoever waits on these logs, then remove them."""
+        self._directory.delete(logs)
 
     async def close(self) -> None:
         """Make everything durable and the next start quick; release the lock."""

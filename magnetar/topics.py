@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -47,8 +47,8 @@ class Logs(Protocol):
         """Have an open log obey other settings from its next batch on."""
         ...
 
-    def delete(self, log: PartitionLog) -> None:
-        """Wake whoever waits on a log, then remove it."""
+    def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Wake whoever waits on these logs, then remove them."""
         ...
 
 
@@ -233,8 +233,7 @@ class Topics:
         self._catalog.remove_topic(topic.id)
         del self._by_name[topic.name]
         del self._by_id[topic.id]
-        for log in topic.partitions:
-            self._logs.delete(log)
+        self._logs.delete(topic.partitions)
         for callback in self.on_deleted:
             callback(topic)
 

@@ -158,7 +158,7 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
     appended = log.append(batch_of(b"never durable"), NOW_MS)
     waiting = asyncio.ensure_future(log.durable(appended.end_offset))
     await asyncio.sleep(0)
-    opened.directory.delete(log)
+    opened.directory.delete([log])
     with pytest.raises(KafkaError) as refused:
         await waiting
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -233,6 +233,29 @@ async def test_torn_checkpoints_cost_time_and_nothing_else(tmp_path: Path) -> No
     assert (tmp_path / "topic-0/leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
 
 
+async def test_many_partitions_deleted_together_cost_as_many_syncs_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(tmp_path)
+    logs = [opened.directory.open("topic", partition, TOPIC_ID) for partition in range(4)]
+    for log in logs[:3]:
+        await write(log)
+    synced: list[str] = []
+    sync_directory = opened.files.sync_directory
+
+    def counted(path: str) -> None:
+        synced.append(path)
+        sync_directory(path)
+
+    monkeypatch.setattr(opened.files, "sync_directory", counted)
+    opened.directory.delete(logs[:1])
+    for_one = len(synced)
+    opened.directory.delete(logs[1:])
+    assert len(synced) == 2 * for_one
+    assert not list(tmp_path.glob("topic-*"))
+    await opened.stop()
+
+
 async def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "data", Durability.MEMORY)
     opened.directory.claim(cluster_id="a", node_id=1)
@@ -240,7 +263,7 @@ async def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     await write(log)
     assert log.high_watermark == 1
     assert log.delete_records(-1) == 1
-    opened.directory.delete(log)
+    opened.directory.delete([log])
     await opened.stop()
     assert not (tmp_path / "data").exists()
 
