@@ -239,6 +239,8 @@ class FetchSessions:
             began = "topic ids" if session.uses_topic_ids else "topic names"
             detail = f"session {session.session_id} began with {began}"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, detail)
+        # Moved before anything else: whoever still waits for data in it sees that it has moved on.
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         self._update(session, request, requests)
         if not session.partitions:
             self._remove(session.session_id)
@@ -249,7 +251,6 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, detail)
         session.last_used_ms = now_ms
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         return _IncrementalContext(session)
 
     def _update(

@@ -249,6 +249,14 @@ def test_an_answer_to_an_overtaken_fetch_is_an_epoch_error() -> None:
     assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, ())
 
 
+def test_an_answer_to_a_fetch_whose_session_was_emptied_is_an_epoch_error() -> None:
+    sessions = counted()
+    opened(sessions, "a")
+    waiting = sessions.open(request(session=(1, 1)), NAMED, 0)
+    answer(sessions.open(request(session=(1, 2), forgotten=(("a", 0),)), NAMED, 0))
+    assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, ())
+
+
 def test_a_fetch_whose_session_was_closed_meanwhile_is_still_answered() -> None:
     sessions = counted()
     opened(sessions, "a")
