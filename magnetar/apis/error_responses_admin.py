@@ -14,6 +14,8 @@ from wire.messages import (
     alter_configs,
     create_partitions,
     delete_records,
+    describe_topic_partitions,
+    elect_leaders,
     incremental_alter_configs,
 )
 
@@ -90,9 +92,47 @@ def _incremental_alter_configs(
     )
 
 
+def _elect_leaders(
+    request: elect_leaders.ElectLeadersRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    results = [
+        elect_leaders.ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                elect_leaders.PartitionResult(
+                    partition_id=index, error_code=code, error_message=detail
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return elect_leaders.ElectLeadersResponse(
+        error_code=code if version >= 1 else ErrorCode.NONE, replica_election_results=results
+    )
+
+
+def _describe_topic_partitions(
+    request: describe_topic_partitions.DescribeTopicPartitionsRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return describe_topic_partitions.DescribeTopicPartitionsResponse(
+        topics=[
+            describe_topic_partitions.DescribeTopicPartitionsResponseTopic(
+                name=topic.name, error_code=code
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 BUILDERS: dict[int, Builder] = {
     21: _delete_records,
     33: _alter_configs,
     37: _create_partitions,
+    43: _elect_leaders,
     44: _incremental_alter_configs,
+    75: _describe_topic_partitions,
 }

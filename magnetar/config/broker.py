@@ -139,7 +139,7 @@ class BrokerConfig(Config):
         False, since="0.8.2", doc="Shown only: there is no other replica to elect.", acts=False
     )
     max_request_partition_size_limit = integer(
-        2000, minimum=1, since="3.8", doc="Partitions of one DescribeTopicPartitions.", acts=False
+        2000, minimum=1, since="3.8", doc="Partitions of one DescribeTopicPartitions."
     )
 
     # Records and logs: the defaults of topics.

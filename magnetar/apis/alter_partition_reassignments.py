@@ -1,0 +1,74 @@
+"""AlterPartitionReassignments (API key 45): move replicas to other brokers, or stop that (KIP-455).
+
+Versions 0-1.  1: whether the number of replicas may change (KIP-860): the number that Metadata
+shows is one, and cannot.
+
+One node holds every replica. To move one there changes nothing and succeeds; brokers that do not
+exist are refused with INVALID_REPLICA_ASSIGNMENT, and no move is under way that could be stopped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(AlterPartitionReassignmentsRequest, versions="0-1")
+async def alter_partition_reassignments(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_reassign(broker, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _reassign(
+    broker: Broker, topic: str, asked: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    response = ReassignablePartitionResponse(
+        partition_index=asked.partition_index, error_message=None
+    )
+    try:
+        broker.topics.partition(topic, asked.partition_index)
+        _check_replicas(broker.node_id, asked.replicas)
+    except KafkaError as refusal:
+        response.error_code = refusal.code
+        response.error_message = refusal.detail or None
+    return response
+
+
+def _check_replicas(node_id: int, replicas: list[int] | None) -> None:
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    if not replicas:
+        reason = "an empty replica list"
+    elif strangers := [replica for replica in replicas if replica != node_id]:
+        reason = f"broker {strangers[0]}, but no such broker is registered"
+    elif len(replicas) > 1:
+        reason = f"the broker {node_id} more than once"
+    else:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
+    )

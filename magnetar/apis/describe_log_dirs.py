@@ -1,0 +1,75 @@
+"""DescribeLogDirs (API key 35): the data directory and the sizes of the logs in it (KIP-113).
+
+Versions 1-5.  2: flexible.  3: a top-level error code.  4: size of the disk (KIP-827).  5: whether
+the directory takes no new logs (KIP-1066): it always does.
+
+Of partitions asked for that do not exist nothing is said, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from logstore.partition import PartitionLog
+    from magnetar.broker import Broker
+
+_UNKNOWN_BYTES = -1
+
+
+@handles(DescribeLogDirsRequest, versions="1-5")
+async def describe_log_dirs(
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    total_bytes, usable_bytes = _disk(broker)
+    result = DescribeLogDirsResult(
+        log_dir=str(broker.data_dir.absolute()),
+        topics=[
+            DescribeLogDirsTopic(name=name, partitions=[_partition(log) for log in logs])
+            for name, logs in _asked_for(broker, request.topics)
+            if logs
+        ],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _asked_for(
+    broker: Broker, asked: list[DescribableLogDirTopic] | None
+) -> list[tuple[str, list[PartitionLog]]]:
+    if asked is None:
+        return [(topic.name, topic.partitions) for topic in broker.topics.all()]
+    found = []
+    for each in asked:
+        topic = broker.topics.by_name(each.topic)
+        if topic is not None:
+            indexes = set(each.partitions)
+            found.append(
+                (topic.name, [log for log in topic.partitions if log.partition in indexes])
+            )
+    return found
+
+
+def _partition(log: PartitionLog) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.size_bytes)
+
+
+def _disk(broker: Broker) -> tuple[int, int]:
+    """Return the bytes of the directory's disk, all and free; -1 where nothing is kept."""
+    try:
+        usage = shutil.disk_usage(broker.data_dir)
+    except FileNotFoundError:
+        return _UNKNOWN_BYTES, _UNKNOWN_BYTES
+    return usage.total, usage.free

@@ -1,0 +1,102 @@
+"""DescribeTopicPartitions (API key 75): topics and their partitions, page by page (KIP-966).
+
+Version 0.
+
+Topics in the order of names, all of them where none is named; at most so many partitions as the
+request and `max.request.partition.size.limit` allow, at least one. Where there is more, the answer
+ends with the place to go on from: the next request's cursor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.topics import check_name
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+if TYPE_CHECKING:
+    from logstore.partition import PartitionLog
+    from magnetar.broker import Broker
+
+
+@handles(DescribeTopicPartitionsRequest, versions="0")
+async def describe_topic_partitions(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    limit = min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
+    missing = max(limit, 1)
+    response = DescribeTopicPartitionsResponse()
+    for name, first_partition in _asked_for(broker, request):
+        if missing == 0:
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
+            break
+        described = _describe(broker, name, first_partition, missing)
+        response.topics.append(described)
+        missing -= len(described.partitions)
+        end = first_partition + len(described.partitions)
+        topic = broker.topics.by_name(name)
+        if topic is not None and end < len(topic.partitions):
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _asked_for(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[tuple[str, int]]:
+    """Return each topic's name and the partition to begin with. Raises INVALID_REQUEST."""
+    named = sorted({topic.name for topic in request.topics})
+    names = named or [topic.name for topic in broker.topics.all()]
+    cursor = request.cursor
+    if cursor is None:
+        return [(name, 0) for name in names]
+    if cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+    if named and cursor.topic_name not in named:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's topic is not asked for")
+    return [
+        (name, cursor.partition_index if name == cursor.topic_name else 0)
+        for name in names
+        if name >= cursor.topic_name
+    ]
+
+
+def _describe(
+    broker: Broker, name: str, first_partition: int, partitions_max: int
+) -> DescribeTopicPartitionsResponseTopic:
+    described = DescribeTopicPartitionsResponseTopic(
+        name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
+    topic = broker.topics.by_name(name)
+    if topic is None:
+        try:
+            check_name(name)
+            described.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except KafkaError as refusal:
+            described.error_code = refusal.code
+        return described
+    described.topic_id = topic.id
+    described.is_internal = topic.is_internal
+    logs = topic.partitions[first_partition : first_partition + partitions_max]
+    described.partitions = [_partition(broker.node_id, log) for log in logs]
+    return described
+
+
+def _partition(node_id: int, log: PartitionLog) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=log.partition,
+        leader_id=node_id,
+        leader_epoch=log.leader_epoch,
+        replica_nodes=[node_id],
+        isr_nodes=[node_id],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

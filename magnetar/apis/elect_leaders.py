@@ -1,0 +1,61 @@
+"""ElectLeaders (API key 43): have the preferred replica lead, or an unclean one (KIP-183, KIP-460).
+
+Versions 0-2.  1: unclean elections, a top-level error code.  2: flexible.
+
+This broker leads every partition already: ELECTION_NOT_NEEDED for each one named. Where all are
+asked for, those that need no election are not listed, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+@handles(ElectLeadersRequest, versions="0-2")
+async def elect_leaders(
+    broker: Broker, request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election"
+        )
+    if request.topic_partitions is None:
+        results = [ReplicaElectionResult(topic=topic.name) for topic in broker.topics.all()]
+    else:
+        results = [
+            ReplicaElectionResult(
+                topic=asked.topic,
+                partition_result=[_elect(broker, asked.topic, each) for each in asked.partitions],
+            )
+            for asked in request.topic_partitions
+        ]
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _elect(broker: Broker, topic: str, partition: int) -> PartitionResult:
+    result = PartitionResult(
+        partition_id=partition,
+        error_code=ErrorCode.ELECTION_NOT_NEEDED,
+        error_message="Leader election not needed for topic partition.",
+    )
+    try:
+        broker.topics.partition(topic, partition)
+    except KafkaError as refusal:
+        result.error_code = refusal.code
+        result.error_message = refusal.detail
+    return result

@@ -1,0 +1,61 @@
+"""UpdateFeatures (API key 57): raise or lower the versions of finalized features (KIP-584).
+
+Versions 0-2.  1: type of the upgrade, validate only (KIP-778).  2: no results of single features.
+
+What is finalized follows from the release: to ask for what is there already succeeds, all else is
+refused with INVALID_UPDATE_VERSION, and then no feature of the request is updated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.api_versions import FINALIZED_TRANSACTION_VERSION, TRANSACTION_VERSION
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_FINALIZED = {TRANSACTION_VERSION: FINALIZED_TRANSACTION_VERSION}
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+@handles(UpdateFeaturesRequest, versions="0-2")
+async def update_features(
+    broker: Broker, request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    for update in request.feature_updates:
+        reason = _reason_against(update)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                "The update failed for all features since the following feature had an error:"
+                f" Invalid update version {update.max_version_level} for feature {update.feature}."
+                f" {reason}",
+            )
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ],
+    )
+
+
+def _reason_against(update: FeatureUpdateKey) -> str | None:
+    if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    finalized = _FINALIZED.get(update.feature)
+    if finalized is None:
+        return "This broker does not support this feature."
+    if update.max_version_level != finalized:
+        return f"This release of magnetar has version {finalized}, which cannot be changed."
+    return None
