@@ -18,6 +18,9 @@ from logstore.partition_reads import end_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
+#: No fetch waits longer, whatever it says: an answer without records is one at any time.
+_WAIT_MS_MAX = 300_000
+
 
 class PartitionRead:
     """One partition of a fetch and what was last read of it."""
@@ -159,7 +162,7 @@ class Fetch:
         self._isolation = isolation
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
-        self._max_wait_ms = max_wait_ms
+        self._max_wait_ms = min(max_wait_ms, _WAIT_MS_MAX)
         self._size_bytes = 0
 
     async def perform(self) -> None:

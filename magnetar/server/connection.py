@@ -143,7 +143,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         frames = self._reader.received(nbytes)
         if frames:
             self._accept(frames)
-        if not self._memory.may_read(self, is_partial=self._reader.is_partial):
+        if not self._may_read():
             self._pause_reading(_Pause.MEMORY)
 
     def eof_received(self) -> bool:
@@ -157,8 +157,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def resume_memory(self) -> None:
-        if self._memory.may_read(self, is_partial=self._reader.is_partial):
+        if self._may_read():
             self._resume_reading(_Pause.MEMORY)
+
+    def _may_read(self) -> bool:
+        is_partial = self._reader.is_partial or bool(self._backlog)
+        return self._memory.may_read(self, is_partial=is_partial)
 
     # Requests and answers.
 
@@ -166,7 +170,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._pause & _Pause.CLOSING:
             return
         for frame in frames:
-            self._memory.take(len(frame))
+            self._memory.resize_partial(len(frame))
         self._backlog.extend(frames)
         self._pump()
         unanswered = len(self._exchanges) + len(self._backlog)
@@ -214,6 +218,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._only_produce and frame[:2] == b"\0\0"
 
     def _start(self, frame: bytearray) -> None:
+        self._memory.take(len(frame))
+        self._memory.resize_partial(-len(frame))
         if self._reader.error is not None and not frame:
             self._refuse(self._reader.error)
             return
@@ -244,6 +250,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if task is None:
             self._answered(exchange, answer or [])
             return
+        if not exchange.is_produce:
+            # Nothing looks at its frame any more: records alone are views of it. It may wait for
+            # as long as its client likes, and must not keep others from being read so long.
+            self._memory.give_back(exchange.size_bytes)
+            exchange.size_bytes = 0
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._finished(done, exchange))
 
@@ -297,9 +308,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             task.cancel()
 
     def _drop_backlog(self) -> None:
-        for frame in self._backlog:
-            self._memory.give_back(len(frame))
+        dropped = sum(map(len, self._backlog))
         self._backlog.clear()
+        if dropped:
+            self._memory.resize_partial(-dropped)
 
     def _pause_reading(self, reason: _Pause) -> None:
         if not self._pause and self._transport is not None:

@@ -1,8 +1,8 @@
 """How much memory requests may hold, over all connections.
 
-Two accounts. *In flight*: complete requests that are worked on or wait for their turn; they end by
-themselves, so whoever is over the limit waits for that. *Partial*: requests still being received;
-they end only when their client sends the rest, so over the limit one connection at a time, the
+Two accounts. *In flight*: requests that are worked on; they end by themselves, so whoever is over
+the limit waits for that. *Partial*: requests still being received, or behind another one of their
+connection; when these end is up to their client, so over the limit one connection at a time, the
 favoured, may go on, and has to be quick: `overdue` says who is not. So a peer that announces much
 and sends little delays large requests for a moment and small ones not at all.
 """
@@ -40,7 +40,7 @@ class RequestMemory:
         self._favoured_bytes = 0
 
     def take(self, size_bytes: int) -> None:
-        """Account for a request that is complete now."""
+        """Account for a request that is begun."""
         self.in_flight_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
@@ -50,7 +50,8 @@ class RequestMemory:
             self._wake()
 
     def resize_partial(self, by_bytes: int) -> None:
-        """Account for a buffer of a half-received request that grew, or went (negative)."""
+        """Account for a buffer of a half-received request, or one behind others, that grew or
+        came, or went (negative)."""
         self.partial_bytes += by_bytes
         if by_bytes < 0 and self._waiting:
             self._wake()

@@ -210,10 +210,43 @@ async def test_requests_before_an_impossible_size_are_answered_though_they_wait(
     assert await client.is_closed()
 
 
+async def test_what_waits_as_long_as_its_client_likes_keeps_nobody_from_being_read(
+    broker: Broker, gate: Gate, client: Any
+) -> None:
+    sent = client.send(HeartbeatRequest(group_id="x" * 10_000), 4)
+    await gate.until_begun(1)
+    assert broker.server.memory.in_flight_bytes == 0
+    gate.let_go(sent, HeartbeatResponse())
+    assert (await client.receive())[0] == sent
+    assert broker.server.memory.in_flight_bytes == 0
+
+
+async def test_what_stands_behind_a_wait_keeps_nobody_from_being_read(
+    start_broker: Callable[..., Awaitable[Broker]], connect: Connect
+) -> None:
+    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    gate = Gate()
+    replace_handler(broker, HeartbeatRequest, HeartbeatResponse, gate.handler)
+    client, other = await connect(broker), await connect(broker)
+    first = client.send(HeartbeatRequest(), 4)
+    second = client.send(HeartbeatRequest(group_id="x" * 30_000), 4)
+    rest = [client.send(HeartbeatRequest(group_id="x" * 30_000), 4) for _ in range(5)]
+    await gate.until_begun(1)
+    async with asyncio.timeout(5):
+        while broker.server.memory.partial_bytes < 100_000:
+            await asyncio.sleep(0.001)
+        assert (await other.ask(MetadataRequest(topics=[]), 4, MetadataResponse)).brokers
+    for number, correlation_id in enumerate((first, second, *rest), 1):
+        await gate.until_begun(number)
+        gate.let_go(correlation_id, HeartbeatResponse())
+        assert (await client.receive())[0] == correlation_id
+    assert (broker.server.memory.partial_bytes, broker.server.memory.in_flight_bytes) == (0, 0)
+
+
 async def test_nothing_waits_for_a_client_that_has_gone(
     broker: Broker, gate: Gate, client: Any
 ) -> None:
-    client.send(HeartbeatRequest(), 4)
+    client.send(ProduceRequest(acks=1), 9)
     await gate.until_begun(1)
     assert broker.server.memory.in_flight_bytes > 0
     client.close()
