@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[bytes | bytearray | None, ErrorCode]] = {
     "count against offsets": (with_fields(last_offset_delta=5), ErrorCode.INVALID_RECORD),
     "base offset": (with_fields(base_offset=5), ErrorCode.INVALID_RECORD),
     "control records": (with_fields(attributes=0x20), ErrorCode.INVALID_RECORD),
-    "marker": (marker(), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    "marker": (marker(), ErrorCode.INVALID_RECORD),
     "transaction without transactional id": (
         with_fields(attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
