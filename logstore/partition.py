@@ -291,14 +291,20 @@ class PartitionLog:
         self._ledger.append(batch, header)
 
     def _after_append(self, size_bytes: int, now_ms: int) -> None:
-        if now_ms - self._expiration_checked_ms >= _EXPIRATION_CHECK_MS:
-            self.expire_producers(now_ms)
+        self.expire_producers_if_due(now_ms)
         if self._snapshots.is_due(size_bytes):
             self._snapshots.take(self._state, for_kafka=False)
 
     def _write_metadata(self) -> None:
         state = self._state
         self._metadata.write(state.leader_epochs, self.leader_epoch, state.end_offset)
+
+    def expire_producers_if_due(self, now_ms: int) -> bool:
+        """Every ten minutes `expire_producers`; returns whether it was time."""
+        is_due = now_ms - self._expiration_checked_ms >= _EXPIRATION_CHECK_MS
+        if is_due:
+            self.expire_producers(now_ms)
+        return is_due
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is

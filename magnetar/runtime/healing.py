@@ -87,6 +87,9 @@ class Healing:
         for number, (partition, log) in enumerate(partitions, 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
+            # An append does that too; here it is done for partitions that nobody writes to.
+            if log.expire_producers_if_due(self._broker.clock.now_ms()):
+                await asyncio.sleep(0)
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):
                 await self._heal(partition, log, found[start : start + _SLICE])

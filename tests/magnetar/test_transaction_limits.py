@@ -102,6 +102,33 @@ async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restar
     assert again.transactions.find("tx") is None
 
 
+class Clock:
+    """Jumps when told."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
+async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_to(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    clock = Clock()
+    broker = await start_broker({"producer.id.expiration.ms": "3600000"}, clock=clock)
+    broker.topics.create("a", 1)
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init() == await producer.produce(12) == ErrorCode.NONE
+    log = broker.topics.partition("a", 0)
+    clock.ahead_ms = 3_600_000
+    await broker.healing.sweep()
+    assert list(log.producers) == [producer.identity.producer_id]  # its transaction is open
+    assert await producer.end(commit=False, version=5) == ErrorCode.NONE
+    clock.ahead_ms *= 3
+    await broker.healing.sweep()
+    assert not log.producers
+
+
 async def abandon(broker: Broker, count: int) -> None:
     """Have `count` transactions open at once, all of which time out at the same moment."""
     transactions = broker.transactions
@@ -116,15 +143,6 @@ async def abandon(broker: Broker, count: int) -> None:
                 for name, identity in zip(names, identities, strict=True)
             )
         )
-
-
-class Clock:
-    """Jumps when told."""
-
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
 
 
 @pytest.mark.parametrize(("durability", "count"), [("memory", 10_000), ("fsync", 2_000)])

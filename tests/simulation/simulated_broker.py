@@ -226,8 +226,8 @@ class World:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         await asyncio.wait((task,))
-        if task.cancelled():
-            raise Gone
+        if task.cancelled() or self.is_dark.is_set():
+            raise Gone  # of a process without power nobody hears anything
         if (failure := task.exception()) is not None:
             self.on_failure(failure)
             raise Gone from None

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from coordinator.groups.offsets.committed import OffsetKey
+from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
+from coordinator.transactions.records import encode_record
 from logstore.durability import Durability
 from logstore.partition import PartitionLog
 from magnetar.runtime import transactions
@@ -24,11 +27,11 @@ from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.workers import TIMEOUT_MS, Luck, Worker
 
-#: How many times more histories than usual: `make soak` raises it. 50 makes 10^4 of them.
+#: How many times more histories than usual: `make soak` raises it. 100 makes 10^4 of them.
 SOAK = int(os.environ.get("MAGNETAR_SOAK", "1"))
 SEEDS = range(int(os.environ.get("MAGNETAR_SEED", "0")), 10_000_000)
 PARTS = 4
-HISTORIES_OF_A_PART = 50
+HISTORIES_OF_A_PART = 25
 
 
 class Broken(AssertionError):
@@ -67,10 +70,26 @@ def serves_v2(world: World) -> bool:
     return world.apis[26].max_version >= 5
 
 
+async def near_the_last_epoch(world: World, random: Random) -> None:
+    """Have the transactional ids known already, with so many epochs used that few are left."""
+    transactions = world.broker.transactions
+    now_ms = world.broker.clock.now_ms()
+    for name in ("tx-1", "tx-2", "tx-3"):
+        await transactions.init_producer_id(name, TIMEOUT_MS, None)
+        known = transactions.find(name)
+        assert known is not None
+        shard = transactions._shard_of(name)
+        aged = replace(known, producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
+        await shard.log.durable(shard.log.append([encode_record(aged)], now_ms))
+        shard.state.apply(aged)
+
+
 async def tell(world: World, random: Random) -> History:
     """One history: work, crashes, and at the end all the time that healing may take."""
     history = History()
     await world.start()
+    if random.random() < 0.3:
+        await near_the_last_epoch(world, random)
     workers = workers_of(world, history, random)
     tasks = [world.mine(asyncio.create_task(worker.run())) for worker in workers]
     for _ in range(random.randint(1, 4)):

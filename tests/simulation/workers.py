@@ -44,7 +44,11 @@ _AGAIN = {
     ErrorCode.REQUEST_TIMED_OUT,
 }
 #: What a worker may be told once another has its transactional id, or its timeout has struck.
-_FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+_FENCED = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # with its last epoch, so that its id was rotated
+}
 
 
 class Fenced(Exception):
