@@ -19,6 +19,7 @@ from logstore.partition import Isolation, PartitionLog
 from logstore.partition_state import PartitionState
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.testing.traffic import OPERATIONS, Expected, Traffic
+from tests.soak import SOAK
 from wire.records import BatchHeader, iterate_batches, parse_marker
 
 CONFIG = LogConfig(
@@ -153,7 +154,7 @@ def check_aborted(log: PartitionLog, expected: Expected) -> None:
     points=st.lists(st.integers(0, 120), min_size=4, max_size=4),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * SOAK, deadline=None)
 def test_everything_acknowledged_survives_any_crash(
     steps: list[tuple[str, int, int]], ends_by: list[str], points: list[int], seed: int
 ) -> None:
@@ -180,7 +181,7 @@ def test_everything_acknowledged_survives_any_crash(
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=60), kills=st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 * SOAK, deadline=None)
 def test_without_syncs_everything_acknowledged_survives_the_process(
     steps: list[tuple[str, int, int]], kills: int
 ) -> None:
@@ -205,7 +206,7 @@ def complete_last(traffic: Traffic, log: PartitionLog) -> None:
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=40), seed=st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 * SOAK, deadline=None)
 def test_power_loss_while_recovering_from_power_loss_loses_nothing(
     steps: list[tuple[str, int, int]], seed: int
 ) -> None:

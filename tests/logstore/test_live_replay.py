@@ -11,6 +11,7 @@ from logstore.partition_recovery import replay
 from logstore.partition_state import PartitionState
 from logstore.testing.partitions import SteppedPartition
 from logstore.testing.traffic import OPERATIONS, Expected, Traffic
+from tests.soak import SOAK
 from wire.records import iterate_batches
 
 WORLD = ("sync step", "settle", "restart", "crash", "silence")
@@ -88,7 +89,7 @@ def check_read(partition: SteppedPartition, expected: Expected, offset: int) -> 
 
 
 @given(steps=st.lists(STEP, max_size=40), interval=st.sampled_from([1, 300, 10_000]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120 * SOAK, deadline=None)
 def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], interval: int) -> None:
     config = LogConfig(snapshot_interval_bytes=interval)
     partition = SteppedPartition(config, segment_bytes=600)

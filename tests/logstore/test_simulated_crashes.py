@@ -25,6 +25,7 @@ from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.soak import SOAK
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 ALL = 2**62
@@ -270,7 +271,7 @@ COMMANDS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 * SOAK, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     can_sync_all=st.booleans(),

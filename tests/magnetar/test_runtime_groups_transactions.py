@@ -18,6 +18,7 @@ from magnetar.runtime.transactions import STATE_TOPIC
 from magnetar.topics import CONSUMER_OFFSETS
 from tests.magnetar.groups_world import GROUP, GroupsWorld
 from tests.magnetar.transaction_world import TIMEOUT_MS, refused
+from tests.soak import SOAK
 from wire.error_code import ErrorCode
 
 
@@ -164,7 +165,7 @@ async def crash(rounds: int, chosen: list[int]) -> None:
     assert found in (-1, 1, 2, 3), f"found {found}, which was aborted"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * SOAK, deadline=None)
 @given(st.integers(0, 40), st.lists(st.integers(0, 63), max_size=12))
 def test_no_crash_loses_a_commit_or_shows_an_aborted_one(rounds: int, chosen: list[int]) -> None:
     asyncio.run(crash(rounds, chosen))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pkgutil
 from functools import cache
 from importlib import import_module
@@ -13,13 +12,11 @@ from hypothesis import strategies as st
 
 import wire.internal
 import wire.messages
+from tests.soak import SOAK
 from wire import types
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.schema import Field, fields_of
-
-#: How many times more examples than usual: `make soak` raises it.
-SOAK = int(os.environ.get("MAGNETAR_SOAK", "1"))
 
 #: Tags above this are in no schema, so the decoder must keep them as they are.
 UNKNOWN_TAG_MIN = 1000

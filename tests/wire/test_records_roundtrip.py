@@ -11,6 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.soak import SOAK
 from wire.records import (
     BatchHeader,
     Compression,
@@ -51,7 +52,7 @@ def lists_of_records(timestamps: st.SearchStrategy[int]) -> st.SearchStrategy[li
 records = lists_of_records(timestamps)
 #: aiokafka's builder cannot tell a first timestamp of -1 from none yet.
 timed_records = lists_of_records(st.integers(0, 2**50))
-few = settings(max_examples=30)
+few = settings(max_examples=30 * SOAK)
 
 
 def as_read(simple: list[SimpleRecord], base_offset: int) -> list[Record]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.groups.classic.exchange import JoinAnswer
 from coordinator.groups.classic.state import GroupState
+from tests.soak import SOAK
 
 _EVENTS = st.lists(
     st.tuples(
@@ -123,7 +124,7 @@ class History:
 
 @pytest.mark.parametrize("limits", [{}, {"initial_rebalance_delay_ms": 3_000}, {"size_max": 2}])
 def test_every_history_keeps_the_promises(make_driver: Any, limits: dict[str, int]) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150 * SOAK, deadline=None)
     @given(_EVENTS)
     def histories(events: list[tuple[str, int]]) -> None:
         history = History(make_driver(**limits))

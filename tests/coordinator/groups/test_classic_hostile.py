@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.soak import SOAK
+
 _LIMITS: list[dict[str, int]] = [
     {},
     {"initial_rebalance_delay_ms": 1},
@@ -73,7 +75,7 @@ class Hostile:
         )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * SOAK, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(_LIMITS))
 def test_no_client_can_break_a_group(make_driver: Any, seed: int, limits: dict[str, int]) -> None:
     hostile = Hostile(make_driver(**limits), seed)
