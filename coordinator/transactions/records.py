@@ -25,6 +25,9 @@ VALUE_VERSION = 1
 
 _TAG_TXN_ID = 1000
 _TAG_LAST_PRODUCER_EPOCH = 1001
+#: By how much a record may grow from ONGOING to its end: a client's transaction version and the
+#: producer id to rotate to. Leave that room when the transaction is begun, so that it can be ended.
+END_GROWTH_BYTES_MAX = 16
 _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 
 
@@ -97,7 +100,7 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
         transaction_start_timestamp_ms=txn.started_at_ms,
         client_transaction_version=txn.client_transaction_version,
     )
-    # Both or none, so that a record does not grow from ONGOING on: where the transaction's begin
+    # Both or none, so that a record hardly grows from ONGOING on: where the transaction's begin
     # fitted into a batch, its end does.
     if txn.txn_id is not None or txn.last_producer_epoch != NO_PRODUCER_EPOCH:
         value.unknown_tags = (

@@ -25,6 +25,11 @@ class ShardLog:
         self.coordinator_epoch: int = log.leader_epoch
 
     @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that is taken: the topic's max.message.bytes."""
+        return self._log.config.max_message_bytes
+
+    @property
     def end_offset(self) -> int:
         """The log's end (exclusive), durable or not."""
         return self._log.log_end_offset

@@ -25,8 +25,8 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.records import encode_record
-from coordinator.transactions.states import PREPARED
+from coordinator.transactions.records import END_GROWTH_BYTES_MAX, encode_record
+from coordinator.transactions.states import PREPARED, State
 from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
 from magnetar.runtime.participants import LocalParticipants, Participants
@@ -38,11 +38,15 @@ from magnetar.runtime.transaction_expiry import TransactionExpiry
 from magnetar.runtime.transaction_shards import RunningShard, replay_shards
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import BATCH_OVERHEAD, SimpleRecord
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 STATE_TOPIC = "__transaction_state"
+
+#: What a batch of one record has besides key and value, at most.
+_BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 
 _log = get_logger("transactions")
 
@@ -440,7 +444,8 @@ class Transactions:
         fresh_producer_id = self._producer_ids.peek()
         decision = decide(shard.state.get(transactional_id), fresh_producer_id)
         end_offset = shard.log.append(
-            [encode_record(record) for record in decision.records], self._broker.clock.now_ms()
+            [_encoded(record, shard.log) for record in decision.records],
+            self._broker.clock.now_ms(),
         )
         for record in decision.records:
             shard.state.apply(record)
@@ -462,3 +467,16 @@ class Transactions:
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
             )
+
+
+def _encoded(txn: TransactionMetadata, log: ShardLog) -> SimpleRecord:
+    """Return the record. MESSAGE_TOO_LARGE where an open transaction's end might not fit."""
+    record = encode_record(txn)
+    if txn.state is State.ONGOING and record.value is not None:
+        size_bytes = len(record.value) + _BATCH_BYTES_BESIDE + len(txn.transactional_id) * 4
+        if size_bytes + END_GROWTH_BYTES_MAX > log.batch_bytes_max:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{txn.transactional_id} holds {len(txn.partitions)} partitions: too many",
+            )
+    return record

@@ -235,3 +235,25 @@ async def test_an_abort_of_nothing_asks_no_partition(world: World) -> None:
     await world.restart()
     assert world.state() is State.COMPLETE_ABORT
     assert world.logs[A0].log_end_offset == 0
+
+
+@pytest.mark.parametrize("epoch", [0, 32766], ids=["a bump", "a rotation"])
+async def test_whatever_could_be_begun_can_be_ended(epoch: int, world: World) -> None:
+    """The record of an end may be larger than that of the last add: room for it was kept."""
+    await world.init()
+    identity = age(world, epoch)
+    for index, log in enumerate(world.logs.values()):
+        if log.topic == STATE_TOPIC:
+            log.config = replace(log.config, max_message_bytes=400 + index)
+    world.add_topic("b", 100)
+    added = 0
+    with refused(ErrorCode.MESSAGE_TOO_LARGE):
+        for index in range(100):
+            partitions = {TopicPartition("b", index)}
+            await world.until(world.coordinator.add_partitions("tx", identity, partitions))
+            added += 1
+    assert 10 < added < 100
+    successor = await end(world, identity, commit=True)
+    assert [kind for kind, _ in world.markers(TopicPartition("b", added - 1))] == ["COMMIT"]
+    send(world, successor, A0)
+    await end(world, successor, commit=True)
