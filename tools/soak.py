@@ -20,7 +20,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 #: The property tests take this many times the examples of an ordinary run.
 _EXAMPLES = {"MAGNETAR_SOAK": "5"}
-#: What the files of the crash property tests have in their names.
+_CRASH_PATHS = ("tests/logstore", "tests/simulation")
+#: What the crash property tests, or their files, have in their names.
 _CRASH_TESTS = "crash or recovery or live_replay or simulated"
 
 
@@ -48,8 +49,9 @@ def run(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Ou
 
 def crash_properties(seed: int) -> Outcome:
     """The tests on the simulated disk, with new random examples each time."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/logstore", "-k", _CRASH_TESTS]
-    return run("crash properties", [*command, f"--hypothesis-seed={seed}"], _EXAMPLES)
+    command = [sys.executable, "-m", "pytest", "-q", *_CRASH_PATHS, "-k", _CRASH_TESTS]
+    command += [f"--hypothesis-seed={seed}"]
+    return run("crash properties", command, {**_EXAMPLES, "MAGNETAR_SEED": str(seed)})
 
 
 def pipeline() -> Outcome:
