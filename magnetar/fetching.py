@@ -26,6 +26,7 @@ class PartitionRead:
     """One partition of a fetch and what was last read of it."""
 
     __slots__ = (
+        "_end_offset",
         "_log_size",
         "diverging",
         "error",
@@ -46,6 +47,7 @@ class PartitionRead:
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
         self._log_size = 0
+        self._end_offset: int | None = None  # of what was read, once somebody asked
 
     @classmethod
     def refused(cls, error: KafkaError) -> PartitionRead:
@@ -75,6 +77,7 @@ class PartitionRead:
         else:
             self.result = result
             self.size_bytes = len(result.records)
+            self._end_offset = None
 
     def _refuse(self, error: KafkaError) -> None:
         self.error = error
@@ -112,9 +115,11 @@ class PartitionRead:
         result = self.result
         if result is None or not self.size_bytes:
             return False
+        if self._end_offset is None:
+            self._end_offset = end_of(result.records)
         is_committed = isolation is Isolation.READ_COMMITTED
         bound = result.last_stable_offset if is_committed else result.high_watermark
-        return end_of(result.records) < bound
+        return self._end_offset < bound
 
     def growth_bytes(self) -> int:
         """Return an upper bound of what the log grew by since the last read."""
