@@ -19,7 +19,6 @@ from wire.records import BatchHeader, next_sequence
 #: A client has at most five requests in flight, so a retry is of one of the last five batches.
 BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1
-NO_EPOCH = -1
 
 #: base sequence, last sequence, base offset, last offset, max timestamp (ms)
 _BATCH = Struct(">iiqqq")

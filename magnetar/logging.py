@@ -15,9 +15,6 @@ import logging as levels
 import sys
 from typing import Any, TextIO, cast
 
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("auto", "console", "json")
-
 
 class _Settings:
     """What `configure` chose, for all loggers."""

@@ -58,7 +58,6 @@ class VersionRange:
 
 
 NO_VERSION = VersionRange(0, -1)
-EVERY_VERSION = VersionRange(0, VERSION_MAX)
 
 
 class InVersions:
