@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.topics import PARTITIONS_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 async def create_partitions(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
+    _check_total(broker, request.topics)
     named = Counter(topic.name for topic in request.topics)
     distinct = {topic.name: topic for topic in request.topics}
     results = []
@@ -49,6 +51,20 @@ async def create_partitions(
             result.error_message = refusal.detail
         results.append(result)
     return CreatePartitionsResponse(results=results)
+
+
+def _check_total(broker: Broker, asked: list[CreatePartitionsTopic]) -> None:
+    """Refuse a request for more partitions than one topic may have: everyone waits for them."""
+    total = 0
+    for growth in asked:
+        topic = broker.topics.by_name(growth.name)
+        if topic is not None:
+            total += max(growth.count - len(topic.partitions), 0)
+    if total > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{total} partitions are more than the {PARTITIONS_MAX} a request may create.",
+        )
 
 
 def _check_assignments(topic: Topic, asked: CreatePartitionsTopic) -> None:

@@ -93,6 +93,14 @@ async def test_a_topic_named_twice_does_not_grow(broker: Broker, client: Any) ->
     assert len(topic.partitions) == 1
 
 
+async def test_one_request_adds_only_so_many(broker: Broker, client: Any) -> None:
+    topics = [broker.topics.create(name) for name in "ab"]
+    request = CreatePartitionsRequest(topics=[growth("a", 5002), growth("b", 5001)])
+    answer = await client.ask(request, 3, CreatePartitionsResponse)
+    assert [each.error_code for each in answer.results] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert [len(topic.partitions) for topic in topics] == [1, 1]
+
+
 async def test_partitions_added_are_there_after_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker({"durability": "page-cache"})
     broker.topics.create("a")
