@@ -89,6 +89,7 @@ class Soak:
         self.copiers = [Participant(job, report) for job in copiers(broker.bootstrap, self.name)]
         self.counters: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.slowest_start_s = 0.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._ticket = itertools.count()
 
@@ -145,7 +146,9 @@ class Soak:
 
     def _kill_broker(self) -> None:
         self.counters["broker kills"] += 1
+        began_at = time.monotonic()
         self.broker.restart(clean=False)
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began_at)
 
     def _pause_a_client(self) -> None:
         self.counters["client pauses"] += 1
@@ -289,7 +292,7 @@ class Soak:
         done = ", ".join(f"{count} {what}" for what, count in self.counters.items())
         return (
             f"{len(transactions)} transactions ({ended}), {len(visible)} visible records, "
-            f"{copied} copies; {done}"
+            f"{copied} copies; {done}, the slowest start took {self.slowest_start_s:.1f} s"
         )
 
 
