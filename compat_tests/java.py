@@ -28,8 +28,10 @@ _NULL, _COLUMN = "\x01", "\x02"
 
 
 def command(tool: str, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
+    """Return the command of a tool: a class of Kafka's tools, or one of `kafka.admin` by name."""
+    main = tool if tool.startswith("kafka.") else TOOLS + tool
     quiet = f"-Dlog4j2.configurationFile={_QUIET}"
-    return java_command(TOOLS + tool, *arguments, options=(*options, quiet))
+    return java_command(main, *arguments, options=(*options, quiet))
 
 
 def run(

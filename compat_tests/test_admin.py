@@ -333,11 +333,15 @@ def test_javas_tool_changes_configs(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     server = ("--bootstrap-server", broker.bootstrap)
     entity = (*server, "--entity-type", "topics", "--entity-name", orders)
-    java.run("ConfigCommand", *entity, "--alter", "--add-config", "max.message.bytes=2000")
-    shown = java.run("ConfigCommand", *entity, "--describe")
+    java.run(
+        "kafka.admin.ConfigCommand", *entity, "--alter", "--add-config", "max.message.bytes=2000"
+    )
+    shown = java.run("kafka.admin.ConfigCommand", *entity, "--describe")
     assert "max.message.bytes=2000" in shown
-    java.run("ConfigCommand", *entity, "--alter", "--delete-config", "max.message.bytes")
-    assert "max.message.bytes" not in java.run("ConfigCommand", *entity, "--describe")
+    java.run(
+        "kafka.admin.ConfigCommand", *entity, "--alter", "--delete-config", "max.message.bytes"
+    )
+    assert "max.message.bytes" not in java.run("kafka.admin.ConfigCommand", *entity, "--describe")
 
 
 # What describes the cluster.
