@@ -18,9 +18,10 @@ import pytest
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
 from coordinator.transactions.records import encode_record
+from coordinator.transactions.work import MarkerWork
 from logstore.durability import Durability
 from logstore.partition import PartitionLog
-from magnetar.runtime import transactions
+from magnetar.runtime.settling import Settling
 from magnetar.runtime.shard_log import ShardLog
 from tests.simulation.history import History, Outcome, check
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
@@ -159,8 +160,15 @@ async def _nothing(*_args: object, **_options: object) -> None:
     """Instead of waiting."""
 
 
-def _no_work(*_args: object, **_options: object) -> None:
-    """Instead of doing what is due."""
+_begin = Settling.begin
+
+
+def _begin_no_redrive(
+    settling: Settling, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool
+) -> None:
+    """Do what a decision calls for, but not what a restart finds due."""
+    if not is_redrive:
+        _begin(settling, work, log, end_offset, is_redrive=False)
 
 
 #: A rule broken on purpose, and what the checker must find for it.
@@ -172,7 +180,7 @@ FLAWS = {
         _nothing,
         "torn|dirty|lost|refused",
     ),
-    "a restart forgets the work due": (transactions, "work_due", _no_work, "hanging"),
+    "a restart forgets the work due": (Settling, "begin", _begin_no_redrive, "hanging|refused"),
 }
 
 

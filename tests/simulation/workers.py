@@ -36,6 +36,8 @@ M = TypeVar("M", bound=Message)
 TARGETS = [TopicPartition(topic, index) for topic in ("a", "b") for index in range(2)]
 TIMEOUT_MS = 2_000
 ATTEMPTS = 6
+#: How often a worker asks again, 20 ms apart, when told to: longer than anything may take.
+PATIENCE = 500
 
 _AGAIN = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -137,7 +139,7 @@ class Worker:
         )
         group = offset_fetch.OffsetFetchRequestGroup(group_id=self.key.group_id, topics=[topic])
         request = offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
-        while True:
+        for _ in range(PATIENCE):
             answer = await self._ask(request, offset_fetch.OffsetFetchResponse, 9)
             found = answer.groups[0].topics[0].partitions[0]
             if found.error_code not in _AGAIN:
@@ -161,7 +163,7 @@ class Worker:
             results = answer.results_by_topic_v3_and_below
             return results[0].results_by_partition[0].partition_error_code
 
-        while True:
+        for _ in range(PATIENCE):
             answer = await self._ask(request, add_partitions_to_txn.AddPartitionsToTxnResponse, 3)
             if code(answer) not in _AGAIN:
                 break
@@ -189,7 +191,7 @@ class Worker:
             topic_data=[produce.TopicProduceData(name=partition.topic, partition_data=[data])],
         )
         version = 12 if self.is_v2 else 11
-        while True:
+        for _ in range(PATIENCE):
             answer = await self._ask(request, produce.ProduceResponse, version)
             code = answer.responses[0].partition_responses[0].error_code
             if code not in _AGAIN:
@@ -234,7 +236,7 @@ class Worker:
         )
         if commit:
             one.outcome = Outcome.UNKNOWN
-        while True:
+        for _ in range(PATIENCE):
             answer = await self._ask(request, end_txn.EndTxnResponse, 5 if self.is_v2 else 4)
             if answer.error_code not in _AGAIN:
                 break
