@@ -2,8 +2,7 @@
 broker.
 
 Nothing of magnetar is imported here: the reference must stand when magnetar does not. Needs Java
-17 or newer and, the first time, Maven. Where a Docker engine answers, `container` starts the
-official image instead.
+17 or newer and, the first time, Maven.
 """
 
 from tools.reference_kafka.broker import ReferenceKafka
