@@ -146,6 +146,8 @@ class Worker:
                 self._check(found.error_code, "OffsetFetch")
                 return max(found.committed_offset, 0)
             await asyncio.sleep(0.05)
+        self._check(found.error_code, "OffsetFetch")
+        raise Fenced
 
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         topics = [
