@@ -246,3 +246,31 @@ async def test_the_start_survives_the_end_of_the_broker(
     log = again.topics.partition("a", 0)
     assert (log.log_start_offset, log.log_end_offset) == (7, 10)
     assert (await fetched(await connect(again), 6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_transaction_cut_in_its_middle_is_found_open_after_a_crash(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings)
+    broker.topics.create("a")
+    log = broker.topics.partition("a", 0)
+    now_ms = broker.clock.now_ms()
+    for sequence in (0, 2):
+        batch = build_batch(
+            [SimpleRecord(b"k", b"v", now_ms)] * 2,
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        await log.durable(log.append(batch, now_ms).end_offset)
+    assert await delete(await connect(broker), deletion(3)) == (0, 3)
+    broker.logs._directory.abandon()
+    await broker.server.stop()
+    broker.is_stopped = True
+    again = await start_broker(settings)
+    found = again.topics.partition("a", 0)
+    assert found.log_start_offset == 3
+    # It was found open, nobody coordinates it, and the start has aborted it: a marker at 4.
+    assert (found.last_stable_offset, found.log_end_offset) == (5, 5)
