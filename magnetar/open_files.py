@@ -7,6 +7,7 @@ often 1024, for programs that use select(); the hard limit is what the operator 
 from __future__ import annotations
 
 import resource
+import sys
 
 
 def raise_limit() -> int:
@@ -19,3 +20,11 @@ def raise_limit() -> int:
     except (ValueError, OSError):
         return soft  # macOS has no use for "unlimited"
     return hard
+
+
+def connections_max() -> int:
+    """Return how many connections leave a quarter of the files, 64 at least, to the logs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, soft - max(64, soft // 4))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from magnetar import open_files
 from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.registry import Api
 from magnetar.config.listeners import Listener
@@ -47,6 +48,7 @@ class Server:
         self.in_flight_max = config.connection_max_in_flight_requests
         self.listeners: list[Listener] = []
         self._config = config
+        self._connections_max = open_files.connections_max()
         self._apis = apis
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
@@ -122,6 +124,9 @@ class Server:
             reason = f"max.connections={self._config.max_connections}"
         elif self._per_host[connection.host] > self._config.max_connections_per_ip:
             reason = f"max.connections.per.ip={self._config.max_connections_per_ip}"
+        elif len(self._connections) > self._connections_max:
+            # The logs must be able to open their files: where they cannot, the broker ends.
+            reason = f"{self._connections_max} connections are what the limit of open files allows"
         if reason:
             _log.warning(
                 "connection refused", client_address=connection.client_address, reason=reason
