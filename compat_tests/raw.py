@@ -40,6 +40,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from compat_tests.client import TIMEOUT_S
 
+UNSTABLE_OFFSET_COMMIT = 88
 #: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
 #: NOT_COORDINATOR, CONCURRENT.
 _NOT_YET = {14, 15, 16, 51}
@@ -272,6 +273,15 @@ class Connection:
             if answer.error_code not in _NOT_YET or time.monotonic() > deadline:
                 (found,) = answer.topics[0].partitions
                 return answer.error_code or found.error_code, found.committed_offset
+            time.sleep(0.02)
+
+    def settled_offset(self, group: str, topic: str) -> tuple[int, int]:
+        """As `committed_offset`, once no transaction holds it back: Kafka answers EndTxn before."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            answer = self.committed_offset(group, topic, require_stable=True)
+            if answer[0] != UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
+                return answer
             time.sleep(0.02)
 
     def list_offset(

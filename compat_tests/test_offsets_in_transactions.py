@@ -18,10 +18,9 @@ from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset, staged
-from compat_tests.raw import Connection
+from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection
 
 PAIRS = [(b"k", b"%d" % n) for n in range(5)]
-UNSTABLE_OFFSET_COMMIT = 88
 
 
 def joined(bootstrap: str, group: str, topic: str, **settings: Any) -> Consumer:

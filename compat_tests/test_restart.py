@@ -18,9 +18,8 @@ from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.offsets import committed_offset, staged
-from compat_tests.raw import Connection, Identity, batch
+from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection, Identity, batch
 
-UNSTABLE_OFFSET_COMMIT = 88
 PAIRS = [(b"k%d" % n, b"v%d" % n) for n in range(50)]
 
 
