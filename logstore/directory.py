@@ -290,9 +290,19 @@ class LogDirectory:
         self._files.remove_directory(directory)
 
     def _persist_start_offset(self, log: PartitionLog, start_offset: int) -> None:
+        self.persist_start_offsets([(log, start_offset)])
+
+    def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
+        """Make it durable, by one sync, where these logs start. Blocks.
+
+        Those deleted meanwhile are left out: the next of that name has its own offsets.
+        """
         if self._in_memory:
             return
-        self._start_offsets[log.topic, log.partition] = start_offset
+        for log, start_offset in starts:
+            key = log.topic, log.partition
+            if self._logs.get(key) is log:
+                self._start_offsets[key] = max(self._start_offsets.get(key, 0), start_offset)
         try:
             self._write_start_offsets()
         except OSError as error:

@@ -21,9 +21,16 @@ from logstore.durability import Durability
 from logstore.durable_end import CommittedLedger
 from logstore.files import File, FileSystem
 from logstore.group_commit import GroupCommit, Sync
-from logstore.ledger import Buffer, LedgerFenced, SegmentLimits, StorageFailure, TimestampOffset
+from logstore.ledger import (
+    Buffer,
+    LedgerFenced,
+    SegmentFacts,
+    SegmentLimits,
+    StorageFailure,
+    TimestampOffset,
+)
 from logstore.recovery import Recovered, Recovery
-from logstore.segment import Segment
+from logstore.segment import LOG_SUFFIX, Segment
 from logstore.segment_reads import ABSENT, perform, plan_read, scan
 from logstore.timestamps import first_record_since, latest_record
 from wire.records import BatchHeader
@@ -99,6 +106,26 @@ class FileLedger(CommittedLedger):
     @property
     def segment_base_offsets(self) -> Sequence[int]:
         return tuple(self._bases)
+
+    def segment_facts(self) -> Iterator[SegmentFacts]:
+        ends = [*self._bases[1:], self._end_offset]
+        for segment, end_offset in zip(self._segments, ends, strict=False):
+            known = segment.max_timestamp_known
+            yield SegmentFacts(segment.base_offset, end_offset, segment.size, known)
+
+    async def read_max_timestamp(self, base_offset: int) -> None:
+        place = bisect_right(self._bases, base_offset) - 1
+        if place < 0 or self._bases[place] != base_offset:
+            return
+        segment = self._segments[place]
+        loop = asyncio.get_running_loop()
+        try:
+            # A descriptor of its own: the segment may be trimmed meanwhile.
+            file = self._files.open(segment.path(LOG_SUFFIX))
+            found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
+        except OSError as error:
+            raise self._failed(error) from error
+        segment.learn_max_timestamp(*found)
 
     def open(self, epoch: int) -> None:
         try:
@@ -336,6 +363,14 @@ class FileLedger(CommittedLedger):
 
     def reconfigure(self, limits: SegmentLimits) -> None:
         self.limits = limits
+
+    def roll(self) -> None:
+        if self._segments and self._segments[-1].size:
+            assert self._durable_end_offset == self._end_offset
+            self._group_commit.touch(self)
+            self.on_roll(self._end_offset)
+            self._attempt(self._roll)
+            self._attempt(self._sync_names)
 
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:

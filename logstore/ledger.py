@@ -46,6 +46,16 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class SegmentFacts(NamedTuple):
+    """What is known of one segment without reading it. `end_offset`: where the next one begins."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    #: -1: no record has one. None: not known before `Ledger.read_max_timestamp`.
+    max_timestamp_ms: int | None
+
+
 class SegmentLimits(Protocol):
     """Kafka's topic configs that shape segments, by their names."""
 
@@ -99,6 +109,17 @@ class Ledger(Protocol):
     @property
     def segment_base_offsets(self) -> Sequence[int]:
         """The base offsets of all segments, ascending. The last one is the active segment's."""
+        ...
+
+    def segment_facts(self) -> Iterator[SegmentFacts]:
+        """Yield what is known of each segment, the oldest first; the last one is the active one.
+
+        To be consumed before anything else is asked of the ledger.
+        """
+        ...
+
+    async def read_max_timestamp(self, base_offset: int) -> None:
+        """Read, in a thread, what `segment_facts` does not know of that segment, if it is there."""
         ...
 
     def open(self, epoch: int) -> None:
@@ -164,9 +185,16 @@ class Ledger(Protocol):
         """The first record that has the largest timestamp of all."""
         ...
 
+    def roll(self) -> None:
+        """End the active segment, unless it is empty, so that a trim can delete it whole.
+
+        The new segment is durable on return. Expects that everything else is. Blocks for syncs.
+        """
+        ...
+
     def trim(self, start_offset: int) -> None:
         """Forget everything below `start_offset`, which may be in mid-batch. Whole segments are
-        deleted.
+        deleted, but never the active one.
 
         Never moves back, never beyond `durable_end_offset`. The caller makes the start offset
         itself durable first.

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from logstore.durable_end import CommittedLedger
 from logstore.group_commit import GroupCommit, Sync
-from logstore.ledger import Buffer, LedgerFenced, SegmentLimits, TimestampOffset
+from logstore.ledger import (
+    Buffer,
+    LedgerFenced,
+    SegmentFacts,
+    SegmentLimits,
+    TimestampOffset,
+)
+from logstore.time_index import NO_TIMESTAMP
 from logstore.timestamps import first_record_since, latest_record
 from wire.records import BatchHeader
 
@@ -29,7 +36,9 @@ class MemoryLedger(CommittedLedger):
         self._attachments: dict[str, bytes] = {}
         self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._segments = [start_offset]
-        self._active_bytes = 0
+        # Per segment: bytes, and the largest timestamp.
+        self._segment_sizes = [0]
+        self._max_timestamps = [NO_TIMESTAMP]
         self._size_bytes = 0
         self._epoch = -1
 
@@ -53,6 +62,14 @@ class MemoryLedger(CommittedLedger):
     def segment_base_offsets(self) -> Sequence[int]:
         return tuple(self._segments)
 
+    def segment_facts(self) -> Iterator[SegmentFacts]:
+        ends = [*self._segments[1:], self._end_offset]
+        columns = (self._segments, ends, self._segment_sizes, self._max_timestamps)
+        return map(SegmentFacts._make, zip(*columns, strict=True))
+
+    async def read_max_timestamp(self, base_offset: int) -> None:
+        """All are known."""
+
     def open(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
@@ -64,18 +81,24 @@ class MemoryLedger(CommittedLedger):
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"
         self._group_commit.touch(self)
-        if self._active_bytes and self._active_bytes + len(batch) > self._segment_bytes:
-            self._roll()
+        if self._segment_sizes[-1] + len(batch) > self._segment_bytes:
+            self.roll()
         self._batches.append(bytes(batch))
         self._base_offsets.append(header.base_offset)
         self._end_offset = header.next_offset
-        self._active_bytes += len(batch)
         self._size_bytes += len(batch)
+        self._note(header)
 
-    def _roll(self) -> None:
-        self.on_roll(self._end_offset)
-        self._segments.append(self._end_offset)
-        self._active_bytes = 0
+    def _note(self, header: BatchHeader) -> None:
+        self._segment_sizes[-1] += header.size_bytes
+        self._max_timestamps[-1] = max(self._max_timestamps[-1], header.max_timestamp)
+
+    def roll(self) -> None:
+        if self._segment_sizes[-1]:
+            self.on_roll(self._end_offset)
+            self._segments.append(self._end_offset)
+            self._segment_sizes.append(0)
+            self._max_timestamps.append(NO_TIMESTAMP)
 
     def begin_sync(self) -> Sync:
         return Sync(self._end_offset)
@@ -135,7 +158,7 @@ class MemoryLedger(CommittedLedger):
         assert start_offset <= self._durable_end_offset
         self._start_offset = start_offset
         while len(self._segments) > 1 and self._segments[1] <= start_offset:
-            del self._segments[0]
+            del self._segments[0], self._segment_sizes[0], self._max_timestamps[0]
         keep = bisect_right(self._base_offsets, self._segments[0] - 1)
         self._size_bytes -= sum(map(len, self._batches[:keep]))
         del self._batches[:keep], self._base_offsets[:keep]
@@ -168,9 +191,10 @@ class MemoryLedger(CommittedLedger):
             self._size_bytes -= len(self._batches.pop())
         self._end_offset = self._durable_end_offset
         while len(self._segments) > 1 and self._segments[-1] >= self._end_offset:
-            del self._segments[-1]
-        active = bisect_right(self._base_offsets, self._segments[-1] - 1)
-        self._active_bytes = sum(map(len, self._batches[active:]))
+            del self._segments[-1], self._segment_sizes[-1], self._max_timestamps[-1]
+        self._segment_sizes[-1], self._max_timestamps[-1] = 0, NO_TIMESTAMP
+        for batch in self._batches[bisect_right(self._base_offsets, self._segments[-1] - 1) :]:
+            self._note(BatchHeader.parse(batch))
 
     def _from(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Batches from the one containing `offset` on, or from the next where there is none."""

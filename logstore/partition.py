@@ -20,6 +20,7 @@ from uuid import UUID
 
 from logstore.ledger import Buffer, Ledger, LedgerClosed, TimestampOffset
 from logstore.log_config import INT32_MAX, LogConfig
+from logstore.log_start import deletable_before, give_up
 from logstore.partition_metadata import MetadataFiles
 from logstore.partition_reads import (
     Appended,
@@ -30,7 +31,7 @@ from logstore.partition_reads import (
     appended_before,
     records_and_markers,
 )
-from logstore.partition_recovery import aborted_name, delete_aborted_files, recover_state
+from logstore.partition_recovery import aborted_name, recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_state import PartitionState
 from logstore.producer_state import Producers
@@ -59,8 +60,6 @@ Verify = Callable[[BatchHeader], None]
 _NO_APPEND_TIME = -1
 #: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
 _EXPIRATION_CHECK_MS = 600_000
-#: DeleteRecords: everything below the high watermark.
-_TO_HIGH_WATERMARK = -1
 
 
 class PartitionLog:
@@ -144,6 +143,11 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Bytes of all batches stored."""
         return self._ledger.size_bytes
+
+    @property
+    def ledger(self) -> Ledger:
+        """What keeps the bytes, for who decides about whole segments."""
+        return self._ledger
 
     @property
     def recovery_point(self) -> int:
@@ -458,25 +462,19 @@ class PartitionLog:
         An offset that is below the start already changes nothing. Raises OFFSET_OUT_OF_RANGE above
         the high watermark. Blocks for a sync.
         """
-        if before_offset == _TO_HIGH_WATERMARK:
-            before_offset = self.high_watermark
-        if not 0 <= before_offset <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {before_offset}, the high watermark is {self.high_watermark}",
-            )
-        if before_offset > self._ledger.start_offset:
-            if self._persist_start_offset is not None:
-                self._persist_start_offset(self, before_offset)
-            self._ledger.trim(before_offset)
-            delete_aborted_files(self._ledger)
-            self.transactions.aborted.prune(before_offset)
-            if self._state.leader_epochs.prune(before_offset):
-                self._write_metadata()
-            self._snapshots.prune(self._ledger.segment_base_offsets[0])
-            self.last_stable_offset = max(self.last_stable_offset, before_offset)
-            self._notify()
+        before_offset = deletable_before(before_offset, self.high_watermark)
+        if before_offset > self._ledger.start_offset and self._persist_start_offset is not None:
+            self._persist_start_offset(self, before_offset)
+        self.advance_start(before_offset)
         return self._ledger.start_offset
+
+    def advance_start(self, start_offset: int) -> None:
+        """Begin at `start_offset`, durable as such and visible; what is below is gone."""
+        if start_offset > self._ledger.start_offset:
+            if give_up(self._ledger, self._state, self._snapshots, start_offset):
+                self._write_metadata()
+            self.last_stable_offset = max(self.last_stable_offset, start_offset)
+            self._notify()
 
     def close(self, *, clean: bool) -> None:
         """Release the log; `clean` writes a snapshot at its end, so that nothing is replayed."""

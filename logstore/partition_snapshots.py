@@ -7,6 +7,7 @@ and the newest that was synced; Kafka's, one per segment roll, live as long as t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from logstore.ledger import Ledger
@@ -50,6 +51,7 @@ class Snapshots:
         self._pending: list[_Pending] = []
         self._synced_at = -1
         self._written: list[int] = []
+        self._written_for_kafka: list[int] = []
 
     def begin(self, state: PartitionState, *, was_clean: bool) -> None:
         """Begin with what lies on the disk. All of `state` is durable.
@@ -58,6 +60,7 @@ class Snapshots:
         trimmed and power lost before there is another: the state below would be gone with it.
         """
         self._written = snapshot_offsets(self._ledger, SUFFIX)
+        self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
         if not was_clean and len(self._ledger.segment_base_offsets) > 1:
             self.take(state, for_kafka=True)
             self.on_durable(state.end_offset)
@@ -90,6 +93,8 @@ class Snapshots:
         ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.kafka is not None:
             ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), pending.kafka, sync=False)
+            if offset not in self._written_for_kafka[-1:]:
+                self._written_for_kafka.append(offset)
         if pending.is_synced:
             self._synced_at = offset
         if offset not in self._written:
@@ -101,6 +106,7 @@ class Snapshots:
 
     def prune(self, start_offset: int) -> None:
         """Delete Kafka's snapshots of segments that are gone."""
-        for offset in snapshot_offsets(self._ledger, KAFKA_SUFFIX):
-            if offset < start_offset:
-                self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+        gone = bisect_left(self._written_for_kafka, start_offset)
+        for offset in self._written_for_kafka[:gone]:
+            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+        del self._written_for_kafka[:gone]

@@ -51,6 +51,7 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_flushed",
+        "_has_no_timestamp",
         "_max_timestamp",
         "_offset_of_max_timestamp",
         "_recent_offsets",
@@ -79,6 +80,7 @@ class Segment:
         self._first_timestamp: int | None = None
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = base_offset
+        self._has_no_timestamp = False  # all of it was read, and there was none
 
     @classmethod
     def create(cls, files: FileSystem, directory: str, base_offset: int) -> Segment:
@@ -190,21 +192,38 @@ class Segment:
 
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp, -1 if there is none, and the last offset of the batch with it."""
-        if self._max_timestamp == NO_TIMESTAMP and self.size:
-            self._load_max_timestamp()
+        if self.max_timestamp_known is None:
+            file = self._files.open(self.path(LOG_SUFFIX))
+            self.learn_max_timestamp(*self.read_max_timestamp(file))
         return self._max_timestamp, self._offset_of_max_timestamp
 
-    def _load_max_timestamp(self) -> None:
-        self.load_indexes()
-        assert self.offset_index is not None and self.time_index is not None
-        last = self.time_index.last
-        if last is not None:
-            self._max_timestamp, self._offset_of_max_timestamp = last
-        start = 0 if last is None else self.offset_index.lookup(last[1])
-        for _, header in self.headers(start):
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp = header.max_timestamp
-                self._offset_of_max_timestamp = header.last_offset
+    @property
+    def max_timestamp_known(self) -> int | None:
+        """As `max_timestamp`; None where it would have to be read."""
+        if self._max_timestamp == NO_TIMESTAMP and self.size and not self._has_no_timestamp:
+            return None
+        return self._max_timestamp
+
+    def read_max_timestamp(self, file: File) -> tuple[int, int]:
+        """Read what `max_timestamp` returns, from the `.log` file, which is closed then.
+
+        Changes nothing here: a thread may do it.
+        """
+        try:
+            offsets, times = self._read_indexes()
+            timestamp, offset = times.last or (NO_TIMESTAMP, self.base_offset)
+            for _, header, _ in scan(file, offsets.lookup(offset), self.size, whole=False):
+                if header.max_timestamp > timestamp:
+                    timestamp, offset = header.max_timestamp, header.last_offset
+        finally:
+            file.close()
+        return timestamp, offset
+
+    def learn_max_timestamp(self, timestamp_ms: int, offset: int) -> None:
+        """Take over what was read; an append may have brought a later one meanwhile."""
+        self._has_no_timestamp = timestamp_ms == NO_TIMESTAMP
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
 
     # Indexes on disk
 
@@ -212,11 +231,14 @@ class Segment:
         """Read the indexes from their files; what they lack is a longer search, never an error."""
         if self.offset_index is not None:
             return
-        offsets = self._read_index(OFFSET_INDEX_SUFFIX)
-        index = OffsetIndex.decode(self.base_offset, offsets, self.size)
-        times = TimeIndex.decode(self.base_offset, self._read_index(TIME_INDEX_SUFFIX))
+        index, times = self._read_indexes()
         self._flushed = len(index), len(times)
         self.offset_index, self.time_index = index, times
+
+    def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        offsets = self._read_index(OFFSET_INDEX_SUFFIX)
+        index = OffsetIndex.decode(self.base_offset, offsets, self.size)
+        return index, TimeIndex.decode(self.base_offset, self._read_index(TIME_INDEX_SUFFIX))
 
     def _read_index(self, suffix: str) -> bytes:
         try:

@@ -29,6 +29,7 @@ from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
+from magnetar.runtime.retention import Retention
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
@@ -61,6 +62,7 @@ class Broker:
     groups: Groups
     transactions: Transactions
     healing: Healing
+    retention: Retention
     server: Server
     cluster_id: str
 
@@ -121,11 +123,14 @@ class Broker:
         await self.transactions.start()
         self.healing = Healing(self)
         await self.healing.start()
+        self.retention = Retention(self)
+        self.retention.start()
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
         self.is_stopped = True
         await self.server.stop()
+        self.retention.stop()
         await self.healing.stop()
         await self.transactions.stop()
         await self.groups.stop()

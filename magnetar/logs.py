@@ -102,6 +102,10 @@ class Logs:
         """Have an open log obey other settings from its next batch on."""
         log.reconfigure(log_config(config, self._config))
 
+    def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Make it durable, by one sync, where these logs start; `advance_start` comes after."""
+        self._directory.persist_start_offsets(starts)
+
     def delete(self, logs: Sequence[PartitionLog]) -> None:
         """Wake whoever waits on these logs, then remove them."""
         self._directory.delete(logs)

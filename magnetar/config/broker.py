@@ -192,23 +192,29 @@ class BrokerConfig(Config):
         since="0.8", doc="Stored and shown, as log.flush.interval.messages.", acts=False
     )
     log_retention_ms = optional_integer(
-        minimum=-1, since="0.8.2", doc="Age at which records may be removed.", acts=False
+        minimum=-1,
+        since="0.8.2",
+        doc="Age of its newest record at which a segment is deleted; -1: never.",
     )
     log_retention_minutes = optional_integer(
         maximum=INT32_MAX,
         type=ConfigType.INT,
         since="0.8",
         doc="The same in minutes, where log.retention.ms is not given.",
-        acts=False,
     )
     log_retention_hours = integer(
-        168, since="0.7", doc="The same in hours, where the finer ones are not given.", acts=False
+        168, since="0.7", doc="The same in hours, where the finer ones are not given."
     )
     log_retention_bytes = long(
-        -1, since="0.7", doc="Size beyond which old segments may be removed; -1: none.", acts=False
+        -1,
+        since="0.7",
+        doc="Size of a partition that is kept: older segments are deleted; -1: all.",
     )
     log_retention_check_interval_ms = long(
-        300000, minimum=1, since="0.8", doc="How often logs are checked for retention.", acts=False
+        300000,
+        minimum=1,
+        since="0.8",
+        doc="How often logs are checked for retention; the first time after 30 s at most.",
     )
     log_segment_delete_delay_ms = long(
         60000, minimum=0, since="0.8", doc="How long a removed file is kept.", acts=False
@@ -217,8 +223,8 @@ class BrokerConfig(Config):
         ["delete"],
         one_of=CLEANUP_POLICIES,
         since="0.8.1",
-        doc="Whether old records are removed by age and size, by key, or both.",
-        acts=False,
+        doc="delete: old segments are deleted by age and size. compact: records need a key;"
+        " cleaning by key is not done yet.",
     )
     log_cleaner_delete_retention_ms = long(
         86400000, minimum=0, since="0.8.1", doc="How long tombstones are kept.", acts=False

@@ -36,8 +36,8 @@ class TopicConfig(Config):
         one_of=CLEANUP_POLICIES,
         synonyms=("log.cleanup.policy",),
         since="0.8.1",
-        doc="Whether old records are removed by age and size, by key, or both.",
-        acts=False,
+        doc="delete: old segments are deleted by age and size. compact: records need a key;"
+        " cleaning by key is not done yet.",
     )
     compression_type = string(
         "producer",
@@ -158,16 +158,14 @@ class TopicConfig(Config):
         -1,
         synonyms=("log.retention.bytes",),
         since="0.7",
-        doc="Size beyond which old segments may be removed; -1: none.",
-        acts=False,
+        doc="Size of a partition that is kept: older segments are deleted; -1: all.",
     )
     retention_ms = long(
         604800000,
         minimum=-1,
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
         since="0.7",
-        doc="Age at which records may be removed; -1: never.",
-        acts=False,
+        doc="Age of its newest record at which a segment is deleted; -1: never.",
     )
     segment_bytes = integer(
         1073741824,

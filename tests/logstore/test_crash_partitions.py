@@ -17,6 +17,7 @@ from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
 from logstore.partition_state import PartitionState
+from logstore.retention import expire
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.testing.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
@@ -29,7 +30,9 @@ CONFIG = LogConfig(
     snapshot_interval_bytes=400,
 )
 STEP = st.tuples(
-    st.sampled_from((*OPERATIONS, "sync step", "sync step", "settle", "checkpoint", "delete")),
+    st.sampled_from(
+        (*OPERATIONS, "sync step", "sync step", "settle", "checkpoint", "delete", "expire")
+    ),
     st.integers(0, 2),
     st.integers(1, 4),
 )
@@ -98,9 +101,22 @@ class World:
             # Durable before anything is deleted, so it may come true from here on.
             self.log.delete_records(before)
             self.deleted_before = before
+        elif operation == "expire":
+            self.expire(count)
         else:
             self.traffic.perform(operation, producer, count)
         self.highest_seen = max(self.highest_seen, self.log.high_watermark)
+
+    def expire(self, count: int) -> None:
+        """Retention's way: whole segments, the active one at last, below the stable offset."""
+        log = self.log
+        ends = [facts.end_offset for facts in log.ledger.segment_facts()]
+        due = [end for end in ends if end <= log.last_stable_offset][:count]
+        if due and due[-1] > log.log_start_offset:
+            self.directory.persist_start_offsets([(log, due[-1])])
+            self.deleted_before = due[-1]
+            for end in due:
+                expire(log, end)
 
 
 def check_recovered(world: World, traffic: Traffic) -> None:

@@ -13,7 +13,14 @@ from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles, FileSystem
 from logstore.group_commit import GroupCommit, SteppedExecutor
-from logstore.ledger import Ledger, LedgerClosed, LedgerFenced, StorageFailure, TimestampOffset
+from logstore.ledger import (
+    Ledger,
+    LedgerClosed,
+    LedgerFenced,
+    SegmentFacts,
+    StorageFailure,
+    TimestampOffset,
+)
 from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.testing.simulated_disk import SimulatedDisk
@@ -306,6 +313,64 @@ def test_the_largest_timestamp_may_be_anywhere(store: Store) -> None:
         append(ledger, size=30, timestamp=9000 if i == 7 else 1000 + i)
     assert ledger.max_timestamp() == TimestampOffset(7, 9000, 0)
     assert ledger.offset_for_timestamp(8000, ALL) == TimestampOffset(7, 9000, 0)
+
+
+def timed_segments(ledger: Ledger) -> list[SegmentFacts]:
+    """All facts, those read from the disk that the memory does not have."""
+    for unknown in [facts for facts in ledger.segment_facts() if facts.max_timestamp_ms is None]:
+        asyncio.run(ledger.read_max_timestamp(unknown.base_offset))
+    return list(ledger.segment_facts())
+
+
+def test_segments_tell_their_bounds_sizes_and_largest_timestamps(store: Store) -> None:
+    ledger = store.open()
+    assert sum(facts.size_bytes for facts in ledger.segment_facts()) == 0
+    for i in range(60):
+        append(ledger, size=100, timestamp=9000 if i == 7 else 1000 + i if i < 50 else -1)
+    store.executor.run()
+    facts = timed_segments(ledger)
+    bases = list(ledger.segment_base_offsets)
+    assert [each.base_offset for each in facts] == bases
+    assert [each.end_offset for each in facts] == [*bases[1:], 60]
+    assert sum(each.size_bytes for each in facts) == ledger.size_bytes
+    largest = [
+        max([9000 if i == 7 else 1000 + i if i < 50 else -1 for i in range(start, end)])
+        for start, end in zip(bases, [*bases[1:], 60], strict=True)
+    ]
+    assert len(set(largest)) > 3 and 9000 in largest and -1 in largest
+    assert [each.max_timestamp_ms for each in facts] == largest
+    ledger.close(clean=True)
+    again = store.open(recovery_point=60, clean=True)
+    assert timed_segments(again) == facts
+    asyncio.run(again.read_max_timestamp(1))  # no segment begins there: nothing happens
+    again.close(clean=False)
+    scanned = store.open()
+    assert timed_segments(scanned) == facts
+
+
+def test_a_roll_ends_the_active_segment_so_that_a_trim_takes_it_whole(store: Store) -> None:
+    ledger = store.open()
+    ledger.roll()
+    for _ in range(3):
+        append(ledger)
+    store.executor.run()
+    rolled: list[int] = []
+    ledger.on_roll = rolled.append
+    ledger.roll()
+    ledger.roll()
+    assert rolled == [3], "an empty segment is not ended"
+    assert list(ledger.segment_base_offsets) == [0, 3]
+    ledger.trim(3)
+    assert list(ledger.segment_facts()) == [SegmentFacts(3, 3, 0, -1)]
+    assert ledger.size_bytes == 0
+    append(ledger, timestamp=5000)
+    store.executor.run()
+    assert list(ledger.segment_base_offsets) == [3]
+    assert last_header(read(ledger, 3)).base_offset == 3
+    ledger.close(clean=False)
+    again = store.open()
+    assert (again.start_offset, again.end_offset) == (3, 4)
+    assert [facts.max_timestamp_ms for facts in timed_segments(again)] == [5000]
 
 
 def test_a_trim_deletes_whole_segments_and_hides_the_rest(store: Store) -> None:

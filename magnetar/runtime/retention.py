@@ -1,0 +1,145 @@
+"""Retention at work: what logs need not keep any more is deleted, segment by segment.
+
+Every `log.retention.check.interval.ms`; the rule is in `logstore.retention`. The coordinators'
+topics are left alone, whatever their configs say: their state is replayed from their first record.
+
+In slices, so that clients are served in between: so many partitions looked at, or files deleted, in
+one turn of the event loop. What the memory does not know of a segment is read in a thread. Where
+logs start is made durable by one sync for all partitions of a round, before anything is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.partition import PartitionLog
+from logstore.retention import due_of, expire
+from magnetar.logging import get_logger
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Partitions looked at in one turn of the event loop, a few milliseconds.
+_PARTITIONS = 128
+#: Segments of one partition that one round looks at, and deletes at most.
+_SEGMENTS = 512
+#: Segments deleted in one turn: up to five files each, about 0.1 ms.
+_DELETED = 16
+#: The first check comes so long after the start, as in Kafka, or after an interval.
+_FIRST_MS = 30_000
+
+_log = get_logger("retention")
+
+
+class _Expiring(NamedTuple):
+    """A partition that is to start at an offset, and what it had before."""
+
+    log: PartitionLog
+    start_offset: int
+    segment_count: int
+    size_bytes: int
+
+
+class Retention:
+    """The check of all partitions of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._checking: asyncio.Task[None] | None = None
+        #: Segments and bytes deleted since the start.
+        self.deleted_segments = 0
+        self.deleted_bytes = 0
+
+    def start(self) -> None:
+        """Check periodically from here on."""
+        self._checking = asyncio.get_running_loop().create_task(self._check_periodically())
+        self._checking.add_done_callback(self._on_ended)
+
+    def stop(self) -> None:
+        """Check no more; what is due the next start finds."""
+        if self._checking is not None:
+            self._checking.cancel()
+
+    async def check(self) -> None:
+        """Delete everything that is due in any partition."""
+        logs = [
+            log
+            for topic in self._broker.topics.all()
+            if not topic.is_internal
+            for log in topic.partitions
+        ]
+        while logs:
+            expiring = await self._look_at(logs)
+            # Deleted meanwhile: its offsets are nobody's any more.
+            expiring = [each for each in expiring if not each.log.is_deleted]
+            if expiring:
+                self._broker.logs.persist_start_offsets(
+                    [(each.log, each.start_offset) for each in expiring]
+                )
+                await asyncio.sleep(0)
+            for each in expiring:
+                await self._expire(each)
+            # One that had more segments than a round takes may have more to give.
+            logs = [each.log for each in expiring if each.segment_count > _SEGMENTS]
+
+    async def _look_at(self, logs: list[PartitionLog]) -> list[_Expiring]:
+        expiring = []
+        for number, log in enumerate(logs, 1):
+            start_offset = await self._due(log)
+            if start_offset > log.log_start_offset:
+                count = len(log.ledger.segment_base_offsets)
+                expiring.append(_Expiring(log, start_offset, count, log.size_bytes))
+            if number % _PARTITIONS == 0:
+                await asyncio.sleep(0)
+        return expiring
+
+    async def _due(self, log: PartitionLog) -> int:
+        while True:
+            segments = islice(log.ledger.segment_facts(), _SEGMENTS)
+            start_offset, unread = due_of(log, segments, self._broker.clock.now_ms())
+            if unread is None:
+                return start_offset
+            await log.ledger.read_max_timestamp(unread)
+
+    async def _expire(self, expiring: _Expiring) -> None:
+        """Delete what one partition gives up, some segments in each turn."""
+        log, target = expiring.log, expiring.start_offset
+        while not log.is_deleted and log.log_start_offset < target:
+            bases = log.ledger.segment_base_offsets
+            step = bases[_DELETED] if len(bases) > _DELETED else target
+            count, size_bytes = len(bases), log.size_bytes
+            expire(log, min(step, target))
+            self.deleted_segments += count - len(log.ledger.segment_base_offsets)
+            self.deleted_bytes += size_bytes - log.size_bytes
+            await asyncio.sleep(0)
+        if not log.is_deleted:
+            _report(expiring)
+
+    async def _check_periodically(self) -> None:
+        interval_ms = self._broker.config.log_retention_check_interval_ms
+        await asyncio.sleep(min(interval_ms, _FIRST_MS) / 1000)
+        while True:
+            await self.check()
+            await asyncio.sleep(interval_ms / 1000)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._broker.fail(failure)
+
+
+def _report(expiring: _Expiring) -> None:
+    log = expiring.log
+    _log.info(
+        "old segments deleted",
+        topic=log.topic,
+        partition=log.partition,
+        log_start_offset=log.log_start_offset,
+        segments=expiring.segment_count,
+        bytes=expiring.size_bytes,
+        segments_left=len(log.ledger.segment_base_offsets),
+        bytes_left=log.size_bytes,
+        retention_ms=log.config.retention_ms,
+        retention_bytes=log.config.retention_bytes,
+    )
