@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _PRODUCER, _CONSUMER = 0, 1
-_COPY, _BLOCK = 0x2, 0x4
+_COPY = 0x2
+_QUEUE_FULL = -184
 _ANY_PARTITION = -1
 _FLUSH_TIMEOUT_MS = 120_000
 
@@ -141,19 +142,28 @@ def _hand_over(
     payload: ctypes.Array[ctypes.c_char],
     partitions: int,
 ) -> None:
+    """Queue as many records as `messages` has, all alike, waiting while the queue is full.
+
+    Not with librdkafka's own blocking flag: a batch that blocks holds the topic's lock, for which
+    the thread waits that would make room.
+    """
     address = ctypes.addressof(payload)
     size_bytes = len(payload)
-    for message in messages:
-        message.payload, message.len, message.err = address, size_bytes, 0
+    deadline = time.monotonic() + _FLUSH_TIMEOUT_MS / 1000
     for partition in range(partitions):
-        first = len(messages) * partition // partitions
-        end = len(messages) * (partition + 1) // partitions
-        if first == end:
-            continue
-        part = ctypes.cast(ctypes.byref(messages[first]), ctypes.POINTER(_Message))
-        taken = library.rd_kafka_produce_batch(handle, partition, _COPY | _BLOCK, part, end - first)
-        if taken != end - first:
-            raise LoadFailed(f"{end - first - taken} records refused, error {messages[first].err}")
+        left = (
+            len(messages) * (partition + 1) // partitions - len(messages) * partition // partitions
+        )
+        while left:
+            for message in messages[:left]:
+                message.payload, message.len, message.err = address, size_bytes, 0
+            taken = library.rd_kafka_produce_batch(handle, partition, _COPY, messages, left)
+            left -= taken
+            if left:
+                refusals = {message.err for message in messages[: left + taken]} - {0}
+                if refusals != {_QUEUE_FULL} or time.monotonic() > deadline:
+                    raise LoadFailed(f"{left} records refused, errors {refusals}")
+                time.sleep(0.001)
 
 
 def consume(bootstrap: str, topic: str, count: int, partitions: int, **settings: str) -> float:
