@@ -372,6 +372,22 @@ class FileLedger(CommittedLedger):
             self._attempt(self._roll)
             self._attempt(self._sync_names)
 
+    def hold(self, end_offset: int) -> Callable[[], None]:
+        ends = [*self._bases[1:], self._end_offset]
+        count = bisect_right(ends, end_offset) if self._bases else 0
+        held: list[File] = []
+        try:
+            for segment in self._segments[:count]:
+                held.append(self._files.open(segment.path(LOG_SUFFIX)))
+        except OSError as error:
+            raise self._failed(error) from error
+
+        def let_go() -> None:
+            for file in held:
+                file.close()
+
+        return let_go
+
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:
             return

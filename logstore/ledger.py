@@ -201,6 +201,14 @@ class Ledger(Protocol):
         """
         ...
 
+    def hold(self, end_offset: int) -> Callable[[], None]:
+        """Keep the segments that end at or below `end_offset`; returns what lets go of them.
+
+        Held while they are trimmed, they lose their names at once and their space when they are let
+        go of: that takes long where they are large, and may be done in a thread.
+        """
+        ...
+
     def reconfigure(self, limits: SegmentLimits) -> None:
         """Shape segments by `limits` from the next append on."""
         ...

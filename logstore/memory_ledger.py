@@ -7,7 +7,7 @@ The object is its own storage: what was durable is there again when it is opened
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from logstore.durable_end import CommittedLedger
 from logstore.group_commit import GroupCommit, Sync
@@ -151,6 +151,9 @@ class MemoryLedger(CommittedLedger):
 
     def reconfigure(self, limits: SegmentLimits) -> None:
         self._segment_bytes = limits.segment_bytes
+
+    def hold(self, end_offset: int) -> Callable[[], None]:
+        return lambda: None
 
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:

@@ -4,8 +4,9 @@ Every `log.retention.check.interval.ms`; the rule is in `logstore.retention`. Th
 topics are left alone, whatever their configs say: their state is replayed from their first record.
 
 In slices, so that clients are served in between: so many partitions looked at, or files deleted, in
-one turn of the event loop. What the memory does not know of a segment is read in a thread. Where
-logs start is made durable by one sync for all partitions of a round, before anything is deleted.
+one turn of the event loop. What the memory does not know of a segment is read in a thread, where
+the space of large files is freed too. Where logs start is made durable by one sync for all
+partitions of a round, before anything is deleted.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 _PARTITIONS = 128
 #: Segments of one partition that one round looks at, and deletes at most.
 _SEGMENTS = 512
-#: Segments deleted in one turn: up to five files each, about 0.1 ms.
-_DELETED = 16
+#: Segments deleted in one turn: up to five files each, about 0.2 ms.
+_DELETED = 8
 #: The first check comes so long after the start, as in Kafka, or after an interval.
 _FIRST_MS = 30_000
 
@@ -105,12 +106,17 @@ class Retention:
 
     async def _expire(self, expiring: _Expiring) -> None:
         """Delete what one partition gives up, some segments in each turn."""
+        loop = asyncio.get_running_loop()
         log, target = expiring.log, expiring.start_offset
         while not log.is_deleted and log.log_start_offset < target:
             bases = log.ledger.segment_base_offsets
             step = bases[_DELETED] if len(bases) > _DELETED else target
             count, size_bytes = len(bases), log.size_bytes
-            expire(log, min(step, target))
+            let_go = log.ledger.hold(min(step, target))
+            try:
+                expire(log, min(step, target))
+            finally:
+                await loop.run_in_executor(None, let_go)
             self.deleted_segments += count - len(log.ledger.segment_base_offsets)
             self.deleted_bytes += size_bytes - log.size_bytes
             await asyncio.sleep(0)

@@ -140,7 +140,7 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     assert [log.log_start_offset for log in logs] == [149, 49]
     assert persisted == [2, 1, 1], "a round for every 64 segments of a partition"
     drops = [before - after for before, after in zip(counts, counts[1:], strict=False)]
-    assert max(drops) <= 16, "so many in a turn of the event loop"
+    assert max(drops) <= 8, "so many in a turn of the event loop"
 
 
 async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
