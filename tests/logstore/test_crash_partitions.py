@@ -4,9 +4,11 @@ was visible is gone, nothing else ever was visible."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,3 +246,30 @@ def test_power_loss_while_recovering_from_power_loss_loses_nothing(
     world.disk.lose_power_after(10**9)
     traffic.log = world.start()
     check_recovered(world, traffic)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("point", range(0, 60, 2))
+def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
+    """At every step on the disk: what was given up stays gone, nothing above it is lost."""
+    random = Random(point)
+    for seed in range(4):
+        world = World(SimulatedDisk(seed=seed))
+        traffic = world.traffic = Traffic(world.start())
+        for _ in range(80):
+            world.perform("plain", 0, 2)
+        world.perform("settle", 0, 0)
+        bases = world.log.ledger.segment_base_offsets
+        assert len(bases) > 4
+        world.disk.lose_power_after(point)
+        with contextlib.suppress(PowerLost):
+            world.expire(len(bases) if is_whole else 3)
+            world.perform("plain", 0, 1)
+            world.perform("settle", 0, 0)
+        world.disk = world.disk.crash(random)
+        traffic.log = world.start()
+        complete_last(traffic, world.log)
+        check_recovered(world, traffic)
+        assert world.log.log_start_offset in (0, bases[3], world.highest_seen)
+        if is_whole and world.log.log_start_offset:
+            assert len(world.log.ledger.segment_base_offsets) <= 2
