@@ -13,8 +13,11 @@ from pathlib import Path
 
 VERSION = "4.3.1"
 _POM = Path(__file__).with_name("pom.xml")
-#: Copied last in a complete fetch: its presence says that the directory is whole.
-_COMPLETE = f"kafka_2.13-{VERSION}.jar"
+#: What pom.xml asks for by name. Moved last into the directory: all there says that it is whole.
+_NAMED = frozenset(
+    f"{name}-{VERSION}.jar"
+    for name in ("kafka_2.13", "kafka-tools", "kafka-streams", "connect-runtime", "connect-file")
+)
 #: Tools live for a second or two: the first compiler tier and the serial collector start fastest.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -32,19 +35,23 @@ def jar_directory() -> Path:
 
 
 def fetch() -> Path:
-    """Return the directory of the jars, copying them there first if they are missing.
+    """Return the directory of the jars, copying them there first if one of `_NAMED` is missing.
 
     Safe to call from several processes at once: one copies, the others wait.
     """
     directory = jar_directory()
-    if (directory / _COMPLETE).exists():
+    if _is_whole(directory):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f".{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / _COMPLETE).exists():
+        if not _is_whole(directory):
             _copy_with_maven(directory)
     return directory
+
+
+def _is_whole(directory: Path) -> bool:
+    return all((directory / name).exists() for name in _NAMED)
 
 
 def _copy_with_maven(directory: Path) -> None:
@@ -55,10 +62,13 @@ def _copy_with_maven(directory: Path) -> None:
     build = subprocess.run(
         [maven, "-q", "-B", "-f", str(_POM), *goal], capture_output=True, text=True, check=False
     )
-    if build.returncode != 0 or not (incoming / _COMPLETE).exists():
+    if build.returncode != 0 or not _is_whole(incoming):
         raise ReferenceUnavailable(f"Maven could not copy Kafka's jars:\n{build.stdout[-4000:]}")
-    shutil.rmtree(directory, ignore_errors=True)
-    incoming.rename(directory)
+    # One by one: a JVM that runs from the directory finds every jar at any moment.
+    directory.mkdir(exist_ok=True)
+    for jar in sorted(incoming.iterdir(), key=lambda jar: jar.name in _NAMED):
+        jar.replace(directory / jar.name)
+    incoming.rmdir()
 
 
 def java_command(
