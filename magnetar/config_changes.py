@@ -159,3 +159,29 @@ def _value_after(current: str | None, change: Change, broker: BrokerConfig) -> s
 
 def _words(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
+
+
+def alter(
+    broker: Broker,
+    resource_type: int,
+    resource_name: str,
+    changes: Sequence[Change],
+    *,
+    replaces: bool,
+    validate_only: bool,
+) -> None:
+    """Carry out the changes of one resource, all or none; durable when it returns.
+
+    `replaces`: configs that are not named go back to the broker's. Raises what the checks above
+    refuse.
+    """
+    check_changes(changes)
+    if resource_type == ResourceType.BROKER:
+        check_broker_changes(broker, resource_name, changes)
+        return
+    if resource_type != ResourceType.TOPIC:
+        raise refuse_resource(resource_type)
+    topic = find_topic(broker, resource_name)
+    configs = changed({} if replaces else topic.configs, changes, broker.config)
+    if not validate_only:
+        broker.topics.reconfigure(topic, configs)

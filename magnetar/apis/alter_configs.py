@@ -13,21 +13,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config_changes import (
-    Change,
-    Operation,
-    ResourceType,
-    changed,
-    check_broker_changes,
-    check_changes,
-    find_topic,
-    refuse_resource,
-)
+from magnetar.config_changes import Change, Operation, alter
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_configs import (
     AlterConfigsRequest,
-    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -53,23 +43,16 @@ async def alter_configs(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            _alter(broker, resource, validate_only=request.validate_only)
+            alter(
+                broker,
+                resource.resource_type,
+                resource.resource_name,
+                [Change(each.name, Operation.SET, each.value) for each in resource.configs],
+                replaces=True,
+                validate_only=request.validate_only,
+            )
         except KafkaError as refusal:
             response.error_code = refusal.code
             response.error_message = refusal.detail
         responses.append(response)
     return AlterConfigsResponse(responses=responses)
-
-
-def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
-    check_changes(changes)
-    if resource.resource_type == ResourceType.BROKER:
-        check_broker_changes(broker, resource.resource_name, changes)
-        return
-    if resource.resource_type != ResourceType.TOPIC:
-        raise refuse_resource(resource.resource_type)
-    topic = find_topic(broker, resource.resource_name)
-    configs = changed({}, changes, broker.config)
-    if not validate_only:
-        broker.topics.reconfigure(topic, configs)

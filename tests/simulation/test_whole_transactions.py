@@ -27,9 +27,8 @@ from tests.simulation.history import History, Outcome, check
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.workers import TIMEOUT_MS, Luck, Worker
+from tests.soak import SOAK
 
-#: How many times more histories than usual: `make soak` raises it, to 10^4 in its twenty runs.
-SOAK = int(os.environ.get("MAGNETAR_SOAK", "1"))
 #: Each history is one seed; a soak begins elsewhere.
 _FIRST = int(os.environ.get("MAGNETAR_SEED", "0"))
 SEEDS = range(_FIRST, _FIRST + 10_000_000)
