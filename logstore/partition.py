@@ -1,11 +1,9 @@
 """One partition: validate, append, fold, durable, visible, answer.
 
-Owns what a partition promises, over a `Ledger` that keeps its bytes:
+Owns what a partition promises to its writers, over a `Ledger` that keeps its bytes; what it
+promises to its readers is `partition_visibility`'s:
 
 - Nothing invalid is written: a refusal (`KafkaError`) leaves log and state as they were.
-- Nothing is visible that is not durable: the high watermark is the durable end.
-- High watermark and stable offset move in one step of the event loop, after the state is updated;
-  a transaction whose marker is not durable counts as open. No reader can run in between.
 - The live state equals the state replayed from the log, always (`partition_state`).
 
 Everything runs on the event loop's thread; only `durable` and `read_cold` wait. Not here: whether
@@ -15,10 +13,10 @@ Source: KIP-98, KIP-101, KIP-890.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from logstore.ledger import Buffer, Ledger, LedgerClosed, TimestampOffset
+from logstore.ledger import Buffer, Ledger
 from logstore.log_config import INT32_MAX, LogConfig
 from logstore.log_start import deletable_before, give_up
 from logstore.partition_metadata import MetadataFiles
@@ -27,15 +25,11 @@ from logstore.partition_reads import (
     Isolation,
     PartitionDeleted,
     Slice,
-    aborted_in,
     appended_before,
-    records_and_markers,
 )
 from logstore.partition_recovery import aborted_name, recover_state
 from logstore.partition_snapshots import Snapshots
-from logstore.partition_state import PartitionState
-from logstore.producer_state import Producers
-from logstore.transaction_buffer import TransactionBuffer
+from logstore.partition_visibility import VisibleLog
 from logstore.validation import check_batch
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -43,7 +37,6 @@ from wire.records import (
     BatchHeader,
     ControlType,
     Marker,
-    Record,
     SimpleRecord,
     TimestampType,
     build_batch,
@@ -55,14 +48,13 @@ from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 
 __all__ = ["Appended", "Isolation", "PartitionDeleted", "PartitionLog", "Slice"]
 
-_EMPTY = memoryview(b"")
 Verify = Callable[[BatchHeader], None]
 _NO_APPEND_TIME = -1
 #: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
 _EXPIRATION_CHECK_MS = 600_000
 
 
-class PartitionLog:
+class PartitionLog(VisibleLog):
     """The log of one partition. `open` first."""
 
     def __init__(
@@ -80,30 +72,15 @@ class PartitionLog:
         """`persist_start_offset` makes a new log start offset durable, before anything goes;
         `on_recovery_point` is called when the recovery point has moved.
         """
-        self.topic = topic
-        self.partition = partition
+        super().__init__(topic, partition, ledger, leader_epoch)
         self.config = config
-        self.leader_epoch = leader_epoch
         self.topic_id = topic_id
-        #: Whether the partition is no more: whatever is asked of it, it is unknown.
-        self.is_deleted = False
-        #: Exclusive bounds of what may be read; moved by `_on_durable` only.
-        self.high_watermark = 0
-        self.last_stable_offset = 0
-        self._ledger = ledger
         self._persist_start_offset = persist_start_offset
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
-        self._subscribers: dict[Callable[[], None], None] = {}
         self._expiration_checked_ms = 0
         self._metadata = MetadataFiles(ledger, topic_id)
-        self._take_state(PartitionState())
-
-    def _take_state(self, state: PartitionState) -> None:
-        self._state = state
-        self.producers: Producers = state.producers
-        self.transactions: TransactionBuffer = state.transactions
 
     def open(self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False) -> None:
         """Recover what is stored; then everything in it is durable and visible. Blocks.
@@ -125,34 +102,6 @@ class PartitionLog:
         ledger.on_roll = self._on_roll
         if ledger.end_offset > ledger.start_offset:
             self._write_metadata()
-
-    @property
-    def state(self) -> PartitionState:
-        """Everything folded from the log up to its end, durable or not."""
-        return self._state
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._ledger.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._state.end_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all batches stored."""
-        return self._ledger.size_bytes
-
-    @property
-    def ledger(self) -> Ledger:
-        """What keeps the bytes, for who decides about whole segments."""
-        return self._ledger
-
-    @property
-    def recovery_point(self) -> int:
-        """Where recovery of the bytes may begin."""
-        return self._ledger.recovery_point
 
     def reconfigure(self, config: LogConfig) -> None:
         """Obey `config` from the next batch on; what is stored stays as it is."""
@@ -319,20 +268,6 @@ class PartitionLog:
             now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
 
-    # Becoming durable and visible.
-
-    async def durable(self, end_offset: int) -> None:
-        """Return once everything below `end_offset` is durable and visible.
-
-        Raises StorageFailure, and PartitionDeleted if the partition is deleted meanwhile.
-        """
-        try:
-            await self._ledger.durable(end_offset)
-        except LedgerClosed:
-            if self.is_deleted:
-                raise PartitionDeleted(self.topic, self.partition) from None
-            raise
-
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
         self._snapshots.on_durable(end_offset)
@@ -343,116 +278,10 @@ class PartitionLog:
                 self._on_recovery_point()
         self._notify()
 
-    def _notify(self) -> None:
-        for callback in tuple(self._subscribers):
-            callback()
-
-    def _move_bounds(self, end_offset: int) -> None:
-        """Move high watermark and stable offset: the one place, one step."""
-        assert end_offset <= self._state.end_offset, "durable, but not accounted for"
-        self.high_watermark = end_offset
-        self.last_stable_offset = max(
-            self.transactions.stabilize(end_offset), self._ledger.start_offset
-        )
-
     def _on_roll(self, _base_offset: int) -> None:
         """A segment is about to end: its trim will rely on this snapshot."""
         self._snapshots.take(self._state, for_kafka=True)
         self._snapshots.on_durable(self.high_watermark)
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, when a bound has moved, or the partition is deleted."""
-        self._subscribers[callback] = None
-
-    def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """End a subscription, if there is one."""
-        self._subscribers.pop(callback, None)
-
-    # Reading.
-
-    def read(
-        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
-    ) -> Slice | None:
-        """Return whole batches from the one containing `offset` on, below the isolation's bound.
-
-        None: the disk would be waited for, use `read_cold`. Raises OFFSET_OUT_OF_RANGE below the
-        log's start and above its end.
-        """
-        bound = self._check_offset(offset, isolation)
-        if offset >= bound:
-            return self._slice(offset, _EMPTY, isolation)
-        records = self._ledger.read(offset, max_bytes, bound, at_least_one=at_least_one)
-        return None if records is None else self._slice(offset, records, isolation)
-
-    async def read_cold(
-        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
-    ) -> Slice:
-        """As `read`, waiting for the disk in a thread."""
-        bound = self._check_offset(offset, isolation)
-        if offset >= bound:
-            return self._slice(offset, _EMPTY, isolation)
-        records = await self._ledger.read_cold(offset, max_bytes, bound, at_least_one=at_least_one)
-        return self._slice(offset, records, isolation)
-
-    def bound(self, isolation: Isolation) -> int:
-        """The offset that a reader of that isolation may not reach: ListOffsets LATEST."""
-        if isolation == Isolation.READ_COMMITTED:
-            return self.last_stable_offset
-        return self.high_watermark
-
-    def _check_offset(self, offset: int, isolation: Isolation) -> int:
-        if self.is_deleted:
-            raise PartitionDeleted(self.topic, self.partition)
-        if not self._ledger.start_offset <= offset <= self._state.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset}, {self.topic}-{self.partition} has"
-                f" {self._ledger.start_offset} to {self._state.end_offset}",
-            )
-        return self.bound(isolation)
-
-    def _slice(self, offset: int, records: memoryview, isolation: Isolation) -> Slice:
-        aborted = None
-        if isolation == Isolation.READ_COMMITTED:
-            aborted = aborted_in(self.transactions.aborted, offset, records)
-        return Slice(
-            records,
-            self.high_watermark,
-            self.last_stable_offset,
-            self._ledger.start_offset,
-            aborted,
-        )
-
-    def offset_for_timestamp(
-        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
-    ) -> TimestampOffset | None:
-        """The first record below the isolation's bound whose timestamp is `>= timestamp_ms`."""
-        return self._ledger.offset_for_timestamp(timestamp_ms, self.bound(isolation))
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp; None when that is not visible yet."""
-        found = self._ledger.max_timestamp()
-        return found if found is not None and found.offset < self.high_watermark else None
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
-
-        The leader's own counts from when the partition was opened, written in or not; (-1, -1) for
-        one above it. Source: KIP-320.
-        """
-        epochs = self._state.leader_epochs.with_leader(self.leader_epoch, self._state.end_offset)
-        return epochs.end_offset_for(leader_epoch, self.high_watermark)
-
-    def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield whole batches from the one containing `offset` to the log's end. Blocks."""
-        return self._ledger.batches(offset)
-
-    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
-        """Yield every record and marker from `offset` to the log's end, in order. Blocks.
-
-        For a coordinator's replay of its shard at start.
-        """
-        return records_and_markers(self._ledger.batches(offset), offset)
 
     # Giving up what is old, and stopping.
 
