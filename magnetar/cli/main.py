@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from magnetar import __version__
-from magnetar.cli.transactions import transactions
+from magnetar.cli.commands import Commands
 
 _SERVE_HELP = """Start a broker, in the foreground.
 
@@ -21,7 +21,13 @@ broker cleanly, a second one at once.
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+#: Imported when they are called.
+_PLACES = {
+    "transactions": "magnetar.cli.transactions:transactions",
+}
+
+
+@click.group(cls=Commands, places=_PLACES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="magnetar %(version)s")
 def main() -> None:
     """A broker that speaks Kafka's protocol: durable by default, transactions that are visible
@@ -68,8 +74,6 @@ def serve(
     flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format)
     raise SystemExit(run(flags))
 
-
-main.add_command(transactions)
 
 if __name__ == "__main__":
     main()

@@ -7,17 +7,24 @@ the options.
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from magnetar.cli.commands import Commands
+from magnetar.cli.options import (
+    DURATION,
+    bootstrap,
+    json_output,
+    print_json,
+    reports_errors,
+    timeout,
+)
 from magnetar.cli.readable import (
     ABSENT,
-    DurationType,
     count,
     duration,
     fields,
@@ -30,60 +37,11 @@ if TYPE_CHECKING:
     from magnetar.cli.transaction_queries import Transaction
     from magnetar.client import TopicPartition
 
-P = ParamSpec("P")
-
-_EXIT_FAILURE = 1
-_DURATION = DurationType()
 _PARTITIONS_SHOWN = 2
 _HANGING_AFTER = "15m"
 
 
-def _reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """What stops the command is one line on standard error, and exit code 1."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from magnetar.client import ClientError
-
-        try:
-            command(*args, **kwargs)
-        except ClientError as failure:
-            print(f"magnetar: error: {failure}", file=sys.stderr)
-            raise SystemExit(_EXIT_FAILURE) from None
-
-    return run
-
-
-def _addresses(context: click.Context, param: click.Parameter, value: str) -> str:
-    from magnetar.client import ClientError, parse_addresses
-
-    try:
-        parse_addresses(value)
-    except ClientError as mistake:
-        raise click.BadParameter(str(mistake), context, param) from None
-    return value
-
-
-_bootstrap_server = click.option(
-    "--bootstrap-server",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    show_default=True,
-    callback=_addresses,
-    help="A broker to begin with; more than one separated by commas.",
-)
-_timeout = click.option(
-    "--timeout",
-    "timeout_ms",
-    type=_DURATION,
-    default="10s",
-    show_default=True,
-    help="How long to wait for one answer.",
-)
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-
-
-@click.group()
+@click.group(cls=Commands)
 def transactions() -> None:
     """Look at transactions, and abort them."""
 
@@ -104,14 +62,14 @@ def transactions() -> None:
     "--longer-than",
     "longer_than_ms",
     metavar="DURATION",
-    type=_DURATION,
+    type=DURATION,
     help="Only those open for longer: 30s, 15m.",
 )
 @click.option("--pattern", help="Only ids that this regular expression (RE2) matches whole.")
-@_as_json
-@_bootstrap_server
-@_timeout
-@_reports_errors
+@json_output
+@bootstrap
+@timeout
+@reports_errors
 def list_command(
     only_open: bool,
     states: tuple[str, ...],
@@ -148,7 +106,7 @@ def list_command(
         queries.with_open_partitions(client, found)
     now_ms = queries.now_ms()
     if as_json:
-        _print_json(each.to_json(now_ms) for each in found)
+        print_json(each.to_json(now_ms) for each in found)
         return
     if not found:
         print("no transactions", file=sys.stderr)
@@ -159,10 +117,10 @@ def list_command(
 
 @transactions.command("describe")
 @click.argument("transactional_ids", metavar="TRANSACTIONAL_ID...", nargs=-1, required=True)
-@_as_json
-@_bootstrap_server
-@_timeout
-@_reports_errors
+@json_output
+@bootstrap
+@timeout
+@reports_errors
 def describe_command(
     transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
 ) -> None:
@@ -175,7 +133,7 @@ def describe_command(
         queries.with_open_partitions(client, found)
     now_ms = queries.now_ms()
     if as_json:
-        _print_json(each.to_json(now_ms) for each in found)
+        print_json(each.to_json(now_ms) for each in found)
     else:
         print("\n\n".join(_described(each, now_ms) for each in found))
 
@@ -186,10 +144,10 @@ def describe_command(
 @click.option("--partition", type=click.IntRange(min=0))
 @click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins there.")
 @click.option("--force", is_flag=True, help="Write the marker even if it does not hang.")
-@_as_json
-@_bootstrap_server
-@_timeout
-@_reports_errors
+@json_output
+@bootstrap
+@timeout
+@reports_errors
 def abort_command(
     transactional_id: str | None,
     topic: str | None,
@@ -241,15 +199,15 @@ def abort_command(
     "--max-transaction-timeout",
     "older_than_ms",
     metavar="DURATION",
-    type=_DURATION,
+    type=DURATION,
     default=_HANGING_AFTER,
     show_default=True,
     help="Leave alone what was written to within this time: transaction.max.timeout.ms.",
 )
-@_as_json
-@_bootstrap_server
-@_timeout
-@_reports_errors
+@json_output
+@bootstrap
+@timeout
+@reports_errors
 def hanging_command(
     topic: str | None,
     partition: int | None,
@@ -274,7 +232,7 @@ def hanging_command(
             partitions = partitions or sorted(client.topics([topic]))
         found = queries.find_hanging(client, partitions, older_than_ms)
     if as_json:
-        _print_json(each.to_json() for each in found)
+        print_json(each.to_json() for each in found)
         return
     if not found:
         print("no transaction hangs", file=sys.stderr)
@@ -295,10 +253,6 @@ def hanging_command(
         f" --partition {found[0].partition} --start-offset {found[0].start_offset}",
         file=sys.stderr,
     )
-
-
-def _print_json(values: Iterable[dict[str, Any]]) -> None:
-    print(json.dumps(list(values), indent=2))
 
 
 def _titled(transaction: Transaction) -> str:
