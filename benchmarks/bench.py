@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import java_load, measures
+from benchmarks import java_load, measures, transaction_histories
 from benchmarks.subjects import running
 from benchmarks.table import Results, Row
 from compat_tests.brokers import Broker
@@ -28,13 +28,24 @@ class Size(NamedTuple):
     java_records: int
     latency_rounds: int
     transaction_rounds: int
+    history: int
 
 
 QUICK = Size(
-    rounds=1, megabytes=200, java_records=300_000, latency_rounds=500, transaction_rounds=60
+    rounds=1,
+    megabytes=200,
+    java_records=300_000,
+    latency_rounds=500,
+    transaction_rounds=60,
+    history=1_000,
 )
 FULL = Size(
-    rounds=3, megabytes=600, java_records=1_000_000, latency_rounds=2000, transaction_rounds=200
+    rounds=3,
+    megabytes=600,
+    java_records=1_000_000,
+    latency_rounds=2000,
+    transaction_rounds=200,
+    history=10_000,
 )
 _IDLE_CONNECTIONS = 500
 Measure = Callable[[Broker], dict[Row, float]]
@@ -48,6 +59,11 @@ def parts(size: Size) -> dict[str, Measure]:
         "transactions": lambda broker: measures.transactions(broker, size.transaction_rounds),
         "pipeline": lambda broker: measures.consume_process_produce(
             broker, size.transaction_rounds
+        ),
+        "aborted": lambda broker: transaction_histories.aborted(broker, 10 * size.history),
+        "recovery": lambda broker: transaction_histories.recovery(broker, size.history),
+        "end": lambda broker: transaction_histories.end_txn(
+            broker, size.history, min(size.history // 10, 1000)
         ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
