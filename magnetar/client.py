@@ -59,15 +59,28 @@ class ClientError(Exception):
 class Refused(ClientError):
     """A broker answered with an error code."""
 
-    def __init__(self, code: int, what: str) -> None:
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
         self.code = ErrorCode(code)
-        super().__init__(f"{what}: {self.code.name}")
+        said = f" ({message.rstrip('.')})" if message else ""
+        hint = _HINTS.get(self.code, "")
+        super().__init__(f"{what}: {self.code.name}{said}{hint and f'. {hint}'}")
 
 
-def check(code: int, what: str) -> None:
-    """Raise Refused unless `code` is NONE."""
+#: What a person may do about a refusal.
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`magnetar topics list` shows what there is.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists takes it as it is.",
+    ErrorCode.INVALID_CONFIG: "`magnetar configs list` shows names and values.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "The broker's ACLs do not allow it.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The broker's ACLs do not allow it.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The broker's ACLs do not allow it.",
+}
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise Refused unless `code` is NONE; `message` is what the broker says of it."""
     if code != ErrorCode.NONE:
-        raise Refused(code, what)
+        raise Refused(code, what, message)
 
 
 class Connection:
@@ -83,7 +96,7 @@ class Connection:
         except OSError as error:
             raise ClientError(
                 f"cannot reach a broker at {self._name}: {error.strerror or error}. "
-                "Is it running? --bootstrap-server names another one."
+                "Is it running? --bootstrap names another one."
             ) from None
         # The version of this request is 0: the one that every broker can answer.
         try:
@@ -213,6 +226,10 @@ class Client:
         """Return the answer of broker `node_id` (None: any) in at least version `at_least`."""
         connection = self._bootstrap if node_id is None else self._connection(node_id)
         return connection.call(request, response_class, at_least=at_least)
+
+    def version_for(self, request_class: type[Message]) -> int:
+        """Return the highest version of an API that the first broker and this client speak."""
+        return self._bootstrap.version_for(request_class)
 
     def coordinators(self, transactional_ids: Iterable[str]) -> dict[int, list[str]]:
         """Return the ids by the broker that coordinates them."""

@@ -23,6 +23,8 @@ broker cleanly, a second one at once.
 
 #: Imported when they are called.
 _PLACES = {
+    "topics": "magnetar.cli.topics:topics",
+    "configs": "magnetar.cli.configs:configs",
     "transactions": "magnetar.cli.transactions:transactions",
 }
 

@@ -21,9 +21,9 @@ from wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-_LATEST = -1
+LATEST, EARLIEST = -1, -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _NO_REPLICA = -1
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _ISOLATION_SINCE = 2
 
 Leaders = Mapping[TopicPartition, int]
@@ -70,7 +70,7 @@ def describe_open(
     Refused for a partition that does not exist.
     """
     found = []
-    for node_id, topics in _by_leader(leaders, wanted):
+    for node_id, topics in by_leader(leaders, wanted):
         request = DescribeProducersRequest(
             topics=[TopicRequest(name=name, partition_indexes=each) for name, each in topics]
         )
@@ -100,8 +100,8 @@ def held_back(
     """Return the same with the number of records that wait for each."""
     producers = list(open_producers)
     wanted = {each.where for each in producers}
-    stable = _latest(client, leaders, wanted, _READ_COMMITTED)
-    ends = _latest(client, leaders, wanted, _READ_UNCOMMITTED)
+    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
+    ends = list_offsets(client, leaders, wanted, LATEST)
     return [
         replace(each, records_held_back=ends[each.where] - each.start_offset)
         if stable.get(each.where) == each.start_offset
@@ -110,12 +110,20 @@ def held_back(
     ]
 
 
-def _latest(
-    client: Client, leaders: Leaders, wanted: Collection[TopicPartition], isolation: int
+def list_offsets(
+    client: Client,
+    leaders: Leaders,
+    wanted: Collection[TopicPartition],
+    timestamp: int,
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """Return the end (exclusive) of what readers of that isolation may see."""
+    """Return the offset of each partition wanted.
+
+    EARLIEST: where the log begins. LATEST: the end (exclusive) of what readers of that isolation
+    may see. A time in ms: the first record that is not older, -1 if there is none.
+    """
     found = {}
-    for node_id, topics in _by_leader(leaders, wanted):
+    for node_id, topics in by_leader(leaders, wanted):
         request = ListOffsetsRequest(
             replica_id=_NO_REPLICA,
             isolation_level=isolation,
@@ -123,7 +131,7 @@ def _latest(
                 ListOffsetsTopic(
                     name=name,
                     partitions=[
-                        ListOffsetsPartition(partition_index=index, timestamp=_LATEST)
+                        ListOffsetsPartition(partition_index=index, timestamp=timestamp)
                         for index in each
                     ],
                 )
@@ -140,7 +148,7 @@ def _latest(
     return found
 
 
-def _by_leader(
+def by_leader(
     leaders: Leaders, wanted: Collection[TopicPartition]
 ) -> Iterator[tuple[int, list[tuple[str, list[int]]]]]:
     """Yield each leader with the partitions wanted of it, by topic, in order.

@@ -73,3 +73,13 @@ def moment(time_ms: int) -> str:
     if time_ms < 0:
         return ABSENT
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def size(size_bytes: int) -> str:
+    """Return a number of bytes in a unit that fits: `512 B`, `1.4 MB` (of 1000 kB)."""
+    value = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
