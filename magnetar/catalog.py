@@ -1,6 +1,6 @@
 """The catalog: what the broker knows besides its logs, in a few SQLite tables.
 
-Owns topics and their configs, the producer id counter, the cluster's id and the count of the
+Owns topics, configs, client quotas, the producer id counter, the cluster's id and the count of the
 broker's starts. One transaction per admin change, durable when the call returns (WAL,
 synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
 they are rare and take a fraction of a millisecond, or that of one sync; in exchange no change can
@@ -47,6 +47,21 @@ _MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE deleted_topics (
         id BLOB PRIMARY KEY
+    ) STRICT, WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE resource_configs (
+        resource_type INTEGER NOT NULL,
+        resource_name TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (resource_type, resource_name, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE client_quotas (
+        entity TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value REAL NOT NULL,
+        PRIMARY KEY (entity, name)
     ) STRICT, WITHOUT ROWID;
     """,
 )
@@ -156,6 +171,50 @@ class Catalog:
         with self._change("set topic configs") as database:
             database.execute("DELETE FROM topic_configs WHERE topic_id = ?", (topic_id.bytes,))
             _insert_configs(database, topic_id, configs)
+
+    def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
+        """Return the configs of all that is no topic, by type (KIP-226's codes) and name."""
+        with self._failing("read configs"):
+            configs: dict[tuple[int, str], dict[str, str]] = {}
+            for resource_type, resource_name, name, value in self._database.execute(
+                "SELECT resource_type, resource_name, name, value FROM resource_configs"
+            ):
+                configs.setdefault((resource_type, resource_name), {})[name] = value
+            return configs
+
+    def set_resource_configs(
+        self, resource_type: int, resource_name: str, configs: Mapping[str, str]
+    ) -> None:
+        """Replace all configs of one resource that is no topic."""
+        with self._change("set configs") as database:
+            database.execute(
+                "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?",
+                (resource_type, resource_name),
+            )
+            database.executemany(
+                "INSERT INTO resource_configs VALUES (?, ?, ?, ?)",
+                [(resource_type, resource_name, *each) for each in configs.items()],
+            )
+
+    def client_quotas(self) -> dict[str, dict[str, float]]:
+        """Return the quotas of each entity, whose form is the caller's."""
+        with self._failing("read quotas"):
+            quotas: dict[str, dict[str, float]] = {}
+            for entity, name, value in self._database.execute(
+                "SELECT entity, name, value FROM client_quotas"
+            ):
+                quotas.setdefault(entity, {})[name] = value
+            return quotas
+
+    def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float]]) -> None:
+        """Replace the quotas of these entities; those without any are forgotten."""
+        with self._change("set quotas") as database:
+            for entity, values in quotas.items():
+                database.execute("DELETE FROM client_quotas WHERE entity = ?", (entity,))
+                database.executemany(
+                    "INSERT INTO client_quotas VALUES (?, ?, ?)",
+                    [(entity, *each) for each in values.items()],
+                )
 
     def remove_topic(self, topic_id: UUID) -> None:
         """Forget a topic and its configs, and remember that its files are to go."""

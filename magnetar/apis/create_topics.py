@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config.topic import describe_setting
+from magnetar.config.described import describe_setting
 from magnetar.topics import BROKER_DEFAULT, PARTITIONS_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

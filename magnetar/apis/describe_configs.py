@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.described import Described, describe_broker_setting, describe_setting
 from magnetar.config.setting import Setting
-from magnetar.config.topic import Described, TopicConfig, describe_broker_setting, describe_setting
+from magnetar.config.topic import TopicConfig
 from magnetar.topics import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

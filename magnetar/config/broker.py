@@ -6,6 +6,8 @@ differs from Kafka's the doc says so and why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -13,6 +15,7 @@ from magnetar.config.setting import (
     ConfigType,
     boolean,
     double,
+    gzip_level,
     integer,
     long,
     optional_integer,
@@ -29,7 +32,18 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 class BrokerConfig(Config):
-    """What one broker runs with; read as attributes: `config.message_max_bytes`."""
+    """What one broker runs with; read as attributes: `config.message_max_bytes`.
+
+    Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
+    """
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        super().__init__(values)
+        #: What file and flags gave.
+        self.static: dict[str, object] = dict(values or {})
+        #: Texts set at run time: for this broker, and for every broker of the cluster.
+        self.own_texts: dict[str, str] = {}
+        self.shared_texts: dict[str, str] = {}
 
     # Who and where.
     node_id = integer(
@@ -153,6 +167,18 @@ class BrokerConfig(Config):
         doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
         acts=False,
     )
+    compression_gzip_level = gzip_level(doc="Level of gzip where the broker compresses.")
+    compression_lz4_level = integer(
+        9, minimum=1, maximum=17, since="3.8", doc="As compression.gzip.level, of lz4.", acts=False
+    )
+    compression_zstd_level = integer(
+        3,
+        minimum=-131072,
+        maximum=22,
+        since="3.8",
+        doc="As compression.gzip.level, of zstd.",
+        acts=False,
+    )
     log_segment_bytes = integer(
         1073741824, minimum=1048576, rule=_KIP_1030, since="0.7", doc="Size at which a log rolls."
     )
@@ -193,11 +219,13 @@ class BrokerConfig(Config):
     )
     log_retention_ms = optional_integer(
         minimum=-1,
+        excluding=0,
         since="0.8.2",
         doc="Age of its newest record at which a segment is deleted; -1: never.",
     )
     log_retention_minutes = optional_integer(
         maximum=INT32_MAX,
+        excluding=0,
         type=ConfigType.INT,
         since="0.8",
         doc="The same in minutes, where log.retention.ms is not given.",
@@ -328,26 +356,3 @@ class BrokerConfig(Config):
     offsets_commit_timeout_ms = integer(
         5000, minimum=1, since="0.8.1", doc="How long a commit of offsets may take."
     )
-
-
-#: Kafka's names that mean nothing here, and why: they are warned about, not refused.
-WITHOUT_EFFECT: dict[str, str] = {
-    "process.roles": "one process is broker and controller",
-    "controller.quorum.voters": "there is no controller quorum",
-    "controller.quorum.bootstrap.servers": "there is no controller quorum",
-    "inter.broker.listener.name": "there is one broker",
-    "security.inter.broker.protocol": "there is one broker",
-    "zookeeper.connect": "there is no ZooKeeper",
-    "zookeeper.connection.timeout.ms": "there is no ZooKeeper",
-    "num.network.threads": "one event loop serves every connection",
-    "num.io.threads": "one event loop serves every connection",
-    "num.recovery.threads.per.data.dir": "logs are recovered one after another",
-    "num.replica.fetchers": "there is one replica",
-    "queued.max.requests": "see connection.max.in.flight.requests",
-    "log.cleaner.enable": "logs are not compacted yet",
-    "log.cleaner.threads": "logs are not compacted yet",
-    "share.coordinator.state.topic.replication.factor": "share groups are not served",
-    "share.coordinator.state.topic.min.isr": "share groups are not served",
-    "group.coordinator.threads": "one event loop serves every group",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "timeouts are exact",
-}

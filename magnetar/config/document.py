@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.setting import Config, Setting
 from magnetar.config.topic import TopicConfig
 
@@ -31,11 +32,15 @@ def document() -> str:
         " the broker.\n",
         *_table(TopicConfig),
         "\n## Names of Kafka without effect\n",
-        "They may stay in a file; each is a warning that says why.\n",
-        "| Name | Why |",
-        "|---|---|",
+        "Accepted, checked for their type, stored and shown, without effect. They may stay in a"
+        " file; each is a warning that says why.\n",
+        "| Name | Type | Default | Why |",
+        "|---|---|---|---|",
     ]
-    lines += [f"| `{name}` | {reason} |" for name, reason in sorted(WITHOUT_EFFECT.items())]
+    for name, inert in sorted(inert_settings().items()):
+        kind, default = inert.type.name.lower(), _default(inert)
+        lines.append(f"| `{name}` | {kind} | {default} | {inert.reason} |")
+    lines += [f"| `{name}` | | | {reason} |" for name, reason in sorted(OBSOLETE.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.properties import PropertiesError, parse_properties
-from magnetar.config.setting import InvalidValue
+from magnetar.config.setting import InvalidValue, Setting
 
 
 class ConfigError(ValueError):
@@ -66,9 +67,11 @@ def load(given: Sequence[Given]) -> Loaded:
     warnings: list[str] = []
     places: dict[str, Given] = {}
     for item in given:
-        setting = BrokerConfig.settings.get(item.name)
+        setting: Setting[object] | None = BrokerConfig.settings.get(item.name)
         if setting is None:
             warnings.append(f"{item.place}: {_unknown(item.name)}")
+            setting = inert_settings().get(item.name)
+        if setting is None:
             continue
         try:
             values[item.name] = setting.parse(item.value)
@@ -113,8 +116,10 @@ def _refusal(item: Given, invalid: InvalidValue, default: object) -> str:
 
 
 def _unknown(name: str) -> str:
-    if name in WITHOUT_EFFECT:
-        return f"{name} has no effect: {WITHOUT_EFFECT[name]}."
+    inert = inert_settings().get(name)
+    reason = OBSOLETE.get(name) if inert is None else inert.reason
+    if reason is not None:
+        return f"{name} has no effect: {reason}."
     # difflib costs 5 ms to import, which a start without mistakes need not pay.
     from difflib import get_close_matches
 

@@ -8,12 +8,14 @@ trimmed, booleans are `true` or `false` in any case, lists are split at commas.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 T = TypeVar("T")
 
+_PARTITION_AND_BROKER = re.compile(r"[0-9]+:[0-9]+")
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -202,6 +204,7 @@ def optional_integer(
     *,
     minimum: int | None = None,
     maximum: int = INT64_MAX,
+    excluding: int | None = None,
     type: ConfigType = ConfigType.LONG,
     doc: str,
     since: str,
@@ -213,6 +216,8 @@ def optional_integer(
     def parse(text: str) -> int | None:
         value = parse_integer(text)
         check(value)
+        if value == excluding:
+            raise InvalidValue("is not allowed")
         return value
 
     return Setting(type, parse, None, doc=doc, since=since, acts=acts)
@@ -312,3 +317,27 @@ def words(
     return Setting(
         ConfigType.LIST, parse, list(default), doc=doc, since=since, synonyms=synonyms, acts=acts
     )
+
+
+def gzip_level(*, doc: str, synonyms: Sequence[str] = (), acts: bool = False) -> Setting[int]:
+    """Declare the level of gzip: 1 to 9, or -1 for the codec's own choice."""
+
+    def parse(text: str) -> int:
+        value = parse_integer(text)
+        if value != -1 and not 1 <= value <= 9:
+            raise InvalidValue("is neither from 1 to 9 nor -1")
+        return value
+
+    return Setting(ConfigType.INT, parse, -1, doc=doc, since="3.8", synonyms=synonyms, acts=acts)
+
+
+def throttled_replicas(*, doc: str) -> Setting[list[str]]:
+    """Declare a list of partition:broker, or the word `*` for all."""
+
+    def parse(text: str) -> list[str]:
+        values = [word for part in text.split(",") if (word := part.strip())]
+        if values != ["*"] and not all(_PARTITION_AND_BROKER.fullmatch(each) for each in values):
+            raise InvalidValue("is neither * nor a list of partition:broker")
+        return values
+
+    return Setting(ConfigType.LIST, parse, [], doc=doc, since="0.10.1", acts=False)

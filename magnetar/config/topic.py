@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import NamedTuple
 
 from magnetar.config.broker import (
     CLEANUP_POLICIES,
@@ -18,9 +16,11 @@ from magnetar.config.setting import (
     InvalidValue,
     boolean,
     double,
+    gzip_level,
     integer,
     long,
     string,
+    throttled_replicas,
     words,
 )
 
@@ -45,6 +45,28 @@ class TopicConfig(Config):
         synonyms=("compression.type",),
         since="0.9",
         doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
+        acts=False,
+    )
+    compression_gzip_level = gzip_level(
+        synonyms=("compression.gzip.level",),
+        doc="Level of gzip where the broker compresses.",
+    )
+    compression_lz4_level = integer(
+        9,
+        minimum=1,
+        maximum=17,
+        synonyms=("compression.lz4.level",),
+        since="3.8",
+        doc="As compression.gzip.level, of lz4.",
+        acts=False,
+    )
+    compression_zstd_level = integer(
+        3,
+        minimum=-131072,
+        maximum=22,
+        synonyms=("compression.zstd.level",),
+        since="3.8",
+        doc="As compression.gzip.level, of zstd.",
         acts=False,
     )
     delete_retention_ms = long(
@@ -85,6 +107,28 @@ class TopicConfig(Config):
         synonyms=("log.index.interval.bytes",),
         since="0.8",
         doc="Bytes of log between two index entries.",
+    )
+    follower_replication_throttled_replicas = throttled_replicas(
+        doc="Stored and shown: one node holds every replica."
+    )
+    leader_replication_throttled_replicas = throttled_replicas(
+        doc="Stored and shown: one node holds every replica."
+    )
+    local_retention_bytes = long(
+        -2,
+        minimum=-2,
+        synonyms=("log.local.retention.bytes",),
+        since="3.6",
+        doc="Stored and shown: nothing is tiered to remote storage.",
+        acts=False,
+    )
+    local_retention_ms = long(
+        -2,
+        minimum=-2,
+        synonyms=("log.local.retention.ms",),
+        since="3.6",
+        doc="Stored and shown: nothing is tiered to remote storage.",
+        acts=False,
     )
     max_compaction_lag_ms = long(
         INT64_MAX,
@@ -154,6 +198,21 @@ class TopicConfig(Config):
         doc="Stored and shown: files grow as they are written.",
         acts=False,
     )
+    remote_log_copy_disable = boolean(
+        False,
+        since="3.9",
+        doc="Stored and shown: nothing is tiered to remote storage.",
+        acts=False,
+    )
+    remote_log_delete_on_disable = boolean(
+        False,
+        since="3.9",
+        doc="Stored and shown: nothing is tiered to remote storage.",
+        acts=False,
+    )
+    remote_storage_enable = boolean(
+        False, since="3.6", doc="Only false: there is no remote storage.", acts=False
+    )
     retention_bytes = long(
         -1,
         synonyms=("log.retention.bytes",),
@@ -212,6 +271,8 @@ def broker_default(name: str, broker: BrokerConfig) -> object:
     """Return the value that topics without `name` of their own have on this broker."""
     setting = TopicConfig.settings[name]
     for synonym in setting.synonyms:
+        if synonym not in BrokerConfig.settings:
+            continue  # without effect, so that the topic's own default says what is done
         value = broker[synonym]
         if value is None or (synonym not in broker.explicit and synonym in _UNITS):
             continue
@@ -237,7 +298,19 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
             values[name] = setting.parse(text)
         except InvalidValue as invalid:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+    _check_together(values)
     return values
+
+
+def _check_together(values: Mapping[str, object]) -> None:
+    """Raise InvalidValue for values that are well-formed alone and impossible together."""
+    if values.get("remote.storage.enable"):
+        raise InvalidValue("remote.storage.enable=true is impossible: there is no remote storage.")
+    lags = [values.get(f"{end}.compaction.lag.ms") for end in ("min", "max")]
+    if isinstance(lags[0], int) and isinstance(lags[1], int) and lags[0] > lags[1]:
+        raise InvalidValue(
+            f"min.compaction.lag.ms={lags[0]} is above max.compaction.lag.ms={lags[1]}."
+        )
 
 
 def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
@@ -247,54 +320,3 @@ def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
     config = TopicConfig(values)
     config.explicit = frozenset(own)
     return config
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, with the ids that DescribeConfigs answers (KIP-226)."""
-
-    TOPIC_CONFIG = 1
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-
-
-class Described(NamedTuple):
-    """A setting's value as text, its source, and (name, text, source) of all that apply to it."""
-
-    text: str | None
-    source: ConfigSource
-    synonyms: list[tuple[str, str | None, ConfigSource]]
-
-
-def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
-    """Return what a topic with `own` settings has for `name`, and why."""
-    synonyms: list[tuple[str, str | None, ConfigSource]] = []
-    if name in own:
-        synonyms.append((name, own[name], ConfigSource.TOPIC_CONFIG))
-    setting = TopicConfig.settings[name]
-    value = setting.render(broker_default(name, broker))
-    from_broker = [synonym for synonym in setting.synonyms if synonym in broker.explicit]
-    for synonym in from_broker:
-        synonyms.append(describe_broker_setting(synonym, broker).synonyms[0])
-    for fallback in setting.synonyms[:1]:
-        default = setting.render(BrokerConfig.settings[fallback].default)
-        if default is not None:
-            synonyms.append((fallback, default, ConfigSource.DEFAULT_CONFIG))
-    if name in own:
-        return Described(own[name], ConfigSource.TOPIC_CONFIG, synonyms)
-    source = ConfigSource.STATIC_BROKER_CONFIG if from_broker else ConfigSource.DEFAULT_CONFIG
-    return Described(value, source, synonyms)
-
-
-def describe_broker_setting(name: str, broker: BrokerConfig) -> Described:
-    """Return what the broker has for `name`, and why."""
-    setting = BrokerConfig.settings[name]
-    text = setting.render(broker[name])
-    synonyms: list[tuple[str, str | None, ConfigSource]] = []
-    source = ConfigSource.DEFAULT_CONFIG
-    if name in broker.explicit:
-        source = ConfigSource.STATIC_BROKER_CONFIG
-        synonyms.append((name, text, source))
-    default = setting.render(setting.default)
-    if default is not None:
-        synonyms.append((name, default, ConfigSource.DEFAULT_CONFIG))
-    return Described(text, source, synonyms)

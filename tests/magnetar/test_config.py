@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.config.broker import WITHOUT_EFFECT, BrokerConfig
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
+from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.listeners import parse_address, parse_listeners
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting
 from magnetar.config.topic import (
     TopicConfig,
-    describe_broker_setting,
-    describe_setting,
     parse_topic_configs,
     resolve,
 )
@@ -110,9 +110,12 @@ def test_an_unknown_name_is_a_warning_with_the_closest_known_one() -> None:
 def test_settings_of_kafka_that_mean_nothing_here_say_why() -> None:
     loaded = load(read_assignments(["num.network.threads=3"]))
     assert loaded.warnings == [
-        "--set: num.network.threads has no effect: one event loop serves every connection."
+        "--set: num.network.threads has no effect: one event loop serves everything, and waits"
+        " for the disk in few threads."
     ]
-    assert not WITHOUT_EFFECT.keys() & BrokerConfig.settings.keys()
+    inert = inert_settings().keys()
+    assert not inert & BrokerConfig.settings.keys()
+    assert not inert & OBSOLETE.keys()
 
 
 def test_the_last_source_wins() -> None:

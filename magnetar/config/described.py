@@ -1,0 +1,125 @@
+"""What a setting is right now and why: the answers of DescribeConfigs (KIP-226).
+
+A setting of the broker is this broker's own that was set while it ran, or one for every broker, or
+what file and flags gave, or the default; one of a topic is the topic's own, or that of the broker
+settings that stand behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.dynamic import find_setting
+from magnetar.config.setting import ConfigType, Setting
+from magnetar.config.topic import TopicConfig, broker_default
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with the ids that DescribeConfigs answers."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+class Synonym(NamedTuple):
+    """A name and a text that would apply where the ones before it were not."""
+
+    name: str
+    text: str | None
+    source: ConfigSource
+
+
+class Described(NamedTuple):
+    """A setting's value as text, its source, and all that apply to it, what wins first."""
+
+    text: str | None
+    source: ConfigSource
+    synonyms: list[Synonym]
+
+
+#: Settings of the broker that take their value from others where they are not set.
+_FALLBACKS: dict[str, tuple[str, ...]] = {
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.hours",),
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+}
+
+
+def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
+    """Return what a topic with `own` settings has for `name`, and why."""
+    setting = TopicConfig.settings[name]
+    behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
+    if name in own:
+        source = ConfigSource.TOPIC_CONFIG
+        return Described(own[name], source, [Synonym(name, own[name], source), *behind])
+    source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
+    return Described(setting.render(broker_default(name, broker)), source, behind)
+
+
+def describe_broker_setting(name: str, broker: BrokerConfig) -> Described:
+    """Return what the broker has for `name`, and why; secrets are None."""
+    setting = find_setting(name)
+    assert setting is not None, name
+    synonyms = _synonyms(name, broker)
+    if not synonyms:
+        return Described(None, ConfigSource.DEFAULT_CONFIG, synonyms)
+    return Described(synonyms[0].text, synonyms[0].source, synonyms)
+
+
+def describe_shared_settings(broker: BrokerConfig) -> dict[str, Described]:
+    """Return what was set for every broker at run time, by name."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return {
+        name: Described(_shown(name, text), source, [Synonym(name, _shown(name, text), source)])
+        for name, text in sorted(broker.shared_texts.items())
+    }
+
+
+def _synonyms(name: str, broker: BrokerConfig) -> list[Synonym]:
+    """Return all that apply to `name`; none where what applies is another's, as in Kafka."""
+    names = (name, *_FALLBACKS.get(name, ()))
+    found = [
+        Synonym(each, _shown(each, text), source)
+        for source, texts in _layers(names, broker)
+        for each in names
+        if (text := texts.get(each)) is not None
+    ]
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def _layers(
+    names: tuple[str, ...], broker: BrokerConfig
+) -> Iterator[tuple[ConfigSource, Mapping[str, str | None]]]:
+    yield ConfigSource.DYNAMIC_BROKER_CONFIG, broker.own_texts
+    yield ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, broker.shared_texts
+    settings = {name: setting for name in names if (setting := find_setting(name)) is not None}
+    given = {
+        name: setting.render(broker.static[name])
+        for name, setting in settings.items()
+        if name in broker.static
+    }
+    yield ConfigSource.STATIC_BROKER_CONFIG, given
+    defaults = {name: setting.render(setting.default) for name, setting in settings.items()}
+    yield ConfigSource.DEFAULT_CONFIG, defaults
+
+
+def _shown(name: str, text: str | None) -> str | None:
+    return None if is_sensitive(find_setting(name)) else text
+
+
+def is_sensitive(setting: Setting[object] | None) -> bool:
+    """Whether the value is nobody's business; that of a name nobody knows is not either."""
+    return setting is None or setting.type is ConfigType.PASSWORD

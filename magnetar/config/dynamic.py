@@ -1,0 +1,117 @@
+"""Settings of the broker that can be changed while it runs (KIP-226): which, and what they become.
+
+Texts are given for one broker or for every broker of the cluster; the first win over the second,
+both over file and flags. The values are attributes of the one `BrokerConfig` as before: whoever
+reads them when they are needed needs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.inert import inert_settings
+from magnetar.config.setting import InvalidValue, Setting, attribute_of
+
+#: Read when they are needed, or carried over to topics and logs. Kafka's dynamic ones that are
+#: missing: `listeners` and `listener.security.protocol.map`.
+DYNAMIC = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.preallocate",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
+        "max.active.transactions",
+        "max.connections",
+        "max.connections.per.ip",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
+        "unclean.leader.election.enable",
+    }
+)
+#: Of single listeners, in Kafka: refused in other words than what no broker can change.
+_OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
+
+
+def find_setting(name: str) -> Setting[object] | None:
+    """Return a setting of the broker, with or without effect, or None for a name of nobody's."""
+    declared: Setting[object] | None = BrokerConfig.settings.get(name)
+    if declared is not None:
+        return declared
+    return inert_settings().get(name)
+
+
+def setting_names() -> list[str]:
+    """Return the names of all settings of the broker."""
+    return sorted(BrokerConfig.settings.keys() | inert_settings().keys())
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether Kafka changes it without a restart, and so do we, or it has no effect."""
+    inert = inert_settings().get(name)
+    return name in DYNAMIC or (inert is not None and inert.is_dynamic)
+
+
+def refusal_of_names(names: Iterable[str]) -> str | None:
+    """Return why these cannot be changed at run time, or None where all can be."""
+    fixed = [name for name in names if not is_dynamic(name)]
+    if fixed:
+        return f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+    secured = [name for name in names if name.startswith(_OF_LISTENERS)]
+    if secured:
+        return (
+            "Security settings belong to listeners, and cannot be changed dynamically here:"
+            f" [{', '.join(sorted(secured))}]"
+        )
+    return None
+
+
+def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
+    """Return the values. Raises InvalidValue, whose reason is a whole sentence."""
+    values = {}
+    for name, text in texts.items():
+        setting = find_setting(name)
+        if setting is None:
+            raise InvalidValue(f"{name} is not a setting of the broker")
+        try:
+            values[name] = setting.parse(text)
+        except InvalidValue as invalid:
+            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+    return values
+
+
+def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Have `config` obey these texts and no others that were set at run time.
+
+    Raises InvalidValue; then nothing has changed.
+    """
+    values = config.static | parse_texts(shared) | parse_texts(own)
+    touched = {*config.shared_texts, *config.own_texts, *shared, *own}
+    config.shared_texts, config.own_texts = dict(shared), dict(own)
+    config.explicit = frozenset(values)
+    for name in touched:
+        if name in values:
+            config.__dict__[attribute_of(name)] = values[name]
+        else:
+            # The class has the default.
+            config.__dict__.pop(attribute_of(name), None)

@@ -1,0 +1,401 @@
+"""Kafka's broker settings that are accepted and have no effect here, and why.
+
+They are checked for their type, stored and shown like any other, so that Kafka's tools and a
+server.properties written for Kafka find every name they know. One line each: name, type, default.
+Without a default it is unset, also where Kafka's is a class of Java. An asterisk: it can be changed
+while the broker runs, as in Kafka. A name that `BrokerConfig` declares is not in here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from magnetar.config.setting import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigType,
+    InvalidValue,
+    Setting,
+    parse_integer,
+)
+
+#: Names that Kafka itself has left behind.
+OBSOLETE: dict[str, str] = {
+    "zookeeper.connect": "there is no ZooKeeper",
+    "zookeeper.connection.timeout.ms": "there is no ZooKeeper",
+}
+
+_TABLE: dict[str, str] = {
+    "there is one broker, and one replica": """
+        add.partitions.to.txn.retry.backoff.max.ms int 100
+        add.partitions.to.txn.retry.backoff.ms int 20
+        alter.log.dirs.replication.quota.window.num int 11
+        alter.log.dirs.replication.quota.window.size.seconds int 1
+        auto.leader.rebalance.enable boolean true
+        inter.broker.listener.name string
+        leader.imbalance.check.interval.seconds long 300
+        num.replica.alter.log.dirs.threads int
+        num.replica.fetchers* int 1
+        replica.fetch.backoff.ms int 1000
+        replica.fetch.max.bytes int 1048576
+        replica.fetch.min.bytes int 1
+        replica.fetch.response.max.bytes int 10485760
+        replica.fetch.wait.max.ms int 500
+        replica.high.watermark.checkpoint.interval.ms long 5000
+        replica.lag.time.max.ms long 30000
+        replica.socket.receive.buffer.bytes int 65536
+        replica.socket.timeout.ms int 30000
+        replication.quota.window.num int 11
+        replication.quota.window.size.seconds int 1
+        security.inter.broker.protocol string PLAINTEXT
+        socket.connection.setup.timeout.max.ms long 30000
+        socket.connection.setup.timeout.ms long 10000
+    """,
+    "classes of Java cannot be loaded": """
+        alter.config.policy.class.name class
+        authorizer.class.name string ""
+        client.quota.callback.class class
+        config.providers* list ""
+        create.topic.policy.class.name class
+        kafka.metrics.polling.interval.secs int 10
+        kafka.metrics.reporters list ""
+        metric.reporters* list
+        metrics.num.samples int 2
+        metrics.recording.level string INFO
+        metrics.sample.window.ms long 30000
+        principal.builder.class* class
+        replica.selector.class string
+        security.providers string
+    """,
+    "one event loop serves everything, and waits for the disk in few threads": """
+        background.threads* int 10
+        group.coordinator.append.linger.ms int -1
+        group.coordinator.background.threads int 2
+        group.coordinator.cached.buffer.max.bytes* int 1048588
+        group.coordinator.threads int 4
+        num.io.threads* int 8
+        num.network.threads* int 3
+        num.recovery.threads.per.data.dir* int 2
+        queued.max.requests int 500
+    """,
+    "there is no controller quorum, and no metadata log": """
+        broker.heartbeat.interval.ms int 2000
+        broker.session.timeout.ms int 9000
+        controlled.shutdown.enable boolean true
+        controller.quorum.append.linger.ms int 25
+        controller.quorum.auto.join.enable boolean false
+        controller.quorum.bootstrap.servers list ""
+        controller.quorum.election.backoff.max.ms int 1000
+        controller.quorum.election.timeout.ms int 1000
+        controller.quorum.fetch.max.bytes int 1048576
+        controller.quorum.fetch.snapshot.max.bytes int 1048576
+        controller.quorum.fetch.timeout.ms int 2000
+        controller.quorum.request.timeout.ms int 2000
+        controller.quorum.retry.backoff.ms int 20
+        controller.quorum.voters list ""
+        controller.socket.timeout.ms int 30000
+        early.start.listeners list
+        initial.broker.registration.timeout.ms int 60000
+        metadata.log.dir string
+        metadata.log.max.record.bytes.between.snapshots long 20971520
+        metadata.log.max.snapshot.interval.ms long 3600000
+        metadata.log.segment.bytes int 1073741824
+        metadata.log.segment.ms long 604800000
+        metadata.max.idle.interval.ms int 500
+        metadata.max.retention.bytes long 104857600
+        metadata.max.retention.ms long 604800000
+        process.roles list ""
+    """,
+    "SASL is not served": """
+        connection.failed.authentication.delay.ms int 100
+        connections.max.reauth.ms long 0
+        delegation.token.expiry.check.interval.ms long 3600000
+        delegation.token.expiry.time.ms long 86400000
+        delegation.token.max.lifetime.ms long 604800000
+        delegation.token.secret.key password
+        sasl.client.callback.handler.class class
+        sasl.enabled.mechanisms* list GSSAPI
+        sasl.jaas.config* password
+        sasl.kerberos.kinit.cmd* string /usr/bin/kinit
+        sasl.kerberos.min.time.before.relogin* long 60000
+        sasl.kerberos.principal.to.local.rules* list DEFAULT
+        sasl.kerberos.service.name* string
+        sasl.kerberos.ticket.renew.jitter* double 0.05
+        sasl.kerberos.ticket.renew.window.factor* double 0.8
+        sasl.login.callback.handler.class class
+        sasl.login.class class
+        sasl.login.connect.timeout.ms int
+        sasl.login.read.timeout.ms int
+        sasl.login.refresh.buffer.seconds* short 300
+        sasl.login.refresh.min.period.seconds* short 60
+        sasl.login.refresh.window.factor* double 0.8
+        sasl.login.refresh.window.jitter* double 0.05
+        sasl.login.retry.backoff.max.ms long 10000
+        sasl.login.retry.backoff.ms long 100
+        sasl.mechanism.controller.protocol string GSSAPI
+        sasl.mechanism.inter.broker.protocol* string GSSAPI
+        sasl.oauthbearer.assertion.algorithm string RS256
+        sasl.oauthbearer.assertion.claim.aud string
+        sasl.oauthbearer.assertion.claim.exp.seconds int 300
+        sasl.oauthbearer.assertion.claim.iss string
+        sasl.oauthbearer.assertion.claim.jti.include boolean false
+        sasl.oauthbearer.assertion.claim.nbf.seconds int 60
+        sasl.oauthbearer.assertion.claim.sub string
+        sasl.oauthbearer.assertion.file string
+        sasl.oauthbearer.assertion.private.key.file string
+        sasl.oauthbearer.assertion.private.key.passphrase password
+        sasl.oauthbearer.assertion.template.file string
+        sasl.oauthbearer.client.credentials.client.id string
+        sasl.oauthbearer.client.credentials.client.secret password
+        sasl.oauthbearer.clock.skew.seconds int 30
+        sasl.oauthbearer.expected.audience list ""
+        sasl.oauthbearer.expected.issuer string
+        sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
+        sasl.oauthbearer.jwks.endpoint.url string
+        sasl.oauthbearer.jwt.retriever.class class
+        sasl.oauthbearer.jwt.validator.class class
+        sasl.oauthbearer.scope string
+        sasl.oauthbearer.scope.claim.name string scope
+        sasl.oauthbearer.sub.claim.name string sub
+        sasl.oauthbearer.token.endpoint.url string
+        sasl.server.callback.handler.class class
+        sasl.server.max.receive.size int 524288
+    """,
+    "quotas are stored, and not enforced": """
+        controller.quota.window.num int 11
+        controller.quota.window.size.seconds int 1
+        quota.window.num int 11
+        quota.window.size.seconds int 1
+    """,
+    "what waits is woken by what it waits for: there is no purgatory": """
+        delete.records.purgatory.purge.interval.requests int 1
+        fetch.purgatory.purge.interval.requests int 1000
+        producer.purgatory.purge.interval.requests int 1000
+        share.fetch.purgatory.purge.interval.requests int 1000
+    """,
+    "nothing is tiered to remote storage": """
+        follower.fetch.last.tiered.offset.enable* boolean false
+        log.local.retention.bytes* long -2
+        log.local.retention.ms* long -2
+        remote.fetch.max.wait.ms* int 500
+        remote.list.offsets.request.timeout.ms* long 30000
+        remote.log.index.file.cache.total.size.bytes* long 1073741824
+        remote.log.manager.copier.thread.pool.size* int 10
+        remote.log.manager.copy.max.bytes.per.second* long 9223372036854775807
+        remote.log.manager.copy.quota.window.num int 11
+        remote.log.manager.copy.quota.window.size.seconds int 1
+        remote.log.manager.expiration.thread.pool.size* int 10
+        remote.log.manager.fetch.max.bytes.per.second* long 9223372036854775807
+        remote.log.manager.fetch.quota.window.num int 11
+        remote.log.manager.fetch.quota.window.size.seconds int 1
+        remote.log.manager.follower.thread.pool.size* int 2
+        remote.log.manager.task.interval.ms long 30000
+        remote.log.manager.thread.pool.size int 2
+        remote.log.metadata.custom.metadata.max.bytes int 128
+        remote.log.metadata.manager.class.name string
+        remote.log.metadata.manager.class.path string
+        remote.log.metadata.manager.impl.prefix string rlmm.config.
+        remote.log.metadata.manager.listener.name string
+        remote.log.reader.max.pending.tasks int 100
+        remote.log.reader.threads* int 10
+        remote.log.storage.manager.class.name string
+        remote.log.storage.manager.class.path string
+        remote.log.storage.manager.impl.prefix string rsm.config.
+        remote.log.storage.system.enable boolean false
+    """,
+    "consumer groups of the new protocol are not served": """
+        group.consumer.assignment.interval.ms* int 1000
+        group.consumer.assignors list uniform,range
+        group.consumer.heartbeat.interval.ms int 5000
+        group.consumer.max.assignment.interval.ms int 15000
+        group.consumer.max.heartbeat.interval.ms int 15000
+        group.consumer.max.session.timeout.ms int 60000
+        group.consumer.max.size int 2147483647
+        group.consumer.migration.policy string bidirectional
+        group.consumer.min.assignment.interval.ms int 0
+        group.consumer.min.heartbeat.interval.ms int 5000
+        group.consumer.min.session.timeout.ms int 45000
+        group.consumer.session.timeout.ms int 45000
+        group.coordinator.rebalance.protocols list classic,consumer,streams
+    """,
+    "share groups are not served": """
+        group.share.assignment.interval.ms* int 1000
+        group.share.assignors list simple
+        group.share.delivery.count.limit int 5
+        group.share.heartbeat.interval.ms int 5000
+        group.share.max.assignment.interval.ms int 15000
+        group.share.max.delivery.count.limit int 10
+        group.share.max.heartbeat.interval.ms int 15000
+        group.share.max.partition.max.record.locks int 4000
+        group.share.max.record.lock.duration.ms int 60000
+        group.share.max.session.timeout.ms int 60000
+        group.share.max.share.sessions int 2000
+        group.share.max.size int 200
+        group.share.min.assignment.interval.ms int 0
+        group.share.min.delivery.count.limit int 2
+        group.share.min.heartbeat.interval.ms int 5000
+        group.share.min.partition.max.record.locks int 100
+        group.share.min.record.lock.duration.ms int 15000
+        group.share.min.session.timeout.ms int 45000
+        group.share.partition.max.record.locks int 2000
+        group.share.record.lock.duration.ms int 30000
+        group.share.session.timeout.ms int 45000
+        share.coordinator.append.linger.ms int -1
+        share.coordinator.cached.buffer.max.bytes* int 1048588
+        share.coordinator.load.buffer.size int 5242880
+        share.coordinator.snapshot.update.records.per.snapshot int 500
+        share.coordinator.state.topic.compression.codec int 0
+        share.coordinator.state.topic.min.isr short 2
+        share.coordinator.state.topic.num.partitions int 50
+        share.coordinator.state.topic.replication.factor short 3
+        share.coordinator.state.topic.segment.bytes int 104857600
+        share.coordinator.threads int 1
+        share.coordinator.write.timeout.ms int 5000
+    """,
+    "streams groups are not served": """
+        group.streams.assignment.interval.ms* int 1000
+        group.streams.heartbeat.interval.ms int 5000
+        group.streams.initial.rebalance.delay.ms int 3000
+        group.streams.max.assignment.interval.ms int 15000
+        group.streams.max.heartbeat.interval.ms int 15000
+        group.streams.max.session.timeout.ms int 60000
+        group.streams.max.size int 2147483647
+        group.streams.max.standby.replicas int 2
+        group.streams.min.assignment.interval.ms int 0
+        group.streams.min.heartbeat.interval.ms int 5000
+        group.streams.min.session.timeout.ms int 45000
+        group.streams.num.standby.replicas int 0
+        group.streams.session.timeout.ms int 45000
+    """,
+    "logs are not compacted yet": """
+        log.cleaner.backoff.ms* long 15000
+        log.cleaner.dedupe.buffer.size* long 134217728
+        log.cleaner.enable boolean true
+        log.cleaner.io.buffer.load.factor* double 0.9
+        log.cleaner.io.buffer.size* int 524288
+        log.cleaner.io.max.bytes.per.second* double 1.7976931348623157E308
+        log.cleaner.threads* int 1
+    """,
+    "durability decides when data is synced, and checkpoints follow the syncs": """
+        log.dir.failure.timeout.ms long 30000
+        log.flush.offset.checkpoint.interval.ms int 60000
+        log.flush.scheduler.interval.ms long 9223372036854775807
+        log.flush.start.offset.checkpoint.interval.ms int 60000
+    """,
+    "internal topics are read in one go, and stored as they are written": """
+        offsets.load.buffer.size int 5242880
+        offsets.topic.compression.codec int 0
+        transaction.state.log.load.buffer.size int 5242880
+    """,
+    "TLS is not served": """
+        ssl.allow.dn.changes boolean false
+        ssl.allow.san.changes boolean false
+        ssl.cipher.suites* list ""
+        ssl.client.auth* string none
+        ssl.enabled.protocols* list TLSv1.2,TLSv1.3
+        ssl.endpoint.identification.algorithm* string https
+        ssl.engine.factory.class* class
+        ssl.key.password* password
+        ssl.keymanager.algorithm* string SunX509
+        ssl.keystore.certificate.chain* password
+        ssl.keystore.key* password
+        ssl.keystore.location* string
+        ssl.keystore.password* password
+        ssl.keystore.type* string JKS
+        ssl.principal.mapping.rules string DEFAULT
+        ssl.protocol* string TLSv1.3
+        ssl.provider* string
+        ssl.secure.random.implementation* string
+        ssl.trustmanager.algorithm* string PKIX
+        ssl.truststore.certificates* password
+        ssl.truststore.location* string
+        ssl.truststore.password* password
+        ssl.truststore.type* string JKS
+    """,
+    "timeouts are exact: nothing looks for them periodically": """
+        transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000
+        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
+    """,
+    "there is one data directory": """
+        cordoned.log.dirs* list ""
+    """,
+    "logs roll on time": """
+        log.roll.jitter.hours int 0
+        log.roll.jitter.ms* long
+    """,
+    "one limit for every address, and none for a rate": """
+        max.connection.creation.rate* int 2147483647
+        max.connections.per.ip.overrides* string ""
+    """,
+    "clients are not asked for their metrics": """
+        telemetry.max.bytes int 1048576
+    """,
+    "two-phase commit is not served": """
+        transaction.two.phase.commit.enable boolean false
+    """,
+}
+
+
+class InertSetting(Setting[object]):
+    """A setting without effect: the reason, and whether it may be changed at run time."""
+
+    __slots__ = ("is_dynamic", "reason")
+
+    def __init__(self, name: str, type_: ConfigType, default: str | None, reason: str) -> None:
+        super().__init__(
+            type_,
+            lambda text: _parse(type_, text),
+            default,
+            doc=f"Accepted, without effect: {reason}.",
+            since="",
+            acts=False,
+        )
+        self.name = name.removesuffix("*")
+        self.reason = reason
+        self.is_dynamic = name.endswith("*")
+
+
+_BOUNDS = {
+    ConfigType.SHORT: 2**15 - 1,
+    ConfigType.INT: INT32_MAX,
+    ConfigType.LONG: INT64_MAX,
+}
+
+
+@cache
+def inert_settings() -> dict[str, InertSetting]:
+    """Return the table by name; read at its first use, for a start does without it."""
+    table = {}
+    for reason, lines in _TABLE.items():
+        for line in lines.split("\n"):
+            if declared := line.split():
+                setting = _declare(declared, reason)
+                table[setting.name] = setting
+    return table
+
+
+def _declare(declared: list[str], reason: str) -> InertSetting:
+    """Return the setting of a line; defaults are texts, as Kafka shows them."""
+    name, kind, *defaults = declared
+    default = None
+    if defaults:
+        default = "" if defaults == ['""'] else defaults[0]
+    return InertSetting(name, ConfigType[kind.upper()], default, reason)
+
+
+def _parse(type_: ConfigType, text: str) -> str:
+    """Return the text as it was given, for a value of its type."""
+    stripped = text.strip()
+    if type_ is ConfigType.BOOLEAN and stripped.lower() not in ("true", "false"):
+        raise InvalidValue("is neither true nor false")
+    if type_ is ConfigType.DOUBLE:
+        try:
+            float(stripped)
+        except ValueError:
+            raise InvalidValue("is not a number") from None
+    bound = _BOUNDS.get(type_)
+    if bound is not None and not -bound - 1 <= parse_integer(stripped) <= bound:
+        raise InvalidValue(f"does not fit into {type_.name}")
+    return stripped
