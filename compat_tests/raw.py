@@ -25,6 +25,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     EndTxnRequest,
@@ -71,6 +73,17 @@ class Identity:
     transactional_id: str | None
     producer_id: int
     producer_epoch: int
+
+
+class Member(NamedTuple):
+    """Who commits offsets, as the group knows it; by default nobody that is a member."""
+
+    member_id: str = ""
+    generation_id: int = -1
+    group_instance_id: str | None = None
+
+
+NOBODY = Member()
 
 
 def batch(
@@ -238,8 +251,27 @@ class Connection:
                 return Ended(answer.error_code, answer.producer_id, answer.producer_epoch)
             time.sleep(0.02)
 
+    def add_offsets(self, identity: Identity, group: str) -> int:
+        """Return the error code of AddOffsetsToTxn; waits for the group's coordinator."""
+        self._find_coordinator(group, key_type=0)
+        request = AddOffsetsToTxnRequest[3](
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            group_id=group,
+        )
+        code: int = self.call(request, AddOffsetsToTxnResponse).error_code
+        return code
+
     def txn_offset_commit(
-        self, identity: Identity, group: str, topic: str, offset: int, *, version: int
+        self,
+        identity: Identity,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        version: int,
+        member: Member = NOBODY,
     ) -> int:
         self._find_coordinator(group, key_type=0)
         partition = (0, offset, -1, "") if version >= 2 else (0, offset, "")
@@ -250,9 +282,9 @@ class Connection:
                 group_id=group,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.producer_epoch,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
+                generation_id=member.generation_id,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
                 topics=[(topic, [partition])],
             )
             answer = self.call(request, TxnOffsetCommitResponse)

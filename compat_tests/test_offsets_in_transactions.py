@@ -18,8 +18,11 @@ from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset, staged
-from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection
+from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection, Member
 
+ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
+FENCED_INSTANCE_ID = 82
 PAIRS = [(b"k", b"%d" % n) for n in range(5)]
 
 
@@ -123,6 +126,41 @@ def test_a_member_of_an_older_generation_cannot_commit(
     writer.abort_transaction(TIMEOUT_S)
     reader.close()
     assert committed_offset(broker.bootstrap, group, source) == -1001
+
+
+def test_offsets_are_taken_from_the_member_the_group_knows_and_nobody_else(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """KIP-447: fenced by member, by generation, and by the instance of a static member."""
+    source, group = topic("source"), name("group")
+    reader = kafka_python_client.consumer(
+        broker.bootstrap, group_id=group, group_instance_id="instance"
+    )
+    reader.subscribe([source])
+    deadline = time.monotonic() + TIMEOUT_S
+    while not reader.assignment():
+        reader.poll(timeout_ms=100)
+        assert time.monotonic() < deadline, "no assignment"
+    known = reader.group_metadata()
+    member = Member(known.member_id, known.generation_id, "instance")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(name("txn"))
+        assert connection.add_offsets(identity, group) == 0
+        for stranger, code in (
+            (member._replace(member_id="stranger", group_instance_id=None), UNKNOWN_MEMBER_ID),
+            (member._replace(generation_id=member.generation_id + 1), ILLEGAL_GENERATION),
+            (member._replace(generation_id=member.generation_id - 1), ILLEGAL_GENERATION),
+            (member._replace(member_id="former"), FENCED_INSTANCE_ID),
+            (member._replace(group_instance_id="other"), UNKNOWN_MEMBER_ID),
+            (member, 0),
+        ):
+            answered = connection.txn_offset_commit(
+                identity, group, source, 7, version=3, member=stranger
+            )
+            assert answered == code, stranger
+        assert connection.end(identity, commit=True).error_code == 0
+        assert connection.settled_offset(group, source) == (0, 7)
+    reader.close()
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

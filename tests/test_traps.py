@@ -1,7 +1,8 @@
 """Traps others fell into, and scenarios no public suite covers: which test of ours stands for each.
 
-The tables are the document; the tests here check that every test they name exists. Those marked
-with `durability` run with fsync, page-cache and memory where it makes a difference.
+The tables are the document; the tests here check that every test they name exists. What a restart
+could open again runs with fsync (power is lost) and with page-cache (the process ends):
+`simulation/test_traps_by_durability.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _TRAPS = "magnetar/test_transaction_traps.py"
 _LIMITS = "magnetar/test_transaction_limits.py"
 _SIMULATION = "simulation/test_whole_transactions.py"
 _HEALING = "simulation/test_healing.py"
+_DURABILITY = "simulation/test_traps_by_durability.py"
 _VERSION_2 = "coordinator/transactions/test_end_txn_version_2.py"
 _INIT = "coordinator/transactions/test_init_producer_id.py"
 
@@ -47,6 +49,8 @@ TRAPS: dict[int, tuple[str, tuple[str, ...]]] = {
     3: (
         "A zombie's batch after its abort marker opened an ownerless transaction.",
         (
+            f"{_DURABILITY}::test_a_zombie_writes_nothing_before_and_after_a_crash",
+            f"{_HEALING}::test_data_of_nobody_is_aborted",
             f"{_PARTITION}::test_a_zombies_batch_after_its_abort_marker_is_refused",
             f"{_TRAPS}::test_a_zombies_batch_after_its_abort_marker_touches_no_later_transaction",
             "coordinator/transactions/test_checks.py::test_a_zombies_data_is_refused_in_every_version",
@@ -57,6 +61,7 @@ TRAPS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             f"{_GROUPS_TXN}::test_offsets_of_a_committed_transaction_are_there",
             f"{_GROUPS_TXN}::test_no_crash_loses_a_commit_or_shows_an_aborted_one",
+            f"{_DURABILITY}::test_offsets_have_the_outcome_of_their_transaction_after_a_crash",
         ),
     ),
     5: (
@@ -70,6 +75,7 @@ TRAPS: dict[int, tuple[str, tuple[str, ...]]] = {
             "::test_a_duplicate_of_the_last_five_batches_is_answered_with_its_original_offset",
             f"{_PARTITION}"
             "::test_a_duplicate_after_a_restart_is_answered_with_its_original_offset_and_time",
+            f"{_DURABILITY}::test_a_duplicate_after_a_crash_is_answered_with_its_original_offset",
         ),
     ),
     7: (
@@ -133,6 +139,8 @@ TRAPS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             f"{_RUNTIME}::test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted",
             f"{_RUNTIME}::test_commit_retried_after_a_lost_answer_and_a_restart_is_success",
+            f"{_DURABILITY}::test_what_timed_out_while_the_broker_was_down_is_aborted_at_its_start",
+            f"{_DURABILITY}::test_an_end_retried_after_a_crash_at_any_moment_has_one_outcome",
         ),
     ),
     18: (
@@ -182,6 +190,8 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
             f"{_GROUPS_TXN}::test_offsets_of_a_committed_transaction_are_there",
             f"{_GROUPS_TXN}::test_offsets_of_an_aborted_transaction_are_not",
             f"{_GROUPS_TXN}::test_offsets_of_an_open_transaction_are_unstable_until_it_ends",
+            f"{_DURABILITY}"
+            "::test_offsets_pending_over_a_crash_wait_for_the_end_of_their_transaction",
         ),
     ),
     "b": (

@@ -4,7 +4,6 @@ its coordinator, and a crash after it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -12,76 +11,12 @@ import pytest
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.groups.shard import Committer
 from coordinator.transactions.healing import Remedy
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
 from logstore.durability import Durability
 from logstore.testing.partitions import batch_of
-from tests.simulation.history import committed_by_markers, read_committed
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
-from tests.simulation.simulated_loop import SimulatedLoop
-
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-TIMEOUT_MS = 10_000
-Story = Callable[[World], Awaitable[None]]
-
-
-def tell(story: Story, durability: Durability = Durability.FSYNC) -> None:
-    loop = SimulatedLoop()
-
-    async def whole() -> None:
-        world = World(loop, Random(7), durability)
-        await world.start()
-        await story(world)
-        assert not world.failures
-        await world.close()
-
-    try:
-        loop.run_until_complete(whole())
-    finally:
-        loop.close()
-
-
-async def write(
-    world: World,
-    identity: ProducerIdentity,
-    partition: TopicPartition,
-    value: str,
-    sequence: int = 0,
-) -> None:
-    """Have the batch in the partition, without asking the coordinator: as if its add were lost."""
-    batch = batch_of(
-        value.encode(),
-        timestamp=world.broker.clock.now_ms(),
-        producer_id=identity.producer_id,
-        epoch=identity.producer_epoch,
-        sequence=0,
-        transactional=True,
-    )
-    log = world.broker.topics.partition(*partition)
-    await log.durable(log.append(batch, world.broker.clock.now_ms()).end_offset)
-
-
-async def init(world: World, transactional_id: str = "tx") -> ProducerIdentity:
-    return await world.broker.transactions.init_producer_id(transactional_id, TIMEOUT_MS, None)
-
-
-async def begin(world: World, *partitions: TopicPartition) -> ProducerIdentity:
-    identity = await init(world)
-    await world.broker.transactions.add_partitions("tx", identity, frozenset(partitions))
-    for partition in partitions:
-        await write(world, identity, partition, "held")
-    return identity
-
-
-async def end(world: World, identity: ProducerIdentity, *, commit: bool, version: int = 1) -> None:
-    await world.broker.transactions.end("tx", identity, commit=commit, transaction_version=version)
-
-
-def values(world: World, partition: TopicPartition) -> list[str]:
-    log = world.broker.topics.partition(*partition)
-    assert log.last_stable_offset == log.high_watermark
-    assert read_committed(log) == committed_by_markers(log)
-    return read_committed(log)
+from tests.simulation.story import A0, A1, B0, TIMEOUT_MS, begin, end, init, tell, values, write
 
 
 async def swept(world: World) -> dict[Remedy, int]:
