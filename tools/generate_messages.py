@@ -191,6 +191,9 @@ def message_head(message: Message) -> str:
     if kind.startswith("coordinator-"):
         base = "RecordKey" if kind.endswith("key") else "RecordValue"
         arguments.append(f"record_type={schema['apiKey']}")
+    elif kind == "metadata":
+        base = "MetadataRecord"
+        arguments.append(f"record_type={schema['apiKey']}")
     elif "apiKey" in schema:
         arguments.append(f"api_key={schema['apiKey']}")
     arguments.append(f'versions="{_span(valid)}"')
@@ -211,8 +214,8 @@ def module_text(title: str, messages: list[Message]) -> str:
             body += class_lines(message.struct_names[name], "Struct", fields, message, used)
     text = "\n".join(body)
     names = [
-        "UUID", "ZERO_UUID", "Message", "RecordBuffers", "RecordKey", "RecordValue", "Records",
-        "Struct", *NUMBERS, "in_versions",
+        "UUID", "ZERO_UUID", "Message", "MetadataRecord", "RecordBuffers", "RecordKey",
+        "RecordValue", "Records", "Struct", *NUMBERS, "in_versions",
     ]  # fmt: skip
     imported = [name for name in names if _mentions(text, name)]
     return (
@@ -271,6 +274,8 @@ def module_title(messages: list[Message]) -> str:
     if kind.startswith("coordinator-"):
         name = first.name.removesuffix("Key").removesuffix("Value")
         return f"{name} (record type {first.schema['apiKey']}): {spans}."
+    if kind == "metadata":
+        return "Records of Apache Kafka's metadata log, __cluster_metadata: those read here."
     return f"{', '.join(message.name for message in messages)}: {spans}."
 
 
@@ -291,6 +296,8 @@ def group(schemas: dict[str, Schema]) -> dict[str, list[str]]:
             path = "messages/header"
         elif kind.startswith("coordinator-"):
             path = "internal/" + snake_case(name.removesuffix("Key").removesuffix("Value"))
+        elif kind == "metadata":
+            path = "internal/cluster_metadata"
         elif name.startswith("ConsumerProtocol"):
             path = "internal/consumer_protocol"
         else:

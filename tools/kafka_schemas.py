@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 #: The jars that hold schemas of ours.
-JAR_NAMES = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+JAR_NAMES = (
+    "kafka-clients",
+    "kafka-group-coordinator",
+    "kafka-transaction-coordinator",
+    "kafka-metadata",
+)
+
+_HOLDS_A_SCHEMA = re.compile(r"common/(message|metadata)/.*\.json")
 
 #: Spoken between brokers and controllers only, or about metadata snapshots: not declared.
 NOT_OURS = re.compile(
@@ -24,6 +31,20 @@ NOT_OURS = re.compile(
     r"WriteShareGroupState)(Request|Response)|"
     r"DefaultPrincipalData|ControlRecordTypeSchema|KRaftVersionRecord|LeaderChangeMessage|"
     r"SnapshotFooterRecord|SnapshotHeaderRecord|VotersRecord"
+)
+
+#: Of a Kafka cluster's metadata log: what says which topics there were, and with what settings.
+METADATA_OURS = frozenset(
+    {
+        "AbortTransactionRecord",
+        "BeginTransactionRecord",
+        "ConfigRecord",
+        "EndTransactionRecord",
+        "PartitionRecord",
+        "ProducerIdsRecord",
+        "RemoveTopicRecord",
+        "TopicRecord",
+    }
 )
 
 Schema = dict[str, Any]
@@ -46,7 +67,7 @@ def read_schemas(directory: Path) -> dict[str, Schema]:
     for jar in find_jars(directory):
         with zipfile.ZipFile(jar) as archive:
             for entry in archive.namelist():
-                if entry.startswith("common/message/") and entry.endswith(".json"):
+                if _HOLDS_A_SCHEMA.fullmatch(entry):
                     schema = _parse(archive.read(entry).decode())
                     if is_ours(schema):
                         schemas[schema["name"]] = schema
@@ -56,6 +77,8 @@ def read_schemas(directory: Path) -> dict[str, Schema]:
 def is_ours(schema: Schema) -> bool:
     """Whether magnetar declares it: not if it was removed, nor if only brokers speak it."""
     name: str = schema["name"]
+    if schema["type"] == "metadata":
+        return name in METADATA_OURS
     return schema["validVersions"] != "none" and not NOT_OURS.fullmatch(name)
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "ZERO_UUID",
     "Buffer",
     "Message",
+    "MetadataRecord",
     "RecordBuffers",
     "RecordKey",
     "RecordValue",
@@ -219,6 +220,18 @@ class RecordKey(Message):
 
 class RecordValue(Message):
     """The value of a record in an internal topic: its first two bytes are its version."""
+
+    __slots__ = ()
+
+    record_type: ClassVar[int] = -1
+
+    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.record_type = record_type
+
+
+class MetadataRecord(Message):
+    """A record of a KRaft cluster's metadata log; a frame before it says its type and version."""
 
     __slots__ = ()
 

@@ -12,6 +12,7 @@ public class KafkaRewriter {
     private static final String[] PLACES = {
         "org.apache.kafka.common.message.%sData",
         "org.apache.kafka.common.message.%s",
+        "org.apache.kafka.common.metadata.%s",
         "org.apache.kafka.coordinator.group.generated.%s",
         "org.apache.kafka.coordinator.transaction.generated.%s",
     };

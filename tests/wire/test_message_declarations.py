@@ -13,7 +13,7 @@ from tools.generate_messages import generate
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
 from tools.reference_kafka.jars import jar_directory
 from wire import api, types
-from wire.message import RecordKey, RecordValue
+from wire.message import MetadataRecord, RecordKey, RecordValue
 from wire.schema import NO_VERSION, Field, VersionRange, fields_of
 
 MESSAGES = {message.__name__: message for message in every_message()}
@@ -52,6 +52,9 @@ def test_a_message_is_what_its_schema_says(name: str, schemas: dict[str, Schema]
         assert message.api_key == schema["apiKey"]
     elif schema["type"].startswith("coordinator"):
         assert issubclass(message, RecordKey if schema["type"].endswith("key") else RecordValue)
+        assert message.record_type == schema["apiKey"]
+    elif schema["type"] == "metadata":
+        assert issubclass(message, MetadataRecord)
         assert message.record_type == schema["apiKey"]
     common = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
     compare(message, schema["fields"], common, valid)
