@@ -114,7 +114,8 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Lock a file, created if missing, against other processes; returns the release.
+        """Lock a file, created if missing, against other processes, Kafka's too; returns the
+        release.
 
         Raises `BlockingIOError` when somebody else has it.
         """
@@ -254,6 +255,8 @@ class DiskFiles:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # What Java takes, and does not see the other; this one ends with any close of the file.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
