@@ -6,7 +6,6 @@ So `magnetar serve` starts without what the other commands need.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +38,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            # Costs 5 ms to import, which commands that exist need not pay.
+            from difflib import get_close_matches
+
             near = get_close_matches(name, self.list_commands(ctx), n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"There is no command {name!r}.{hint}")
