@@ -1,0 +1,27 @@
+"""docs/transactions.md tells what the rules decide, and the rules take what their table allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.transactions.states import PREDECESSORS, State
+from tools.transaction_document import PAGE, SECTIONS, document, edges
+
+
+def test_the_page_is_as_the_rules_are() -> None:
+    page = PAGE.read_text()
+    assert page == document(page), "run python -m tools.transaction_document"
+
+
+def test_every_transition_that_is_allowed_is_taken_by_some_rule_and_no_other() -> None:
+    taken = {(before, after) for before, after in edges() if before is not None}
+    allowed = {(before, after) for after, befores in PREDECESSORS.items() for before in befores}
+    never_entered = State.PREPARE_EPOCH_FENCE
+    assert taken == {edge for edge in allowed if never_entered not in edge}
+    assert {after for before, after in edges() if before is None} == {State.EMPTY}
+
+
+def test_a_page_without_a_place_for_a_section_is_refused() -> None:
+    name = next(iter(SECTIONS))
+    with pytest.raises(ValueError, match=name):
+        document("")
