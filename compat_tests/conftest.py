@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +14,14 @@ from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from tools.reference_kafka import ReferenceUnavailable, fetch
 
+if TYPE_CHECKING:
+    from compat_tests.group_frames import Member
+
 KINDS = ("magnetar", "kafka")
 MakeName = Callable[[str], str]
 MakeTopic = Callable[..., str]
 StartBroker = Callable[..., Broker]
+Enter = Callable[..., "Member"]
 #: The client libraries' own: deprecated calls, and sockets they leave to the garbage collector.
 _CLIENTS_OWN_WARNINGS = (
     "ignore::DeprecationWarning",
@@ -132,3 +137,18 @@ def topic_on(name: MakeName) -> MakeTopic:
         return created
 
     return create
+
+
+@pytest.fixture
+def enter(broker: Broker, name: MakeName) -> Iterator[Enter]:
+    """Make members of the test's group: connected, and nothing else."""
+    # Not before the warnings of kafka-python are filtered.
+    from compat_tests.group_frames import Member
+
+    group = name("group")
+    with ExitStack() as stack:
+
+        def make(instance: str | None = None, group_id: str = group) -> Member:
+            return stack.enter_context(Member(broker.bootstrap, group_id, instance))
+
+        yield make
