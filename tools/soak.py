@@ -1,8 +1,8 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
 transactions for ten minutes on end while everything is killed (`tools.soak_transactions`).
 
-A flaw that needs luck shows itself only to those who ask often. Every run is timed; the first
-failure is printed with its output, and the exit status is 1 if there was any. `--times`,
+A flaw that needs luck shows itself only to those who ask often. Every run is timed;
+failures are printed with their output, and the exit status is 1 if there was any. `--times`,
 `--minutes` and `--only` shorten it.
 """
 
@@ -23,6 +23,10 @@ _EXAMPLES = {"MAGNETAR_SOAK": "5"}
 _CRASH_PATHS = ("tests/logstore", "tests/simulation")
 #: What the crash property tests, or their files, have in their names.
 _CRASH_TESTS = "crash or recovery or live_replay or simulated"
+
+
+#: So many characters of a failed run's output are shown.
+_TOLD_OF_A_FAILURE = 8000
 
 
 class Outcome(NamedTuple):
@@ -85,6 +89,8 @@ def main() -> int:
 def _told(number: int, outcome: Outcome) -> Outcome:
     word = "ok" if outcome.ok else "FAILED"
     print(f"{number:3d}  {outcome.name:17s} {outcome.took_s:6.1f} s  {word}", flush=True)
+    if not outcome.ok:
+        print(outcome.output[-_TOLD_OF_A_FAILURE:], flush=True)
     return outcome
 
 
@@ -95,7 +101,6 @@ def _conclude(outcomes: Sequence[Outcome]) -> int:
         took = [outcome.took_s for outcome in outcomes if outcome.name == name]
         print(f"{name}: {len(took)} runs, {min(took):.1f} to {max(took):.1f} s each")
     if failed:
-        print(f"\n{failed[0].output[-8000:]}")
         print(f"SOAK FAILED: {len(failed)} of {len(outcomes)} runs, {minutes:.0f} minutes")
         return 1
     print(f"SOAK PASSED: {len(outcomes)} runs without a failure in {minutes:.0f} minutes")

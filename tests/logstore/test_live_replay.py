@@ -96,6 +96,7 @@ def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], int
     traffic = Traffic(partition.log)
     expired: set[int] = set()
     for operation, producer, count in steps:
+        partition.now_ms = traffic.now_ms
         if operation == "sync step":
             partition.executor.step()
         elif operation == "settle":

@@ -207,13 +207,13 @@ class World:
             return
 
     def on_failure(self, failure: BaseException) -> None:
-        if not isinstance(failure, PowerLost):
+        if not isinstance(failure, PowerLost) and not self.disk.is_without_power:
             self.failures.append(failure)
         self.is_dark.set()
 
     def _on_loop_exception(self, _loop: asyncio.AbstractEventLoop, context: Any) -> None:
         failure = context.get("exception")
-        if not isinstance(failure, PowerLost):
+        if not isinstance(failure, PowerLost) and not self.disk.is_without_power:
             self.failures.append(failure or RuntimeError(context["message"]))
         self.is_dark.set()
 
@@ -226,7 +226,7 @@ class World:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         await asyncio.wait((task,))
-        if task.cancelled() or self.is_dark.is_set():
+        if task.cancelled() or self.is_dark.is_set() or self.disk.is_without_power:
             raise Gone  # of a process without power nobody hears anything
         if (failure := task.exception()) is not None:
             self.on_failure(failure)
