@@ -19,6 +19,7 @@ from logstore.durability import Durability
 from logstore.ledger import StorageFailure
 from magnetar.adoption import adopt, stay_above
 from magnetar.apis.registry import load_apis
+from magnetar.broker_configs import BrokerConfigs
 from magnetar.catalog import Catalog
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
@@ -33,6 +34,7 @@ from magnetar.runtime.retention import Retention
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
+from magnetar.stored_configs import StoredConfigs
 from magnetar.topics import Topics
 
 EXIT_FAILURE = 1
@@ -58,6 +60,8 @@ class Broker:
 
     logs: Logs
     catalog: Catalog
+    broker_configs: BrokerConfigs
+    stored_configs: StoredConfigs
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -169,5 +173,7 @@ class Broker:
             ) from error
         self.catalog = Catalog(directory, durability, cluster_id=self.logs.cluster_id)
         self.cluster_id = self.catalog.cluster_id()
+        self.broker_configs = BrokerConfigs(config, self.catalog)
+        self.stored_configs = StoredConfigs(self.catalog)
         self.logs.claim(self.cluster_id, self.node_id)
         self.epoch = self.logs.leader_epoch = self.catalog.next_broker_epoch()

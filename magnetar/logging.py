@@ -15,6 +15,9 @@ import logging as levels
 import sys
 from typing import Any, TextIO, cast
 
+#: The name of the level that loggers have where they have none of their own.
+ROOT = "root"
+
 
 class _Settings:
     """What `configure` chose, for all loggers."""
@@ -27,14 +30,18 @@ class _Settings:
 
 
 _settings = _Settings()
+_loggers: dict[str, Logger] = {}
 
 
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
     """Choose for the whole process; `auto` is console on a terminal and JSON elsewhere.
 
-    `stream` None is standard error as it is when a line is written.
+    `stream` None is standard error as it is when a line is written. Levels of single loggers are
+    forgotten.
     """
     _settings.level = getattr(levels, level.upper())
+    for logger in _loggers.values():
+        logger.level = _settings.level
     _settings.format = format
     _settings.stream = stream
     _settings.backend = None
@@ -43,10 +50,11 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
 class Logger:
     """Writes events with fields; below the configured level it costs one comparison."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_name", "level")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, level: int) -> None:
         self._name = name
+        self.level = level
 
     def debug(self, event: str, **fields: object) -> None:
         """One line per request or record batch: off unless somebody looks for something."""
@@ -69,7 +77,7 @@ class Logger:
         self._write(levels.ERROR, event, {**fields, "exc_info": True})
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
-        if level < _settings.level:
+        if level < self.level:
             return
         if _settings.backend is None:
             _settings.backend = _build_backend()
@@ -78,7 +86,28 @@ class Logger:
 
 def get_logger(name: str) -> Logger:
     """Return the logger of one part of the broker."""
-    return Logger(name)
+    return _loggers.setdefault(name, Logger(name, _settings.level))
+
+
+def logger_levels() -> dict[str, int]:
+    """Return the level of every logger by name, `root` for those that have none of their own."""
+    return {ROOT: _settings.level} | {name: each.level for name, each in sorted(_loggers.items())}
+
+
+def set_level(name: str, level: int | None) -> None:
+    """Have one logger write from this level on, or, with None, from that of `root`.
+
+    The level of `root` becomes that of all that had the former one. `name` is a key of
+    `logger_levels`.
+    """
+    if name != ROOT:
+        _loggers[name].level = _settings.level if level is None else level
+        return
+    assert level is not None, "the root logger always has a level"
+    for logger in _loggers.values():
+        if logger.level == _settings.level:
+            logger.level = level
+    _settings.level = level
 
 
 class _StandardError:

@@ -32,6 +32,9 @@ NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
+#: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
+_PARTITIONS_A_TURN = 256
+
 #: In a request: let the broker's configuration decide.
 BROKER_DEFAULT = -1
 
@@ -227,6 +230,21 @@ class Topics:
         topic.settings = settings
         for log in topic.partitions:
             self._logs.reconfigure(log, settings)
+
+    async def inherit(self) -> None:
+        """Have every topic take over what the broker's settings have become.
+
+        So many partitions in each turn of the event loop; one that is deleted meanwhile does not
+        mind.
+        """
+        seen = 0
+        for topic in self.all():
+            topic.settings = resolve(parse_topic_configs(topic.configs), self._config)
+            for log in topic.partitions:
+                self._logs.reconfigure(log, topic.settings)
+                seen += 1
+                if seen % _PARTITIONS_A_TURN == 0:
+                    await asyncio.sleep(0)
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic: nobody finds it any more, and who waits for its data is woken."""

@@ -43,7 +43,7 @@ async def alter_configs(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            alter(
+            await alter(
                 broker,
                 resource.resource_type,
                 resource.resource_name,

@@ -1,29 +1,39 @@
-"""DescribeConfigs (API key 32): settings of topics and of the broker, and where they come from.
+"""DescribeConfigs (API key 32): settings of what has settings, and where they come from.
 
 Versions 1-4.  1: sources and synonyms (KIP-226).  3: types and documentation (KIP-569).  4:
 flexible.
 
-A topic's setting is its own, or the broker's, or the default; the synonyms list them in that
-order.  The broker is asked by its node id; an empty name asks for cluster-wide defaults, of
-which there are none.
+A topic's setting is its own, or the broker's, or the default; the broker's is one that was set
+while it ran, or that of its file and flags, or the default; the synonyms list them in that order.
+The broker is asked by its node id; an empty name asks for what was set for every broker.  Loggers
+have levels, subscriptions of client metrics what they were given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config.broker import BrokerConfig
-from magnetar.config.described import Described, describe_broker_setting, describe_setting
+from magnetar.config.client_metrics import ClientMetricsConfig
+from magnetar.config.described import (
+    ConfigSource,
+    Described,
+    Synonym,
+    describe_broker_setting,
+    describe_setting,
+    describe_shared_settings,
+    is_sensitive,
+)
+from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
-from magnetar.topics import check_name
+from magnetar.config_resources import EVERY_BROKER, ResourceType, find_topic
+from magnetar.logger_levels import check_node, described_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
-    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -33,8 +43,7 @@ from wire.messages.describe_configs import (
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
-_TOPIC = 2
-_BROKER = 4
+_UNKNOWN_TYPE = 0
 
 
 @handles(DescribeConfigsRequest, versions="1-4")
@@ -43,13 +52,25 @@ async def describe_configs(
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
+        # Kafka says nothing of a success, and says it with an empty text.
         result = DescribeConfigsResult(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            error_message=None,
+            error_message="",
         )
         try:
-            result.configs = list(_describe(broker, resource, request))
+            describe = _DESCRIBE.get(resource.resource_type)
+            if describe is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Resources of type {resource.resource_type} have no settings.",
+                )
+            asked = resource.configuration_keys
+            result.configs = [
+                _reduced(entry, request)
+                for entry in describe(broker, resource.resource_name)
+                if asked is None or entry.name in asked
+            ]
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail
@@ -57,73 +78,84 @@ async def describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(
-    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Iterable[DescribeConfigsResourceResult]:
-    if resource.resource_type == _TOPIC:
-        return _describe_topic(broker, resource, request)
-    if resource.resource_type == _BROKER:
-        return _describe_broker(broker, resource, request)
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource.resource_type} have no settings here.",
-    )
+def _describe_topic(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    topic = find_topic(broker, name)
+    for each, setting in TopicConfig.settings.items():
+        yield _entry(setting, describe_setting(each, topic.configs, broker.config))
 
 
-def _describe_topic(
-    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Iterable[DescribeConfigsResourceResult]:
-    check_name(resource.resource_name)
-    topic = broker.topics.by_name(resource.resource_name)
-    if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {resource.resource_name}."
+def _describe_broker(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    broker.broker_configs.check_name(name)
+    if name == EVERY_BROKER:
+        described = describe_shared_settings(broker.config)
+    else:
+        described = {each: describe_broker_setting(each, broker.config) for each in setting_names()}
+    for each, found in described.items():
+        setting = find_setting(each)
+        assert setting is not None, "what nobody knows cannot be set"
+        yield _entry(setting, found, read_only=not is_dynamic(each))
+
+
+def _describe_loggers(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    check_node(broker, name)
+    for logger, level in described_levels().items():
+        yield DescribeConfigsResourceResult(
+            name=logger,
+            value=level,
+            read_only=False,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            config_type=_UNKNOWN_TYPE,
+            documentation=None,
         )
-    return [
-        _result(setting, describe_setting(name, topic.configs, broker.config), False, request)
-        for name, setting in TopicConfig.settings.items()
-        if _is_asked_for(name, resource)
-    ]
 
 
-def _describe_broker(
-    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Iterable[DescribeConfigsResourceResult]:
-    if not resource.resource_name:
-        return []
-    if resource.resource_name != str(broker.node_id):
+def _describe_client_metrics(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    if not name:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"This is broker {broker.node_id}, not {resource.resource_name!r}.",
+            ErrorCode.INVALID_REQUEST, "A subscription of client metrics must have a name."
         )
-    return [
-        _result(setting, describe_broker_setting(name, broker.config), True, request)
-        for name, setting in BrokerConfig.settings.items()
-        if _is_asked_for(name, resource)
-    ]
+    own = broker.stored_configs.texts(ResourceType.CLIENT_METRICS, name)
+    for each, setting in ClientMetricsConfig.settings.items():
+        text, source = setting.render(setting.default), ConfigSource.DEFAULT_CONFIG
+        synonyms = []
+        if each in own:
+            text, source = own[each], ConfigSource.CLIENT_METRICS_CONFIG
+            synonyms.append(Synonym(each, text, source))
+        yield _entry(setting, Described(text, source, synonyms))
 
 
-def _is_asked_for(name: str, resource: DescribeConfigsResource) -> bool:
-    return resource.configuration_keys is None or name in resource.configuration_keys
+_DESCRIBE: dict[int, Callable[[Broker, str], Iterator[DescribeConfigsResourceResult]]] = {
+    ResourceType.TOPIC: _describe_topic,
+    ResourceType.BROKER: _describe_broker,
+    ResourceType.BROKER_LOGGER: _describe_loggers,
+    ResourceType.CLIENT_METRICS: _describe_client_metrics,
+}
 
 
-def _result(
-    setting: Setting[object],
-    described: Described,
-    read_only: bool,
-    request: DescribeConfigsRequest,
+def _entry(
+    setting: Setting[object], described: Described, *, read_only: bool = False
 ) -> DescribeConfigsResourceResult:
-    result = DescribeConfigsResourceResult(
+    return DescribeConfigsResourceResult(
         name=setting.name,
         value=described.text,
         read_only=read_only,
+        is_sensitive=is_sensitive(setting),
         config_source=described.source,
         config_type=setting.type,
-        documentation=setting.doc if request.include_documentation else None,
-    )
-    if request.include_synonyms:
-        result.synonyms = [
+        documentation=setting.doc,
+        synonyms=[
             DescribeConfigsSynonym(name=name, value=text, source=source)
             for name, text, source in described.synonyms
-        ]
-    return result
+        ],
+    )
+
+
+def _reduced(
+    entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    """Leave out what was not asked for."""
+    if not request.include_documentation:
+        entry.documentation = None
+    if not request.include_synonyms:
+        entry.synonyms = []
+    return entry

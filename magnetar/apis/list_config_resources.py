@@ -1,10 +1,9 @@
 """ListConfigResources (API key 74): the names of what has configs (KIP-1142).
 
-Versions 0-1.  0: client metrics only (KIP-714), of which there are none.  1: resources of the
-types asked for, of all where none is named.
+Versions 0-1.  0: client metrics only (KIP-714).  1: resources of the types asked for, of all where
+none is named.
 
-Topics and this broker have configs. Types that nothing here is of are answered with none; ones
-that Kafka does not know are refused with UNSUPPORTED_VERSION.
+Types that Kafka does not know are refused with UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config_changes import ResourceType
+from magnetar.config_resources import ResourceType
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.list_config_resources import (
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 async def list_config_resources(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    if context.version == 0:
-        return ListConfigResourcesResponse()
     types = set(request.resource_types) or set(ResourceType)
+    if context.version == 0:
+        types = {ResourceType.CLIENT_METRICS}
     unknown = types - set(ResourceType)
     if unknown:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource types {sorted(unknown)}")
@@ -40,6 +39,11 @@ async def list_config_resources(
         found.append((str(broker.node_id), ResourceType.BROKER))
     if ResourceType.TOPIC in types:
         found += [(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
+    if ResourceType.BROKER_LOGGER in types:
+        found.append((str(broker.node_id), ResourceType.BROKER_LOGGER))
+    for kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        if kind in types:
+            found += [(name, kind) for name in broker.stored_configs.names(kind)]
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind) for name, kind in found

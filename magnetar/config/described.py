@@ -112,7 +112,11 @@ def _layers(
         if name in broker.static
     }
     yield ConfigSource.STATIC_BROKER_CONFIG, given
-    defaults = {name: setting.render(setting.default) for name, setting in settings.items()}
+    defaults = {
+        name: setting.render(setting.default)
+        for name, setting in settings.items()
+        if setting.default != []  # An empty list is one that is not set.
+    }
     yield ConfigSource.DEFAULT_CONFIG, defaults
 
 

@@ -418,7 +418,11 @@ async def test_describe_configs(broker: Broker, client: Any, version: int) -> No
         (2, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (4, "99", ErrorCode.INVALID_REQUEST),
         (4, "", ErrorCode.NONE),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (4, "x", ErrorCode.INVALID_REQUEST),
+        (8, "", ErrorCode.INVALID_REQUEST),
+        (8, "2", ErrorCode.INVALID_REQUEST),
+        (16, "", ErrorCode.INVALID_REQUEST),
+        (1, "", ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_describe_configs_of_what_is_not_there(

@@ -171,10 +171,10 @@ async def test_a_broker_in_memory_has_no_disk(client: Any) -> None:
     ("version", "types", "expected"),
     [
         (0, [], []),
-        (1, [], [("1", 4), ("b", 2), ("c", 2), ("d", 2)]),
+        (1, [], [("1", 4), ("b", 2), ("c", 2), ("d", 2), ("1", 8)]),
         (1, [2], [("b", 2), ("c", 2), ("d", 2)]),
         (1, [4], [("1", 4)]),
-        (1, [8, 16, 32], []),
+        (1, [8, 16, 32], [("1", 8)]),
     ],
 )
 @pytest.mark.usefixtures("topics")

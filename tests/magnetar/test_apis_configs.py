@@ -141,7 +141,7 @@ async def test_lists_are_added_to_and_taken_from(
         ),
         (incremental(name="1", resource_type=BROKER), ErrorCode.NONE),
         (incremental(name="2", resource_type=BROKER), ErrorCode.INVALID_REQUEST),
-        (incremental(("x", SET, "INFO"), name="1", resource_type=8), ErrorCode.INVALID_REQUEST),
+        (incremental(("x", SET, "INFO"), name="1", resource_type=8), ErrorCode.INVALID_CONFIG),
         (incremental(name="1", resource_type=77), ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -1,0 +1,49 @@
+"""Configs of client metrics subscriptions (KIP-714): stored and shown, for nobody is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from magnetar.config.setting import Config, InvalidValue, integer, words
+
+INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
+#: What a pattern may be about.
+_MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+class ClientMetricsConfig(Config):
+    """What one subscription asks for."""
+
+    interval_ms = integer(
+        300000,
+        minimum=INTERVAL_MS_MIN,
+        maximum=INTERVAL_MS_MAX,
+        since="3.7",
+        doc="How often clients would be asked.",
+        acts=False,
+    )
+    match = words([], since="3.7", doc="Which clients: name=pattern, all must match.", acts=False)
+    metrics = words([], since="3.7", doc="Which metrics, by the beginning of their names; *: all.")
+
+
+def check_patterns(texts: Mapping[str, str]) -> None:
+    """Raise InvalidValue unless `match`, if it is there, is a list of name=pattern."""
+    for part in texts.get("match", "").split(","):
+        name, _, pattern = part.strip().partition("=")
+        if not part.strip():
+            continue
+        try:
+            is_legal = name.strip() in _MATCHED and bool(pattern)
+            re.compile(pattern)
+        except re.error:
+            is_legal = False
+        if not is_legal:
+            raise InvalidValue(f"Illegal client matching pattern: {part.strip()}")
