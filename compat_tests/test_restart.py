@@ -32,6 +32,7 @@ class Aftermath:
     committed: Identity
     aborted: Identity
     still_open: Identity
+    renewed: tuple[Identity, Identity]
     end_staged: Callable[[bool], None]
 
 
@@ -54,9 +55,13 @@ def _prepare(broker: Broker) -> Aftermath:
         assert connection.add_partitions(still_open, "left-open") == [0]
         records = batch([b"open"], still_open, 0)
         connection.produce("left-open", records, transactional_id="still-open")
+        before = connection.producer("renewed")
+        assert before.transactional_id is not None
+        _, after = connection.init_producer_id(before.transactional_id, known=before)
         while (seen := connection.fetch("outcomes", 0)).last_stable_offset < seen.high_watermark:
             pass
-    return Aftermath(broker, idempotent, committed, aborted, still_open, end_staged)
+    renewed = (before, after)
+    return Aftermath(broker, idempotent, committed, aborted, still_open, renewed, end_staged)
 
 
 def _ended(connection: Connection, transactional_id: str, *, commit: bool) -> Identity:
@@ -126,6 +131,18 @@ def test_outcomes_are_remembered(aftermath: Aftermath) -> None:
         assert connection.end(aftermath.aborted, commit=True).error_code == 48
     found = CONFLUENT.consume(aftermath.broker.bootstrap, "outcomes")
     assert [value for _, _, value in found] == [b"committed"]
+
+
+def test_a_producer_that_was_renewed_may_ask_again(aftermath: Aftermath) -> None:
+    """The retry of an InitProducerId that named its identity, and whose answer was lost."""
+    before, after = aftermath.renewed
+    assert before.transactional_id is not None and after.producer_epoch == before.producer_epoch + 1
+    with Connection(aftermath.broker.bootstrap) as connection:
+        answer = connection.init_producer_id(before.transactional_id, known=before)
+    if aftermath.broker.kind == "magnetar":
+        assert answer == (0, after)
+    else:
+        assert answer[0] == 90, "PRODUCER_FENCED: Kafka forgets the epoch before"
 
 
 def test_transactional_offsets_are_as_they_were(aftermath: Aftermath) -> None:

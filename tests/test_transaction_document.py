@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from coordinator.transactions.states import PREDECESSORS, State
@@ -25,3 +29,24 @@ def test_a_page_without_a_place_for_a_section_is_refused() -> None:
     name = next(iter(SECTIONS))
     with pytest.raises(ValueError, match=name):
         document("")
+
+
+def test_every_difference_from_kafka_is_shown_by_a_test_that_exists() -> None:
+    root = PAGE.parent.parent
+    section = PAGE.read_text().split("## Where this differs")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    for row in rows:
+        shown = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
+        assert shown, row
+        for name, test in shown:
+            path = root / (name if "/" in name else f"compat_tests/{name}")
+            assert test in tests_in(path), f"{name}::{test} does not exist"
+
+
+def tests_in(path: Path) -> set[str]:
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
