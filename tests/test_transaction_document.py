@@ -41,10 +41,10 @@ def test_every_difference_from_kafka_is_shown_by_a_test_that_exists() -> None:
         assert shown, row
         for name, test in shown:
             path = root / (name if "/" in name else f"compat_tests/{name}")
-            assert test in tests_in(path), f"{name}::{test} does not exist"
+            assert test in functions_in(path), f"{name}::{test} does not exist"
 
 
-def tests_in(path: Path) -> set[str]:
+def functions_in(path: Path) -> set[str]:
     return {
         node.name
         for node in ast.walk(ast.parse(path.read_text()))
