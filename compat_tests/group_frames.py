@@ -184,8 +184,10 @@ class Member(Connection):
         answer = self.join(**fields)
         return self.join(**fields) if answer.error_code == Code.MEMBER_ID_REQUIRED else answer
 
-    def lead(self, **fields: Any) -> Any:
+    def lead(self, *, topics: Sequence[str] = (), **fields: Any) -> Any:
         """Join and assign everyone its own id, as the only member or as the leader."""
+        if topics:
+            fields["protocols"] = (("range", subscription(*topics)),)
         answer = self.enter(**fields)
         assert answer.error_code == Code.NONE, Code(answer.error_code)
         assigned = {each.member_id: each.member_id.encode() for each in answer.members}
@@ -285,6 +287,20 @@ class Member(Connection):
             for each in topic.partitions
         }
 
+    def committed_of(
+        self, groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[int]]] | None]]
+    ) -> dict[str, dict[tuple[str, int], int]]:
+        """Return the offsets of many groups, from one OffsetFetch; topics None: all of them."""
+        request = OffsetFetchRequest[8](groups=list(groups), require_stable=False)
+        return {
+            group.group_id: {
+                (topic.name, each.partition_index): each.committed_offset
+                for topic in group.topics
+                for each in topic.partitions
+            }
+            for group in self.call(request, OffsetFetchResponse).groups
+        }
+
     def delete_offset(self, topic: str, partition: int = 0) -> Code:
         request = OffsetDeleteRequest[0](group_id=self.group, topics=[(topic, [(partition,)])])
         answer = self.call(request, OffsetDeleteResponse)
@@ -361,3 +377,11 @@ def _group_fields(version: int) -> tuple[str, ...]:
         if version >= 9
         else ("group_id", "topics")
     )
+
+
+def await_end(still: Callable[[], bool]) -> None:
+    """Return when `still` says no."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while still():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
