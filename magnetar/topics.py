@@ -91,6 +91,8 @@ class Topics:
         self._by_id: dict[UUID, Topic] = {}
         #: Called with each topic that is gone, in the step in which it went.
         self.on_deleted: list[Callable[[Topic], None]] = []
+        #: Rises with every topic that is made, grown or deleted.
+        self.version = 0
 
     async def start(self) -> None:
         """Open the logs of every topic in the catalog. Signals are heard between two topics."""
@@ -217,6 +219,7 @@ class Topics:
             self._logs.open(topic.name, index, topic.id, topic.settings)
             for index in range(len(topic.partitions), partition_count)
         ]
+        self.version += 1
         return topic
 
     def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
@@ -251,6 +254,7 @@ class Topics:
         self._catalog.remove_topic(topic.id)
         del self._by_name[topic.name]
         del self._by_id[topic.id]
+        self.version += 1
         self._logs.delete(topic.partitions)
         for callback in self.on_deleted:
             callback(topic)
@@ -264,6 +268,7 @@ class Topics:
         topic = Topic(row, settings, partitions)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self.version += 1
         return topic
 
     def _check_collision(self, name: str) -> None:
