@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from uuid import UUID
 
 from logstore.directory import DirectoryInUse, ForeignDirectory, FoundPartition, LogDirectory
@@ -64,6 +65,8 @@ class Logs:
         durability = Durability(config.durability)
         in_memory = durability is Durability.MEMORY
         files = DiskFiles(tempfile.gettempdir() if in_memory else path)
+        if not in_memory:
+            _complete_import(Path(path))
         self._config = config
         self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
         #: Of the partitions to be opened: set before the first.
@@ -114,3 +117,17 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+
+
+def _complete_import(directory: Path) -> None:
+    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
+    if not (directory / ".import").exists():
+        return
+    from magnetar.importing.run import finish_interrupted
+    from magnetar.importing.source import ImportRefused, held
+
+    try:
+        with held(directory):
+            finish_interrupted(directory)
+    except ImportRefused as refusal:
+        raise ConfigError(str(refusal)) from refusal

@@ -42,8 +42,6 @@ _SOURCES = {
     7: "client metrics",
     8: "group",
 }
-#: What was set for the resource itself, not for what is above it.
-_OWN_SOURCES = frozenset({1, 2, 3, 6, 7, 8})
 _DEFAULT = 5
 
 
@@ -55,6 +53,16 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+#: The sources of what was set for the resource itself, not for what is above it.
+_OWN_SOURCES = {
+    ResourceType.TOPIC: (1,),
+    ResourceType.BROKER: (2, 3),
+    ResourceType.BROKER_LOGGER: (6,),
+    ResourceType.CLIENT_METRICS: (7,),
+    ResourceType.GROUP: (8,),
+}
 
 
 class Resource(NamedTuple):
@@ -136,7 +144,7 @@ def describe_configs(
                             name=each.name,
                             value=each.value,
                             source=_SOURCES.get(each.config_source, "unknown"),
-                            is_own=each.config_source in _OWN_SOURCES,
+                            is_own=each.config_source in _OWN_SOURCES[resource.type],
                             is_default=each.config_source == _DEFAULT,
                             is_sensitive=each.is_sensitive,
                             is_read_only=each.read_only,

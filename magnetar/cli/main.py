@@ -26,6 +26,7 @@ _PLACES = {
     "topics": "magnetar.cli.topics:topics",
     "configs": "magnetar.cli.configs:configs",
     "transactions": "magnetar.cli.transactions:transactions",
+    "import": "magnetar.cli.import_command:import_command",
 }
 
 

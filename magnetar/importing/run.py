@@ -1,0 +1,121 @@
+"""An import from its begin to its end: both directories locked, planned, staged, put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from magnetar.catalog import FILE_NAME, Catalog, TopicRow
+from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
+from magnetar.importing.source import ImportRefused, Source, held, read_source
+from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
+from magnetar.segment_files import segments
+
+#: (what is being done, bytes in all) -> to be told of bytes that are done.
+Progress = Callable[[str, int], AbstractContextManager[OnProgress]]
+
+
+@dataclass
+class Outcome:
+    """What an import did, or would do."""
+
+    plan: Plan
+    size_bytes: int
+    #: Whether an earlier import, interrupted when it had everything, was completed first.
+    finished_earlier: bool
+
+
+def import_directory(
+    source_path: Path,
+    data_dir: Path,
+    choice: Choice,
+    *,
+    link: bool,
+    dry_run: bool,
+    progress: Progress,
+) -> Outcome:
+    """Import the topics of `source_path` into the data directory of a stopped magnetar.
+
+    All of them or none; interrupted, it is called again. Raises ImportRefused, and OSError of a
+    failing or full disk. With `dry_run` nothing is written.
+    """
+    if data_dir.exists() and source_path.exists() and data_dir.samefile(source_path):
+        raise ImportRefused(
+            f"{data_dir} is both source and target. To go on in Kafka's own directory,"
+            " `magnetar serve` adopts what lies there."
+        )
+    if dry_run:
+        with held(source_path):
+            source = read_source(source_path)
+            plan = _planned(source, _present(data_dir), choice, progress)
+            return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with held(data_dir, create=True), held(source_path):
+        finished = finish_interrupted(data_dir)
+        source = read_source(source_path)
+        plan = _planned(source, _present(data_dir), choice, progress)
+        files = files_of(plan, data_dir, link=link)
+        size_bytes = _size(files)
+        if plan.topics:
+            _refuse_what_is_in_the_way(plan, data_dir)
+            with progress("Copying", size_bytes) as on_progress:
+                stage(files, data_dir, on_progress)
+            decide(plan, data_dir)
+            finish_interrupted(data_dir)
+        return Outcome(plan, size_bytes, finished)
+
+
+def finish_interrupted(data_dir: Path) -> bool:
+    """Complete an import that was interrupted after everything was staged; whether there was one.
+
+    The caller holds the directory's lock.
+    """
+    if not (data_dir / PLAN).exists():
+        return False
+    cluster_id = Plan.decode((data_dir / PLAN).read_bytes()).cluster_id
+    catalog = Catalog(data_dir, cluster_id=cluster_id)
+    try:
+        finish(data_dir, catalog)
+    finally:
+        catalog.close()
+    return True
+
+
+def _present(data_dir: Path) -> dict[str, TopicRow]:
+    if not (data_dir / FILE_NAME).exists():
+        return {}
+    catalog = Catalog(data_dir)
+    try:
+        return {row.name: row for row in catalog.topics()}
+    finally:
+        catalog.close()
+
+
+def _planned(
+    source: Source, present: dict[str, TopicRow], choice: Choice, progress: Progress
+) -> Plan:
+    logs = [
+        path
+        for topic in source.topics.values()
+        if choice.wants(topic.name) and topic.name not in present
+        for directory in topic.directories.values()
+        for path in segments(directory)
+    ]
+    with progress("Reading", sum(path.stat().st_size for path in logs)) as on_progress:
+        return make_plan(source, present, choice, on_progress)
+
+
+def _size(files: Iterable[StagedFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _refuse_what_is_in_the_way(plan: Plan, data_dir: Path) -> None:
+    for topic in plan.topics:
+        for directory in topic.directories.values():
+            if (data_dir / directory.name).exists():
+                raise ImportRefused(
+                    f"{data_dir / directory.name} is there already, and no topic of the data"
+                    " directory's. Move it aside."
+                )

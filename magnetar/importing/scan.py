@@ -1,0 +1,78 @@
+"""What the logs of a partition hold that an import must know: ids, epochs, open transactions.
+
+Reads every batch's header, checks every CRC, and decodes only transaction markers, and records of
+`__transaction_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coordinator.transactions.records import decode_key, decode_value
+from magnetar.segment_files import Batch, Damage, read_batches, segments
+from magnetar.topics import TRANSACTION_STATE
+from wire.errors import WireError
+from wire.records import iterate_records, parse_marker
+
+
+@dataclass
+class Scanned:
+    """What was found in one partition."""
+
+    last_producer_id: int = -1
+    leader_epoch: int = -1
+    coordinator_epoch: int = -1
+    #: Producer id -> first offset of its transaction without a marker.
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    #: Where the log is damaged, as `file:byte: reason`.
+    damages: list[str] = field(default_factory=list)
+    #: Whether the only damage is at the end of the last segment, as a killed broker leaves it.
+    is_torn: bool = False
+
+
+def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], None]) -> Scanned:
+    """Return what lies in a partition's directory; `on_progress` is told of bytes as they go."""
+    scanned = Scanned()
+    paths = segments(directory)
+    for path in paths:
+        for item in read_batches(path):
+            if isinstance(item, Damage):
+                scanned.damages.append(f"{path}:{item.position}: {item.reason}")
+                scanned.is_torn = path == paths[-1]
+            else:
+                try:
+                    _fold(scanned, item, topic)
+                except WireError as error:
+                    scanned.damages.append(f"{path}:{item.position}: {error}")
+        on_progress(path.stat().st_size)
+    return scanned
+
+
+def _fold(scanned: Scanned, batch: Batch, topic: str) -> None:
+    header = batch.header
+    producer_id = header.producer_id
+    scanned.last_producer_id = max(scanned.last_producer_id, producer_id)
+    scanned.leader_epoch = max(scanned.leader_epoch, header.partition_leader_epoch)
+    if header.is_control:
+        marker = parse_marker(batch.data)
+        scanned.coordinator_epoch = max(scanned.coordinator_epoch, marker.coordinator_epoch)
+        scanned.open_transactions.pop(producer_id, None)
+    elif header.is_transactional:
+        scanned.open_transactions.setdefault(producer_id, header.base_offset)
+    if topic == TRANSACTION_STATE:
+        for record in iterate_records(batch.data):
+            _fold_transaction(scanned, record.key, record.value)
+
+
+def _fold_transaction(scanned: Scanned, key: bytes | None, value: bytes | None) -> None:
+    """A transactional id may have a producer id that has written nothing yet."""
+    if key is None or value is None:
+        return
+    transactional_id = decode_key(key)
+    if transactional_id is not None:
+        txn = decode_value(transactional_id, value)
+        scanned.last_producer_id = max(
+            scanned.last_producer_id, txn.producer_id, txn.next_producer_id
+        )

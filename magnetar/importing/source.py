@@ -1,0 +1,155 @@
+"""What lies in a data directory of Apache Kafka: partitions by topic, checkpoints, its lock.
+
+Reads only names and the small files; the logs are `scan`'s.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from logstore.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+)
+from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
+from wire.errors import WireError
+
+LOCK = ".lock"
+#: An interrupted cleaning; Kafka's own start completes it.
+_SWAP = ".swap"
+
+
+class ImportRefused(Exception):
+    """Why nothing was imported, in words for a person: what, why, what to do."""
+
+
+@dataclass
+class FoundTopic:
+    """A topic's partitions, as far as they lie here."""
+
+    name: str
+    directories: dict[int, Path] = field(default_factory=dict)
+    topic_ids: set[UUID] = field(default_factory=set)
+    is_swapping: bool = False
+
+
+@dataclass
+class Source:
+    """A stopped broker's data directory."""
+
+    path: Path
+    cluster_id: str | None
+    is_clean: bool
+    recovery_points: Offsets
+    start_offsets: Offsets
+    topics: dict[str, FoundTopic]
+    #: None where there is no metadata log.
+    metadata: ClusterMetadata | None
+
+
+@contextmanager
+def held(directory: Path, *, create: bool = False) -> Iterator[None]:
+    """Keep brokers out of a data directory. ImportRefused: one is running on it.
+
+    A directory without a lock file, which somebody copied here, is nobody's unless `create`.
+    """
+    path = directory / LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+    except OSError as error:
+        if not create and error.errno in (errno.ENOENT, errno.EROFS):
+            yield
+            return
+        raise ImportRefused(f"cannot lock {path}: {error.strerror}.") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Java's lock, which does not see the other.
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ImportRefused(f"a broker is running on {directory}. Stop it first.") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read_source(path: Path) -> Source:
+    """Return what lies in `path`. ImportRefused: it is no data directory, or is damaged."""
+    if not path.is_dir():
+        raise ImportRefused(f"{path} is no directory. Name Kafka's log.dirs.")
+    topics: dict[str, FoundTopic] = {}
+    for directory in sorted(path.iterdir()):
+        name, dash, index = directory.name.rpartition("-")
+        if not (dash and name and index.isdigit() and directory.is_dir()):
+            continue
+        if directory.name != DIRECTORY:
+            _add(topics.setdefault(name, FoundTopic(name)), int(index), directory)
+    if not topics:
+        raise ImportRefused(
+            f"{path} holds no partitions, which are directories like orders-0."
+            " Name Kafka's log.dirs."
+        )
+    properties = _read(path / META_PROPERTIES)
+    return Source(
+        path=path,
+        cluster_id=decode_properties(properties).get("cluster.id") if properties else None,
+        is_clean=(path / CLEAN_SHUTDOWN).exists(),
+        recovery_points=_offsets(path / RECOVERY_POINTS),
+        start_offsets=_offsets(path / LOG_START_OFFSETS),
+        topics=topics,
+        metadata=_metadata(path / DIRECTORY),
+    )
+
+
+def _add(topic: FoundTopic, index: int, directory: Path) -> None:
+    topic.directories[index] = directory
+    data = _read(directory / PARTITION_METADATA)
+    try:
+        if data is not None:
+            topic.topic_ids.add(decode_partition_metadata(data))
+    except CorruptCheckpoint as error:
+        raise ImportRefused(f"{directory / PARTITION_METADATA}: {error}.") from None
+    topic.is_swapping |= any(each.name.endswith(_SWAP) for each in directory.iterdir())
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _offsets(path: Path) -> Offsets:
+    data = _read(path)
+    try:
+        return {} if data is None else decode_offsets(data)
+    except CorruptCheckpoint:
+        return {}
+
+
+def _metadata(directory: Path) -> ClusterMetadata | None:
+    if not directory.is_dir():
+        return None
+    try:
+        return read_cluster_metadata(directory)
+    except WireError as error:
+        raise ImportRefused(
+            f"the cluster's metadata cannot be read: {error}. Move {directory} aside to import"
+            " without it; topics then have the settings that --config gives them."
+        ) from None

@@ -1,0 +1,212 @@
+"""Carrying out a plan, so that an interruption at any point loses nothing and leaves nothing half.
+
+    DATA/.import/<topic>-<n>/    copies; a broker does not look in there
+    DATA/.import/plan.json       written last, durably: from now on the import has happened
+
+Before the plan is there, nothing has changed: the next import goes on with the copies that are
+whole. After it, `finish` moves the copies to their places and enters the topics into the catalog;
+it may be interrupted and repeated, and whoever opens the data directory next repeats it, a broker
+that starts too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from logstore.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
+from magnetar.catalog import Catalog
+from magnetar.importing.plan import OnProgress, Plan
+from magnetar.importing.source import ImportRefused
+from magnetar.segment_files import segments
+
+STAGING = ".import"
+PLAN = f"{STAGING}/plan.json"
+_CHUNK_BYTES = 4 << 20
+#: Left free on the disk beside the copies.
+_SPARE_BYTES = 64 << 20
+_KEPT = frozenset({"leader-epoch-checkpoint", "partition.metadata"})
+_KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".state")
+
+
+class StagedFile(NamedTuple):
+    """A file to be copied, or linked: one that nobody writes to again."""
+
+    source: Path
+    target: Path
+    size_bytes: int
+    may_link: bool
+
+
+def files_of(plan: Plan, data_dir: Path, *, link: bool) -> list[StagedFile]:
+    """Return every file that the plan's topics consist of.
+
+    With `link`, segments below the recovery point are linked: they are only read and deleted.
+    The others, which a broker goes on writing, and the small files are copied always.
+    """
+    found = []
+    for topic in plan.topics:
+        for index, directory in sorted(topic.directories.items()):
+            point = plan.recovery_points.get((topic.row.name, index), 0) if link else 0
+            closed = _closed(directory, point)
+            target = data_dir / STAGING / directory.name
+            for path in sorted(directory.iterdir()):
+                if path.name in _KEPT or path.suffix in _KEPT_SUFFIXES:
+                    size = path.stat().st_size
+                    found.append(StagedFile(path, target / path.name, size, path in closed))
+    return found
+
+
+def _closed(directory: Path, recovery_point: int) -> set[Path]:
+    paths = segments(directory)
+    return {
+        path
+        for path, following in zip(paths, paths[1:], strict=False)
+        if int(following.stem) <= recovery_point
+    }
+
+
+def stage(files: list[StagedFile], data_dir: Path, on_progress: OnProgress) -> None:
+    """Copy or link all files below the staging directory, durably. ImportRefused: no room."""
+    needed = sum(file.size_bytes for file in files if not file.may_link)
+    free = shutil.disk_usage(data_dir).free
+    if needed + _SPARE_BYTES > free:
+        raise ImportRefused(
+            f"{needed >> 20} MiB are to be copied, {data_dir} has {free >> 20} MiB left."
+            " --link copies less, where both are on one disk."
+        )
+    _remove_strangers(data_dir / STAGING, {file.target for file in files})
+    for directory in sorted({file.target.parent for file in files}):
+        directory.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        if not _is_there(file):
+            file.target.unlink(missing_ok=True)
+            if not (file.may_link and _linked(file)):
+                _copy(file)
+        on_progress(file.size_bytes)
+    for directory in sorted({file.target.parent for file in files}):
+        sync(directory)
+    sync(data_dir / STAGING)
+
+
+def _remove_strangers(staging: Path, wanted: set[Path]) -> None:
+    """Remove what an earlier import began that was to import other things."""
+    if staging.is_dir():
+        for directory in staging.iterdir():
+            for path in directory.iterdir() if directory.is_dir() else ():
+                if path not in wanted:
+                    path.unlink()
+            if directory.is_dir() and not any(directory.iterdir()):
+                directory.rmdir()
+
+
+def _is_there(file: StagedFile) -> bool:
+    """Whether an earlier import copied it whole: the time is set once all bytes are durable."""
+    try:
+        there, source = file.target.stat(), file.source.stat()
+    except FileNotFoundError:
+        return False
+    return (there.st_size, there.st_mtime_ns) == (source.st_size, source.st_mtime_ns)
+
+
+def _linked(file: StagedFile) -> bool:
+    try:
+        os.link(file.source, file.target)
+    except OSError:
+        return False  # Another disk, or one without links.
+    return True
+
+
+def _copy(file: StagedFile) -> None:
+    with file.source.open("rb") as source, file.target.open("wb") as target:
+        while chunk := source.read(_CHUNK_BYTES):
+            target.write(chunk)
+        target.flush()
+        os.fsync(target.fileno())
+    shutil.copystat(file.source, file.target)
+
+
+def decide(plan: Plan, data_dir: Path) -> None:
+    """Write the plan: what is staged is imported from now on."""
+    staging = data_dir / STAGING
+    staging.mkdir(exist_ok=True)
+    _replace(data_dir / PLAN, plan.encode())
+    sync(data_dir)
+
+
+def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
+    """Carry out the plan that lies in a data directory, if one does; return it.
+
+    The caller holds the directory's lock, and has opened no log.
+    """
+    try:
+        plan = Plan.decode((data_dir / PLAN).read_bytes())
+    except FileNotFoundError:
+        return None
+    for source in _staged(data_dir):
+        target = data_dir / source.name
+        if target.exists():
+            raise ImportRefused(f"{target} is in the way of {source}. Move one of them aside.")
+        source.rename(target)
+    sync(data_dir)
+    _merge(data_dir / RECOVERY_POINTS, plan.recovery_points)
+    _merge(data_dir / LOG_START_OFFSETS, plan.start_offsets)
+    if not plan.is_clean:
+        (data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+    _enter(plan, catalog)
+    (data_dir / PLAN).unlink()
+    (data_dir / STAGING).rmdir()
+    sync(data_dir)
+    return plan
+
+
+def _staged(data_dir: Path) -> Iterator[Path]:
+    return (path for path in sorted((data_dir / STAGING).iterdir()) if path.is_dir())
+
+
+def _enter(plan: Plan, catalog: Catalog) -> None:
+    known = {row.id for row in catalog.topics()}
+    for topic in plan.topics:
+        if topic.row.id not in known:
+            catalog.add_topic(topic.row)
+    catalog.reserve_producer_ids_below(plan.next_producer_id)
+    catalog.raise_broker_epoch(plan.epoch)
+
+
+def _merge(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
+    try:
+        present: Offsets = decode_offsets(path.read_bytes())
+    except (FileNotFoundError, CorruptCheckpoint):
+        present = {}
+    if offsets:
+        _replace(path, encode_offsets({**present, **offsets}))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
