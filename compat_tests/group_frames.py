@@ -102,6 +102,13 @@ class Member(Connection):
         self._find_coordinator(group or "any", key_type=0)
         self._await_coordinator()
 
+    def reconnect(self, bootstrap: str) -> None:
+        """Go on over a new connection: the same member, of a broker that was started again."""
+        self.close()
+        super().__init__(bootstrap)
+        self._find_coordinator(self.group, key_type=0)
+        self._await_coordinator()
+
     def __enter__(self) -> Self:
         return self
 
