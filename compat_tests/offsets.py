@@ -45,9 +45,11 @@ def staged(
     writer.init_transactions(TIMEOUT_S)
     writer.begin_transaction()
     reader = confluent_client.consumer(bootstrap, group)
-    metadata = reader.consumer_group_metadata()
-    writer.send_offsets_to_transaction([TopicPartition(source, 0, 7)], metadata, TIMEOUT_S)
-    reader.close()
+    try:
+        metadata = reader.consumer_group_metadata()
+        writer.send_offsets_to_transaction([TopicPartition(source, 0, 7)], metadata, TIMEOUT_S)
+    finally:
+        reader.close()
 
     def end(commit: bool) -> None:
         if commit:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -19,7 +20,8 @@ from kafka.protocol.producer import (
 )
 
 from compat_tests.brokers import Broker
-from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.conftest import MakeName, MakeTopic, StartBroker
+from compat_tests.offsets import committed_offset, staged
 from compat_tests.raw import Connection, Identity, batch
 
 NONE, INVALID_REQUEST, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED = 0, 42, 51, 90
@@ -117,3 +119,17 @@ def test_the_next_transaction_begins_at_once(
         ).results_by_topic_v3_and_below
         assert {each.partition_error_code for each in results.results_by_partition} == {NONE}
         assert connection.end(identity, commit=number % 2 == 0).error_code == NONE
+
+
+def test_a_client_whose_offsets_conflict_aborts_and_goes_on(
+    start_broker: StartBroker, topic_on: MakeTopic
+) -> None:
+    broker = start_broker("magnetar", {"transaction.offset.conflict.detection.enable": "true"})
+    source = topic_on(broker, "source")
+    end = staged(broker.bootstrap, source, "group", "first")
+    with pytest.raises(KafkaException) as refused:
+        staged(broker.bootstrap, source, "group", "second")
+    assert refused.value.args[0].txn_requires_abort()
+    end(True)
+    assert committed_offset(broker.bootstrap, "group", source) == 7
+    staged(broker.bootstrap, source, "group", "second")(True)

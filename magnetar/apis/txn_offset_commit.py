@@ -6,7 +6,9 @@ partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).
 
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
-the transaction's marker is.
+the transaction's marker is. With `transaction.offset.conflict.detection.enable` offsets that
+another open transaction holds are refused: TRANSACTION_ABORTABLE, up to version 3
+ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.offsets.conflicts import conflict_code
 from coordinator.groups.shard import Committer
-from coordinator.transactions.checks import TXN_OFFSET_COMMIT_ADDS_SINCE
+from coordinator.transactions.checks import (
+    TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
+    TXN_OFFSET_COMMIT_ADDS_SINCE,
+)
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups_offsets import Commit, check_group_id
 from wire.error_code import ErrorCode
@@ -91,4 +97,6 @@ async def _commit_all(
             await log.durable(end_offset)
         return codes
     except KafkaError as refusal:
-        return [refusal.code] * len(commits)
+        is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
+        code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
+        return [code] * len(commits)

@@ -301,6 +301,12 @@ class BrokerConfig(Config):
         doc="Most transactions open at once; 0: no limit. A begin beyond it is answered"
         " CONCURRENT_TRANSACTIONS, which clients wait out.",
     )
+    transaction_offset_conflict_detection_enable = boolean(
+        False,
+        since=_OWN,
+        doc="Refuse offsets that another open transaction would commit too: the second of the two"
+        " has to abort. Off, as in Kafka, where whoever commits last wins.",
+    )
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."
     )

@@ -19,6 +19,7 @@ from coordinator.groups.offsets.committed import (
     OffsetKey,
     OffsetRecord,
 )
+from coordinator.groups.offsets.conflicts import check_conflicts
 from coordinator.groups.shard import Committer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -97,8 +98,8 @@ class GroupOffsetCommits:
         """Return a code for each commit, once those accepted are pending, durably.
 
         Call `broker.transactions.check_offsets` in the same step before. The markers of the
-        transaction decide what becomes of them. Refuses as `commit`, and with
-        INVALID_PRODUCER_EPOCH.
+        transaction decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH,
+        and, where that is switched on, as `check_conflicts`.
         """
         check_group_id(committer.group_id)
         shard = self._groups.shard_of(committer.group_id)
@@ -107,6 +108,9 @@ class GroupOffsetCommits:
         records = shard.state.decide_commit(
             committer, _accepted(commits, codes), now_ms, transactional=True
         )
+        if self._broker.config.transaction_offset_conflict_detection_enable:
+            keys = [record.key for record in records]
+            check_conflicts(shard.state.offsets.pending, producer_id, producer_epoch, keys)
         end_offset = shard.log.end_offset
         if records:
             try:

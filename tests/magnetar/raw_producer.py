@@ -87,7 +87,7 @@ class RawProducer:
         )
         return (await self.client.ask(request, version, EndTxnResponse)).error_code
 
-    async def send_offset(self, group_id: str, offset: int) -> int:
+    async def send_offset(self, group_id: str, offset: int, version: int = 3) -> int:
         adding = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,
@@ -105,5 +105,5 @@ class RawProducer:
             producer_epoch=self.identity.producer_epoch,
             topics=[TxnOffsetCommitRequestTopic(name="a", partitions=[partition])],
         )
-        answer = await self.client.ask(request, 3, TxnOffsetCommitResponse)
+        answer = await self.client.ask(request, version, TxnOffsetCommitResponse)
         return answer.topics[0].partitions[0].error_code

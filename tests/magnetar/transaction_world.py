@@ -76,6 +76,7 @@ class World:
             config=SimpleNamespace(
                 transaction_max_timeout_ms=900_000,
                 transactional_id_expiration_ms=604_800_000,
+                transaction_offset_conflict_detection_enable=False,
                 max_active_transactions=0,
             ),
             fail=self.failures.append,

@@ -75,6 +75,20 @@ class PendingAcks:
         """Return whether a transaction that has not ended may change this offset."""
         return key in self._holders
 
+    def held_by_another(
+        self, key: OffsetKey, producer_id: int, producer_epoch: int
+    ) -> tuple[int, int] | None:
+        """Return (producer id, producer epoch) of another open transaction that holds the key."""
+        own = self._staged.get(producer_id, {}).get(producer_epoch, {})
+        if self._holders.get(key, 0) == (key in own):
+            return None
+        return next(
+            (other, epoch)
+            for other, epochs in self._staged.items()
+            for epoch, acks in epochs.items()
+            if key in acks and (other, epoch) != (producer_id, producer_epoch)
+        )
+
     def holds_any(self, group_id: str) -> bool:
         """Return whether a transaction that has not ended may change any offset of the group."""
         return group_id in self._groups

@@ -1,0 +1,67 @@
+"""Conflict detection: whose offsets are refused, and what a client of each version is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
+from coordinator.groups.offsets.conflicts import check_conflicts, conflict_code
+from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+KEY, OTHER_KEY = OffsetKey("group", "topic", 0), OffsetKey("group", "topic", 1)
+OTHER_GROUP = OffsetKey("other group", "topic", 0)
+FIRST, SECOND = (7, 3), (8, 0)
+
+
+def staged(*holders: tuple[int, int], key: OffsetKey = KEY) -> PendingAcks:
+    pending = PendingAcks()
+    for offset, (producer_id, epoch) in enumerate(holders):
+        pending.stage(producer_id, epoch, key, Stored(CommittedOffset(offset), offset))
+    return pending
+
+
+def test_an_offset_that_nobody_holds_is_free() -> None:
+    pending = staged(FIRST)
+    check_conflicts(pending, *SECOND, [OTHER_KEY, OTHER_GROUP])
+    check_conflicts(PendingAcks(), *SECOND, [KEY])
+
+
+def test_a_transaction_may_commit_the_same_offset_again() -> None:
+    check_conflicts(staged(FIRST), *FIRST, [OTHER_KEY, KEY])
+
+
+@pytest.mark.parametrize("second", [SECOND, (FIRST[0], FIRST[1] + 1)])
+def test_the_second_of_two_transactions_is_refused_and_told_who_is_first(
+    second: tuple[int, int],
+) -> None:
+    pending = staged(FIRST)
+    with pytest.raises(KafkaError, match="topic-0 of group group .* producer 7 at epoch 3") as told:
+        check_conflicts(pending, *second, [OTHER_KEY, KEY])
+    assert told.value.code is ErrorCode.TRANSACTION_ABORTABLE
+    pending.resolve(*FIRST)
+    check_conflicts(pending, *second, [KEY])
+
+
+def test_of_two_that_share_an_offset_already_neither_goes_on() -> None:
+    """Conflict detection was switched on while both were open."""
+    pending = staged(FIRST, SECOND)
+    for mine, other in ((FIRST, SECOND), (SECOND, FIRST)):
+        assert pending.held_by_another(KEY, *mine) == other
+    pending.resolve(*FIRST)
+    assert pending.held_by_another(KEY, *SECOND) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "is_known", "told"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, True, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.TRANSACTION_ABORTABLE, False, ErrorCode.ILLEGAL_GENERATION),
+        (ErrorCode.INVALID_TXN_STATE, False, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_older_clients_are_told_what_makes_them_abort(
+    code: ErrorCode, is_known: bool, told: ErrorCode
+) -> None:
+    assert conflict_code(code, is_abortable_known=is_known) is told
