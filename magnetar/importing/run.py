@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,10 @@ def import_directory(
             source = read_source(source_path)
             plan = _planned(source, _present(data_dir), choice, progress)
             return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with held(data_dir, create=True), held(source_path):
+    with ExitStack() as locks:
+        locks.enter_context(held(source_path))
+        data_dir.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(held(data_dir, create=True))
         finished = finish_interrupted(data_dir)
         source = read_source(source_path)
         plan = _planned(source, _present(data_dir), choice, progress)
