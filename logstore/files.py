@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import sys
@@ -125,13 +126,14 @@ class FileSystem(Protocol):
 class DiskFile:
     """A file descriptor, closed only when nobody has it pinned."""
 
-    __slots__ = ("_closing", "_descriptor", "_path", "_pins")
+    __slots__ = ("_closing", "_descriptor", "_path", "_pins", "_reads_now")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
         self._pins = 0
         self._closing = False
+        self._reads_now = True
 
     @property
     def path(self) -> str:
@@ -167,10 +169,18 @@ class DiskFile:
         return b"".join(parts)
 
     def read_now(self, size: int, position: int) -> Buffer | None:
+        if not self._reads_now:
+            return None
         buffer = bytearray(size)
         try:
             have = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # tmpfs, NFS and FUSE cannot say whether they would wait: `read` does it, in a thread.
+            self._reads_now = False
             return None
         if have == size:
             return buffer

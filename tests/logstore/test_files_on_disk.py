@@ -93,6 +93,24 @@ def test_read_now_is_none_where_the_disk_would_be_waited_for(
     file.close()
 
 
+def test_a_file_system_that_cannot_read_without_waiting_is_asked_once(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unsupported(*_arguments: object) -> int:
+        asked.append(1)
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+    file = files.open(str(tmp_path / "a"), create=True)
+    file.write([b"abc"], 0)
+    assert [file.read_now(3, 0), file.read_now(3, 0)] == [None, None]
+    assert len(asked) == 1
+    assert file.read(3, 0) == b"abc"
+    file.close()
+
+
 def test_a_pinned_file_is_closed_by_its_last_user(files: DiskFiles, tmp_path: Path) -> None:
     file = files.open(str(tmp_path / "a"), create=True)
     file.write([b"x"], 0)
