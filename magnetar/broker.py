@@ -21,6 +21,7 @@ from magnetar.adoption import adopt, stay_above
 from magnetar.apis.registry import load_apis
 from magnetar.broker_configs import BrokerConfigs
 from magnetar.catalog import Catalog
+from magnetar.client_quotas import ClientQuotas
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
@@ -62,6 +63,7 @@ class Broker:
     catalog: Catalog
     broker_configs: BrokerConfigs
     stored_configs: StoredConfigs
+    client_quotas: ClientQuotas
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -175,5 +177,6 @@ class Broker:
         self.cluster_id = self.catalog.cluster_id()
         self.broker_configs = BrokerConfigs(config, self.catalog)
         self.stored_configs = StoredConfigs(self.catalog)
+        self.client_quotas = ClientQuotas(self.catalog)
         self.logs.claim(self.cluster_id, self.node_id)
         self.epoch = self.logs.leader_epoch = self.catalog.next_broker_epoch()

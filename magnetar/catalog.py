@@ -64,6 +64,9 @@ _MIGRATIONS = (
         PRIMARY KEY (entity, name)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE cluster ADD COLUMN change_count INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 _SYNCHRONOUS = {
@@ -230,6 +233,11 @@ class Catalog:
             ).fetchone()
             return row is not None
 
+    def change_count(self) -> int:
+        """Return how many changes were made since the catalog was created."""
+        with self._failing("read the count of changes"):
+            return int(self._database.execute("SELECT change_count FROM cluster").fetchone()[0])
+
     def cluster_id(self) -> str:
         """Return the id this cluster got when its catalog was created."""
         with self._failing("read cluster id"):
@@ -278,7 +286,7 @@ class Catalog:
                 f" {len(_MIGRATIONS)}). Start that version, or another data directory."
             )
         for version, script in enumerate(_MIGRATIONS[done:], done + 1):
-            with self._change("migrate") as database:
+            with self._transaction("migrate") as database:
                 for statement in script.split(";"):
                     database.execute(statement)
                 if version == 1:
@@ -289,6 +297,13 @@ class Catalog:
 
     @contextmanager
     def _change(self, doing: str) -> Iterator[sqlite3.Connection]:
+        """One transaction, which is counted."""
+        with self._transaction(doing) as database:
+            yield database
+            database.execute("UPDATE cluster SET change_count = change_count + 1")
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or on any exception none."""
         with self._failing(doing):
             self._database.execute("BEGIN IMMEDIATE")

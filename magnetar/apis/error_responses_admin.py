@@ -11,8 +11,12 @@ from typing import Any
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages import (
+    alter_client_quotas,
     alter_configs,
+    alter_replica_log_dirs,
+    create_acls,
     create_partitions,
+    delete_acls,
     delete_records,
     describe_topic_partitions,
     elect_leaders,
@@ -128,11 +132,83 @@ def _describe_topic_partitions(
     )
 
 
+def _create_acls(
+    request: create_acls.CreateAclsRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    return create_acls.CreateAclsResponse(
+        results=[
+            create_acls.AclCreationResult(error_code=code, error_message=detail)
+            for _ in request.creations
+        ]
+    )
+
+
+def _delete_acls(
+    request: delete_acls.DeleteAclsRequest, version: int, code: ErrorCode, detail: str | None
+) -> Message:
+    return delete_acls.DeleteAclsResponse(
+        filter_results=[
+            delete_acls.DeleteAclsFilterResult(error_code=code, error_message=detail)
+            for _ in request.filters
+        ]
+    )
+
+
+def _alter_replica_log_dirs(
+    request: alter_replica_log_dirs.AlterReplicaLogDirsRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return alter_replica_log_dirs.AlterReplicaLogDirsResponse(
+        results=[
+            alter_replica_log_dirs.AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    alter_replica_log_dirs.AlterReplicaLogDirPartitionResult(
+                        partition_index=index, error_code=code
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+def _alter_client_quotas(
+    request: alter_client_quotas.AlterClientQuotasRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return alter_client_quotas.AlterClientQuotasResponse(
+        entries=[
+            alter_client_quotas.ResponseEntryData(
+                error_code=code,
+                error_message=detail,
+                entity=[
+                    alter_client_quotas.ResponseEntityData(
+                        entity_type=part.entity_type, entity_name=part.entity_name
+                    )
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
 BUILDERS: dict[int, Builder] = {
     21: _delete_records,
+    30: _create_acls,
+    31: _delete_acls,
     33: _alter_configs,
+    34: _alter_replica_log_dirs,
     37: _create_partitions,
     43: _elect_leaders,
     44: _incremental_alter_configs,
+    49: _alter_client_quotas,
     75: _describe_topic_partitions,
 }

@@ -1,0 +1,62 @@
+"""AlterClientQuotas (API key 49): set and remove quotas of users, client ids, addresses (KIP-546).
+
+Versions 0-1.  1: flexible.
+
+Stored and described, not enforced. Each entity stands alone; one that is named twice is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.client_quotas import Change, Entity, make_entity
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    ResponseEntityData,
+    ResponseEntryData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(AlterClientQuotasRequest, versions="0-1")
+async def alter_client_quotas(
+    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    entities = [
+        make_entity((part.entity_type, part.entity_name) for part in entry.entity)
+        for entry in request.entries
+    ]
+    named = Counter(entities)
+    answers: dict[Entity, ResponseEntryData] = {}
+    for entity, entry in zip(entities, request.entries, strict=True):
+        answer = answers[entity] = ResponseEntryData(
+            error_message=None,
+            entity=[
+                ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity
+            ],
+        )
+        try:
+            if named[entity] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
+            quotas = broker.client_quotas.check(entity, _changes(entry))
+            if not request.validate_only:
+                broker.client_quotas.replace({entity: quotas})
+        except KafkaError as refusal:
+            answer.error_code = refusal.code
+            answer.error_message = refusal.detail
+    return AlterClientQuotasResponse(entries=list(answers.values()))
+
+
+def _changes(entry: EntryData) -> list[Change]:
+    """Return the changes. Raises INVALID_REQUEST where one key is changed twice."""
+    if len({op.key for op in entry.ops}) != len(entry.ops):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota of an entity is named twice.")
+    return [Change(op.key, None if op.remove else op.value) for op in entry.ops]

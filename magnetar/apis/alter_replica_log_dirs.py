@@ -1,0 +1,53 @@
+"""AlterReplicaLogDirs (API key 34): move replicas to another directory of this broker (KIP-113).
+
+Versions 1-2.  2: flexible.
+
+There is one directory: to move a replica there changes nothing and succeeds, any other directory
+is LOG_DIR_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(AlterReplicaLogDirsRequest, versions="1-2")
+async def alter_replica_log_dirs(
+    broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        path = Path(directory.path)
+        is_ours = path.is_absolute() and path == broker.data_dir.absolute()
+        for topic in directory.topics:
+            result = results.setdefault(
+                topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
+            )
+            for index in topic.partitions:
+                code = _move(broker, topic.name, index) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
+                result.partitions.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                )
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _move(broker: Broker, topic: str, index: int) -> ErrorCode:
+    try:
+        broker.topics.partition(topic, index)
+    except KafkaError as refusal:
+        return refusal.code
+    return ErrorCode.NONE

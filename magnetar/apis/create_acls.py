@@ -1,0 +1,30 @@
+"""CreateAcls (API key 30): add rules of who may do what (KIP-140).
+
+Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
+
+SECURITY_DISABLED for each of them, as Kafka answers where no authorizer is configured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.describe_acls import NO_AUTHORIZER
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(CreateAclsRequest, versions="1-3")
+async def create_acls(
+    broker: Broker, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.creations
+        ]
+    )

@@ -1,0 +1,36 @@
+"""DeleteAcls (API key 31): remove rules of who may do what (KIP-140).
+
+Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
+
+SECURITY_DISABLED for each filter, as Kafka answers where no authorizer is configured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.describe_acls import NO_AUTHORIZER
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(DeleteAclsRequest, versions="1-3")
+async def delete_acls(
+    broker: Broker, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(
+                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
+            )
+            for _ in request.filters
+        ]
+    )

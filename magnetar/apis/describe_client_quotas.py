@@ -1,0 +1,78 @@
+"""DescribeClientQuotas (API key 48): quotas of users, client ids and addresses (KIP-546).
+
+Versions 0-1.  1: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from magnetar.client_quotas import CLIENT_ID, IP, USER, Component
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_EXACT, _DEFAULT, _ANY = range(3)
+
+
+@handles(DescribeClientQuotasRequest, versions="0-1")
+async def describe_client_quotas(
+    broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    try:
+        components = _components(request.components)
+    except KafkaError as refusal:
+        return DescribeClientQuotasResponse(
+            error_code=refusal.code, error_message=refusal.detail, entries=None
+        )
+    found = broker.client_quotas.find(components, strict=request.strict)
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[ValueData(key=key, value=values[key]) for key in sorted(values)],
+            )
+            for entity, values in found
+        ],
+    )
+
+
+def _components(asked: list[ComponentData]) -> list[Component]:
+    """Return the filter. Raises INVALID_REQUEST, UNSUPPORTED_VERSION for an unknown type."""
+    components = [_component(each) for each in asked]
+    types = {component.entity_type for component in components}
+    if len(types) < len(components):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A type appears more than once in the filter.")
+    if IP in types and len(types) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "An address cannot be combined with a user or client id."
+        )
+    return components
+
+
+def _component(asked: ComponentData) -> Component:
+    if not asked.entity_type:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+    if asked.entity_type not in (USER, CLIENT_ID, IP):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {asked.entity_type}"
+        )
+    if asked.match_type not in (_EXACT, _DEFAULT, _ANY):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {asked.match_type}")
+    if (asked.match_type == _EXACT) != (asked.match is not None):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "A name belongs to an exact match, and to no other."
+        )
+    return Component(asked.entity_type, asked.match, asked.match_type == _ANY)

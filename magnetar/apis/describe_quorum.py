@@ -1,0 +1,88 @@
+"""DescribeQuorum (API key 55): who decides on the cluster's metadata: this node (KIP-595).
+
+Versions 0-2.  1: when voters fetched (KIP-836).  2: messages, directories, endpoints (KIP-853).
+
+The catalog stands for Kafka's metadata log: its one voter and leader is this node, the epoch is
+the number of its start, and the log's end is the number of changes made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_METADATA = "__cluster_metadata"
+
+
+@handles(DescribeQuorumRequest, versions="0-2")
+async def describe_quorum(
+    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    is_known = _is_metadata_alone(request)
+    response = DescribeQuorumResponse(
+        error_message=None,
+        topics=[
+            ResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _quorum(broker, context.now_ms) if is_known else _unknown(each.partition_index)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+    if is_known and context.version >= 2:
+        at = context.connection.listener
+        listener = Listener(name=at.name, host=at.advertised_host, port=at.advertised_port)
+        response.nodes = [Node(node_id=broker.node_id, listeners=[listener])]
+    return response
+
+
+def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
+    asked = [
+        (topic.topic_name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    return asked == [(_METADATA, 0)]
+
+
+def _quorum(broker: Broker, now_ms: int) -> ResponsePartitionData:
+    end = broker.catalog.change_count()
+    return ResponsePartitionData(
+        error_message=None,
+        leader_id=broker.node_id,
+        leader_epoch=broker.epoch,
+        high_watermark=end,
+        current_voters=[
+            ReplicaState(
+                replica_id=broker.node_id,
+                log_end_offset=end,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+        ],
+    )
+
+
+def _unknown(partition: int) -> ResponsePartitionData:
+    return ResponsePartitionData(
+        partition_index=partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=None,
+    )

@@ -1,0 +1,42 @@
+"""DescribeUserScramCredentials (API key 50): who has passwords, which nobody has (KIP-554).
+
+Version 0.
+
+SASL is not served and no credential can be made, so all users have none, and each one who is named
+is RESOURCE_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(DescribeUserScramCredentialsRequest, versions="0")
+async def describe_user_scram_credentials(
+    broker: Broker, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    named = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        error_message=None,
+        results=[_refused(name, count) for name, count in named.items()],
+    )
+
+
+def _refused(name: str, count: int) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name} is named {count} times."
+    else:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name} has no credentials."
+    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
