@@ -1,7 +1,8 @@
 """The records of a shard: groups and offsets, to and from the bytes of `__consumer_offsets`.
 
-A key's first two bytes are its type: 0 and 1 an offset, 2 a classic group. Others belong to
-protocols that are not served here (KIP-848, KIP-932, KIP-1071): `decode` passes over them.
+A key's first two bytes are its type: 0 and 1 an offset, 2 a classic group, 3 to 8 and 16 a consumer
+group. Others belong to protocols that are not served here (KIP-932, KIP-1071): `decode` passes over
+them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.groups.classic import records as classic
+from coordinator.groups.consumer import records as consumer
+from coordinator.groups.consumer.records import ConsumerGroupRecord
 from coordinator.groups.offsets.committed import (
     OffsetKey,
     OffsetRecord,
@@ -36,11 +39,13 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-ShardRecord = OffsetRecord | GroupRecord
+ShardRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
 
 
 def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
     """Return the record's key and value; a value of None is a tombstone."""
+    if isinstance(record, ConsumerGroupRecord):
+        return consumer.encode(record)
     if isinstance(record, GroupRecord):
         key = _with_type(_GROUP_KEY, GroupMetadataKey(group=record.group_id).encode(0))
         group = record.value
@@ -71,7 +76,7 @@ def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
         group_id = GroupMetadataKey.decode(rest, 0).group
         group = None if value is None else decode_versioned(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
-    return None
+    return consumer.decode(kind, key, value)
 
 
 def _with_type(kind: int, key: bytes) -> bytes:

@@ -3,7 +3,7 @@
 Owns what groups and offsets have in common: the log. Every change is a record; `apply` folds a
 record that is in the log, live and on replay, so both end in the same state. Of a classic group
 the record is the last stable generation: what is in the making lives in memory alone, and ends
-with the broker.
+with the broker. Of a consumer group everything is in records but its members' deadlines.
 
 The caller appends the records of a decision, applies each with its offset in the log, without an
 await in between, and answers when they are durable.
@@ -18,6 +18,9 @@ from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import check_commit, keep_alive
 from coordinator.groups.classic.records import group_value, restored, resume
 from coordinator.groups.classic.state import GroupState
+from coordinator.groups.consumer import committing
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.records import ConsumerGroupRecord, group_tombstones
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.store import GroupOffsets
 from coordinator.groups.records import GroupRecord, ShardRecord
@@ -37,20 +40,44 @@ class Committer:
 
 @dataclass(slots=True)
 class GroupShard:
-    """The groups of one shard, by id, and their offsets."""
+    """The groups of one shard, by id, and their offsets. An id is of one kind of group alone."""
 
     limits: GroupLimits
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
 
     # --- groups
 
     def exists(self, group_id: str) -> bool:
         """Whether anything is known of the group: members, a generation, or offsets."""
-        return group_id in self.groups or self.offsets.has_group(group_id)
+        return (
+            group_id in self.groups
+            or group_id in self.consumer_groups
+            or self.offsets.has_group(group_id)
+        )
+
+    def group_ids(self) -> set[str]:
+        """Return every group of which anything is known."""
+        return {*self.groups, *self.consumer_groups, *self.offsets.groups()}
+
+    def find_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return the group. Raises GROUP_ID_NOT_FOUND, also where it is a classic one."""
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            reason = "is not a consumer group" if self.exists(group_id) else "not found"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+        return group
 
     def find(self, group_id: str) -> ClassicGroup:
-        """Return the group; one that has only offsets is empty. Raises GROUP_ID_NOT_FOUND."""
+        """Return the classic group; one that has only offsets is empty.
+
+        Raises GROUP_ID_NOT_FOUND, also where it is a consumer group.
+        """
+        if group_id in self.consumer_groups:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group."
+            )
         group = self.groups.get(group_id)
         if group is None and not self.offsets.has_group(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -103,7 +130,18 @@ class GroupShard:
         `heartbeats.check_commit`. A commit by a member restarts its session, as a heartbeat does.
         """
         group_id = committer.group_id
-        if self.exists(group_id):
+        consumer_group = self.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            committing.check_commit(
+                consumer_group,
+                committer.member_id,
+                committer.generation_id,
+                committer.group_instance_id,
+                [(committed.topic_id, partition) for _, partition, committed in offsets],
+                transactional=transactional,
+                knows_member_epochs=knows_group_not_found,
+            )
+        elif self.exists(group_id):
             group = self.find(group_id)
             check_commit(
                 group,
@@ -133,16 +171,30 @@ class GroupShard:
 
         Refuses with GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while it has members.
         """
-        group = self.find(group_id)
-        if group.state is not GroupState.EMPTY:
+        consumer_group = self.consumer_groups.get(group_id)
+        is_empty = (
+            not consumer_group.members
+            if consumer_group is not None
+            else self.find(group_id).state is GroupState.EMPTY
+        )
+        if not is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
-        return [*self.offsets.deletion_of_group(group_id), GroupRecord(group_id, None)]
+        return [*self.offsets.deletion_of_group(group_id), *self.group_deletion(group_id)]
+
+    def group_deletion(self, group_id: str) -> list[ShardRecord]:
+        """Return what forgets a group without members, of either kind, but not its offsets."""
+        if group_id in self.consumer_groups:
+            return list(group_tombstones(group_id))
+        return [GroupRecord(group_id, None)]
 
     def decide_expiry(self, group_id: str, now_ms: int, retention_ms: int) -> list[ShardRecord]:
         """Return deletions of offsets nobody used for `retention_ms`, and of the group with them.
 
         Only of a group without members; one whose last offset goes is deleted as a whole.
         """
+        consumer_group = self.consumer_groups.get(group_id)
+        if consumer_group is not None and consumer_group.members:
+            return []
         group = self.groups.get(group_id)
         if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
             return []
@@ -151,8 +203,9 @@ class GroupShard:
             self.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
         )
         left = sum(1 for _ in self.offsets.of_group(group_id)) - len(expired)
-        if group is not None and not left and not self.offsets.pending.holds_any(group_id):
-            expired.append(GroupRecord(group_id, None))
+        is_known = group is not None or consumer_group is not None
+        if is_known and not left and not self.offsets.pending.holds_any(group_id):
+            expired += self.group_deletion(group_id)
         return expired
 
     # --- the fold
@@ -164,10 +217,21 @@ class GroupShard:
         """
         if isinstance(record, OffsetRecord):
             self.offsets.on_record(record, log_offset)
+        elif isinstance(record, ConsumerGroupRecord):
+            self._apply_to_consumer_group(record)
         elif record.value is None:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
                 group.transition(GroupState.DEAD, group.state_changed_ms)
+
+    def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
+        group_id = record.group_id
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+        group.apply(record)
+        if group.is_gone:
+            del self.consumer_groups[group_id]
 
     def replay(self, record: ShardRecord, log_offset: int) -> None:
         """Fold a record read from the log at start, in offset order."""

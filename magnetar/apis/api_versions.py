@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 _PRODUCE = 0
-#: Version 2 is KIP-890's: clients that know it leave out AddPartitionsToTxn and AddOffsetsToTxn.
-TRANSACTION_VERSION = "transaction.version"
-FINALIZED_TRANSACTION_VERSION = 2
+#: What is finalized, by feature. transaction.version 2 is KIP-890's: clients that know it leave out
+#: AddPartitionsToTxn and AddOffsetsToTxn. group.version 1 is KIP-848's.
+FINALIZED = {"group.version": 1, "transaction.version": 2}
 #: Rises with every change of what is finalized, so that clients keep the newest they saw.
 FEATURES_EPOCH = 1
 _ZERO_FEATURES_SINCE = 4
@@ -52,11 +52,8 @@ async def api_versions(
         supported_features=_supported(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[
-            FinalizedFeatureKey(
-                name=TRANSACTION_VERSION,
-                max_version_level=FINALIZED_TRANSACTION_VERSION,
-                min_version_level=FINALIZED_TRANSACTION_VERSION,
-            )
+            FinalizedFeatureKey(name=name, max_version_level=version, min_version_level=version)
+            for name, version in FINALIZED.items()
         ],
     )
 
@@ -74,9 +71,8 @@ def _supported(version: int) -> list[SupportedFeatureKey]:
     if version < _ZERO_FEATURES_SINCE:
         return []
     return [
-        SupportedFeatureKey(
-            name=TRANSACTION_VERSION, min_version=0, max_version=FINALIZED_TRANSACTION_VERSION
-        )
+        SupportedFeatureKey(name=name, min_version=0, max_version=finalized)
+        for name, finalized in FINALIZED.items()
     ]
 
 

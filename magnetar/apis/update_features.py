@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.apis.api_versions import FINALIZED_TRANSACTION_VERSION, TRANSACTION_VERSION
+from magnetar.apis.api_versions import FINALIZED
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -24,7 +24,6 @@ from wire.messages.update_features import (
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
-_FINALIZED = {TRANSACTION_VERSION: FINALIZED_TRANSACTION_VERSION}
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -53,7 +52,7 @@ async def update_features(
 def _reason_against(update: FeatureUpdateKey) -> str | None:
     if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
-    finalized = _FINALIZED.get(update.feature)
+    finalized = FINALIZED.get(update.feature)
     if finalized is None:
         return "This broker does not support this feature."
     if update.max_version_level != finalized:

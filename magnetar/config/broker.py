@@ -341,6 +341,67 @@ class BrokerConfig(Config):
         doc="How long the first join of an empty group waits for more members. Kafka's default is"
         " 3000, for which every consumer that is started alone pays.",
     )
+    group_coordinator_rebalance_protocols = words(
+        ["classic", "consumer", "streams"],
+        one_of=("classic", "consumer", "share", "streams"),
+        since="3.7",
+        doc="Group protocols that are served: consumer, where it is named. classic always is, share"
+        " and streams are not yet.",
+    )
+    group_consumer_session_timeout_ms = integer(
+        45000,
+        minimum=1,
+        since="3.7",
+        doc="How long a member of a consumer group may be silent.",
+    )
+    group_consumer_min_session_timeout_ms = integer(
+        45000, minimum=1, since="3.7", doc="Least that a group may be configured with."
+    )
+    group_consumer_max_session_timeout_ms = integer(
+        60000, minimum=1, since="3.7", doc="Most that a group may be configured with."
+    )
+    group_consumer_heartbeat_interval_ms = integer(
+        5000,
+        minimum=1,
+        since="3.7",
+        doc="How often members of a consumer group are told to send heartbeats.",
+    )
+    group_consumer_min_heartbeat_interval_ms = integer(
+        5000, minimum=1, since="3.7", doc="Least that a group may be configured with."
+    )
+    group_consumer_max_heartbeat_interval_ms = integer(
+        15000, minimum=1, since="3.7", doc="Most that a group may be configured with."
+    )
+    group_consumer_max_size = integer(
+        INT32_MAX, minimum=1, since="3.7", doc="Most members of a consumer group."
+    )
+    group_consumer_assignors = words(
+        ["uniform", "range"],
+        one_of=("uniform", "range"),
+        since="3.7",
+        doc="Assignors that members may ask for; the first is for groups whose members name none.",
+    )
+    group_consumer_migration_policy = string(
+        "bidirectional",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+        since="3.8",
+        doc="Which groups are turned into the other kind while they have members: upgrade, to a"
+        " consumer group when the first such member joins; downgrade, to a classic group when the"
+        " last one leaves.",
+    )
+    group_consumer_assignment_interval_ms = integer(
+        0,
+        minimum=0,
+        since="4.3",
+        doc="Least time between two assignments of a consumer group. Kafka's default is 1000, for"
+        " which a member that joins meanwhile waits until its next heartbeat.",
+    )
+    group_consumer_min_assignment_interval_ms = integer(
+        0, minimum=0, since="4.3", doc="Least that a group may be configured with."
+    )
+    group_consumer_max_assignment_interval_ms = integer(
+        15000, minimum=0, since="4.3", doc="Most that a group may be configured with."
+    )
     offset_metadata_max_bytes = integer(
         4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
     )

@@ -205,21 +205,6 @@ _TABLE: dict[str, str] = {
         remote.log.storage.manager.impl.prefix string rsm.config.
         remote.log.storage.system.enable boolean false
     """,
-    "consumer groups of the new protocol are not served": """
-        group.consumer.assignment.interval.ms* int 1000
-        group.consumer.assignors list uniform,range
-        group.consumer.heartbeat.interval.ms int 5000
-        group.consumer.max.assignment.interval.ms int 15000
-        group.consumer.max.heartbeat.interval.ms int 15000
-        group.consumer.max.session.timeout.ms int 60000
-        group.consumer.max.size int 2147483647
-        group.consumer.migration.policy string bidirectional
-        group.consumer.min.assignment.interval.ms int 0
-        group.consumer.min.heartbeat.interval.ms int 5000
-        group.consumer.min.session.timeout.ms int 45000
-        group.consumer.session.timeout.ms int 45000
-        group.coordinator.rebalance.protocols list classic,consumer,streams
-    """,
     "share groups are not served": """
         group.share.assignment.interval.ms* int 1000
         group.share.assignors list simple

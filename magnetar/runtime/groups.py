@@ -35,6 +35,7 @@ from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.groups_consumer import ConsumerGroups
 from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
 from magnetar.runtime.groups_shard import RunningShard
 from magnetar.topics import CONSUMER_OFFSETS
@@ -81,7 +82,8 @@ def _is_abandoned(token: Token) -> bool:
 
 
 class Groups:
-    """The coordinator of every consumer group. `offsets` is what they commit."""
+    """The coordinator of every group. `consumer` are those of the consumer protocol, `offsets` is
+    what all of them commit."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -92,6 +94,7 @@ class Groups:
         self._retention_due_ms = 0
         self._work: set[asyncio.Task[None]] = set()
         self.offsets = GroupOffsetCommits(broker, self)
+        self.consumer = ConsumerGroups(broker, self)
 
     async def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
@@ -253,8 +256,12 @@ class Groups:
 
     def watch(self, group: ClassicGroup, now_ms: int) -> None:
         """Have the group looked at when its next deadline comes. After whatever may bring one."""
-        if (due_ms := group.deadline_ms) is not None:
-            self._deadlines.schedule(group.group_id, due_ms)
+        self.watch_until(group.group_id, group.deadline_ms, now_ms)
+
+    def watch_until(self, group_id: str, due_ms: int | None, now_ms: int) -> None:
+        """Have a group of either kind looked at then. None: nothing is due."""
+        if due_ms is not None:
+            self._deadlines.schedule(group_id, due_ms)
             self._alarm.set(due_ms, now_ms)
 
     def _open_shards(self) -> None:
@@ -272,6 +279,7 @@ class Groups:
             self._shards.append(shard)
             for group in shard.state.groups.values():
                 self.watch(group, now_ms)
+            self.consumer.resume(shard, now_ms)
         self._check_retention_later(now_ms)
 
     # --- one step
@@ -296,12 +304,15 @@ class Groups:
     # --- time
 
     def _on_alarm(self) -> None:
-        self._spawn(self._expire_due())
+        self.spawn(self._expire_due())
 
     async def _expire_due(self) -> None:
         now_ms = self._broker.clock.now_ms()
         for group_id in self._deadlines.take_due(now_ms):
             shard = self.shard_of(group_id)
+            consumer_group = shard.state.consumer_groups.get(group_id)
+            if consumer_group is not None:
+                self.consumer.expire(shard, consumer_group, now_ms)
             group = shard.state.groups.get(group_id)
             if group is None:
                 continue
@@ -321,20 +332,21 @@ class Groups:
         if now_ms < self._retention_due_ms:
             self._retention_alarm.set(self._retention_due_ms, now_ms)
         else:
-            self._spawn(self._expire_offsets())
+            self.spawn(self._expire_offsets())
 
     async def _expire_offsets(self) -> None:
         """Delete offsets that no group has used for offsets.retention.minutes, shard by shard."""
         retention_ms = self._broker.config.offsets_retention_minutes * 60_000
         now_ms = self._broker.clock.now_ms()
         for shard in self._shards:
-            for group_id in {*shard.state.groups, *shard.state.offsets.groups()}:
+            for group_id in shard.state.group_ids():
                 expired = shard.state.decide_expiry(group_id, now_ms, retention_ms)
                 shard.append_in_parts(expired, now_ms)
             await asyncio.sleep(0)
         self._check_retention_later(now_ms)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Have work done that nobody waits for; a failure ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
         task.add_done_callback(self._on_work_done)

@@ -58,7 +58,7 @@ def test_an_offset_key_of_the_first_version_is_an_offset_too() -> None:
 
 
 def test_records_of_other_protocols_are_passed_over() -> None:
-    assert decode(b"\0\3" + OFFSET_KEY[2:], b"\0\0") is None
+    assert decode(b"\0\x0b" + OFFSET_KEY[2:], b"\0\0") is None
 
 
 @pytest.mark.parametrize(

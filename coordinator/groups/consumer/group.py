@@ -1,0 +1,296 @@
+"""A consumer group as its records have it: members, who shall read what, who reads what.
+
+A fold: `apply` takes one record, live and on replay alike, and nothing else changes a group. What
+is not in the log (sessions, what was last looked at) is in `timers` and belongs to this start of
+the broker.
+
+Invariant: `owners` names for each partition the one member that has it, or has yet to give it
+back. Who is to have it waits until it is not there any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+from typing import cast
+from uuid import UUID
+
+from coordinator.groups.consumer import records
+from coordinator.groups.consumer.member import Member
+from coordinator.groups.consumer.partitions import Assigned, Target
+from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
+from coordinator.groups.consumer.timers import Timers
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.internal.consumer_group_current_member_assignment import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from wire.internal.consumer_group_member_metadata import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
+from wire.internal.consumer_group_metadata import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
+from wire.internal.consumer_group_regular_expression import (
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+)
+from wire.internal.consumer_group_target_assignment_member import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
+from wire.internal.consumer_group_target_assignment_metadata import (
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+_NOTHING: Target = {}
+
+
+class ConsumerGroupState(Enum):
+    """The value is the name that ConsumerGroupDescribe and ListGroups show."""
+
+    EMPTY = "Empty"  # no members; perhaps offsets
+    ASSIGNING = "Assigning"  # the target assignment is older than the group
+    RECONCILING = "Reconciling"  # members are on their way to it
+    STABLE = "Stable"  # every member has what it is to have
+    DEAD = "Dead"  # deleted; nothing follows
+
+
+class ConsumerGroup:
+    """One group. Fields are read freely; they change through `apply` alone, but for `timers`."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assigned_at_ms = 0
+        self.members: dict[str, Member] = {}
+        #: member id -> what it is to have
+        self.targets: dict[str, Target] = {}
+        #: group instance id -> member id
+        self.static_members: dict[str, str] = {}
+        #: topic id -> partition -> the member that has it, or has yet to give it back
+        self.owners: dict[UUID, dict[int, str]] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        #: regular expression -> how many members subscribe with it
+        self.regex_members: Counter[str] = Counter()
+        #: topic name -> how many members subscribe to it by name
+        self.name_members: Counter[str] = Counter()
+        self.assignor_members: Counter[str] = Counter()
+        #: classic assignor -> how many members speak it
+        self.classic_protocols: Counter[str] = Counter()
+        self.classic_count = 0
+        # Not in the log.
+        self.timers = Timers()
+        #: the version of the topics that `metadata_hash` was last compared with; None: never
+        self.topics_seen: int | None = None
+        #: the same of `regexes`, and when they may be matched again at the earliest
+        self.regexes_seen: int | None = None
+        self.regexes_next_ms = 0
+        #: the log's end after the group's last record: what its answers rest on
+        self.rests_on = 0
+
+    # --- questions
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """O(members)."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def target(self, member_id: str) -> Target:
+        return self.targets.get(member_id, _NOTHING)
+
+    def member(self, member_id: str) -> Member:
+        """Return the member. Raises UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def static_member(self, instance_id: str, member_id: str) -> Member:
+        """Return the member that has the instance id. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        holder = self.static_members.get(instance_id)
+        if holder is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if holder != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member"
+                f" {holder}.",
+            )
+        return self.members[holder]
+
+    def owner(self, topic_id: UUID, partition: int) -> str | None:
+        """Return who has the partition, or has yet to give it back."""
+        return self.owners.get(topic_id, {}).get(partition)
+
+    def subscribed_names(self) -> frozenset[str]:
+        """Return every topic that some member reads, by name or regular expression."""
+        by_regex = (
+            self.regexes[regex].topics for regex in self.regex_members if regex in self.regexes
+        )
+        return frozenset(self.name_members).union(*by_regex)
+
+    def names_of(self, member: Member) -> frozenset[str]:
+        """Return the topics that a member reads, as far as its regular expression is resolved."""
+        found = self.regexes.get(member.topic_regex) if member.topic_regex else None
+        return member.topic_names if found is None else member.topic_names | found.topics
+
+    def preferred_assignor(self, default: str) -> str:
+        """Return the assignor most members ask for; between equals the first in the alphabet."""
+        votes = self.assignor_members
+        return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+
+    def draft(self) -> ConsumerGroup:
+        """Return a copy, to try records on. Members and targets are shared: they never change."""
+        copy = ConsumerGroup(self.group_id)
+        copy.epoch, copy.metadata_hash = self.epoch, self.metadata_hash
+        copy.assignment_epoch, copy.assigned_at_ms = self.assignment_epoch, self.assigned_at_ms
+        copy.members, copy.targets = dict(self.members), dict(self.targets)
+        copy.static_members = dict(self.static_members)
+        copy.owners = {topic_id: dict(owners) for topic_id, owners in self.owners.items()}
+        copy.regexes, copy.regex_members = dict(self.regexes), self.regex_members.copy()
+        copy.name_members = self.name_members.copy()
+        copy.assignor_members = self.assignor_members.copy()
+        copy.classic_protocols = self.classic_protocols.copy()
+        copy.classic_count = self.classic_count
+        copy.topics_seen = self.topics_seen
+        return copy
+
+    # --- the fold
+
+    def apply(self, record: ConsumerGroupRecord) -> None:
+        """Fold one record."""
+        key, value = record.key, record.value
+        match key:
+            case ConsumerGroupMemberMetadataKey():
+                self._on_subscription(
+                    key.member_id, cast("ConsumerGroupMemberMetadataValue | None", value)
+                )
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                self._on_assignment(
+                    key.member_id, cast("ConsumerGroupCurrentMemberAssignmentValue | None", value)
+                )
+            case ConsumerGroupTargetAssignmentMemberKey():
+                self._on_target(
+                    key.member_id, cast("ConsumerGroupTargetAssignmentMemberValue | None", value)
+                )
+            case ConsumerGroupRegularExpressionKey():
+                self._on_regex(
+                    key.regular_expression,
+                    cast("ConsumerGroupRegularExpressionValue | None", value),
+                )
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                epoch = cast("ConsumerGroupTargetAssignmentMetadataValue | None", value)
+                self.assignment_epoch = 0 if epoch is None else epoch.assignment_epoch
+                self.assigned_at_ms = 0 if epoch is None else epoch.assignment_timestamp
+            case ConsumerGroupMetadataKey():
+                group = cast("ConsumerGroupMetadataValue | None", value)
+                self.epoch = 0 if group is None else group.epoch
+                self.metadata_hash = 0 if group is None else group.metadata_hash
+            case _:
+                raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log holds nothing of the group any more."""
+        return self.epoch == 0 and not self.members and not self.targets
+
+    def _on_subscription(
+        self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        old = self.members.get(member_id)
+        if old is not None:
+            self._count(old, -1)
+        if value is None:
+            if old is not None:
+                self._release(member_id, old.assigned)
+                self._release(member_id, old.revoking)
+                del self.members[member_id]
+                self.timers.forget(member_id)
+                if old.instance_id and self.static_members.get(old.instance_id) == member_id:
+                    del self.static_members[old.instance_id]
+            return
+        member = records.subscribed(old or Member(member_id=member_id), value)
+        self.members[member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+        self._count(member, 1)
+
+    def _on_assignment(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        old = self.members.get(member_id)
+        if old is None and value is None:
+            return
+        old = old or Member(member_id=member_id)
+        member = records.unassigned(old) if value is None else records.assigned(old, value)
+        self._release(member_id, old.assigned)
+        self._release(member_id, old.revoking)
+        self._take(member_id, member.assigned)
+        self._take(member_id, member.revoking)
+        if member_id not in self.members:
+            self._count(member, 1)
+        self.members[member_id] = member
+
+    def _on_target(
+        self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = records.target_of(value)
+
+    def _on_regex(self, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            self.regexes.pop(regex, None)
+        else:
+            self.regexes[regex] = ResolvedRegex(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+    def _release(self, member_id: str, assigned: Assigned) -> None:
+        for topic_id, partitions in assigned.items():
+            owners = self.owners.get(topic_id, {})
+            for partition in partitions:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.owners.pop(topic_id, None)
+
+    def _take(self, member_id: str, assigned: Assigned) -> None:
+        for topic_id, partitions in assigned.items():
+            self.owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
+
+    def _count(self, member: Member, step: int) -> None:
+        """Count a member in (1) or out (-1) of what its subscription adds to."""
+        _add(self.name_members, member.topic_names, step)
+        _add(self.regex_members, (member.topic_regex,) if member.topic_regex else (), step)
+        _add(
+            self.assignor_members, (member.server_assignor,) if member.server_assignor else (), step
+        )
+        if member.classic is not None:
+            self.classic_count += step
+            _add(self.classic_protocols, {name for name, _ in member.classic.protocols}, step)
+
+
+def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
+    for name in names:
+        counter[name] += step
+        if not counter[name]:
+            del counter[name]

@@ -1,0 +1,100 @@
+"""ConsumerGroupHeartbeat: a member joins, lives, says something new, gives back, is given.
+
+A heartbeat that says nothing new to a group at rest is O(1), and nothing is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from coordinator.decision import Answered
+from coordinator.groups.consumer.draft import Draft
+from coordinator.groups.consumer.exchange import (
+    ConsumerLimits,
+    HeartbeatAnswer,
+    HeartbeatDecision,
+    HeartbeatRequest,
+)
+from coordinator.groups.consumer.member import JOINING, Member
+from coordinator.groups.consumer.membership import check_room, speaking_member
+from coordinator.groups.consumer.partitions import as_target
+from coordinator.groups.consumer.reconciliation import reconcile
+from coordinator.groups.consumer.records import assignment_record
+from coordinator.groups.consumer.subscribing import subscribe
+from coordinator.groups.consumer.target import decide_target
+from coordinator.groups.consumer.topics import TopicImage
+
+T = TypeVar("T")
+
+
+def decide_heartbeat(
+    draft: Draft,
+    request: HeartbeatRequest,
+    topics: TopicImage,
+    limits: ConsumerLimits,
+    now_ms: int,
+) -> HeartbeatDecision:
+    """Return the records and the answer of a heartbeat that does not leave.
+
+    `request` has passed `validation`. Once the records are applied, `topics.version` is what the
+    group has seen. Refuses with GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+    FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
+    """
+    check_room(draft.group, request.member_id, limits.size_max)
+    before, records = speaking_member(draft.group, request)
+    draft.add(records)
+    said = _with_news(before, request)
+    changed = subscribe(draft, before, said, request.resolved, topics)
+    draft.add(decide_target(draft.group, topics, limits, now_ms))
+    current = draft.group.members.get(said.member_id, said)
+    after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
+    if after != current:
+        draft.add([assignment_record(draft.group.group_id, after)])
+    return Answered(
+        records=tuple(draft.records), answer=_answer(request, before, after, limits)
+    )
+
+
+def _with_news(member: Member, request: HeartbeatRequest) -> Member:
+    """Return the member with what the request says of it: the same object for nothing new."""
+    timeout_ms = request.rebalance_timeout_ms
+    said = replace(
+        member,
+        instance_id=_or(request.instance_id, member.instance_id),
+        rack_id=_or(request.rack_id, member.rack_id),
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        topic_names=_or(request.topic_names, member.topic_names),
+        topic_regex=_or(request.topic_regex, member.topic_regex),
+        server_assignor=_or(request.server_assignor, member.server_assignor),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
+    return member if said.said_the_same(member) else said
+
+
+def _or(said: T | None, before: T) -> T:
+    return before if said is None else said
+
+
+def _answer(
+    request: HeartbeatRequest, before: Member, after: Member, limits: ConsumerLimits
+) -> HeartbeatAnswer:
+    """Tell the assignment to who joins, who tells everything, and where it has changed."""
+    tells_everything = (
+        request.rebalance_timeout_ms >= 0
+        and (request.topic_names is not None or request.topic_regex is not None)
+        and request.owned is not None
+    )
+    is_told = (
+        request.member_epoch == JOINING
+        or tells_everything
+        or (after is not before and as_target(after.assigned) != as_target(before.assigned))
+    )
+    return HeartbeatAnswer(
+        member_id=after.member_id,
+        member_epoch=after.epoch,
+        heartbeat_interval_ms=limits.heartbeat_interval_ms,
+        assignment=after.assigned if is_told else None,
+    )

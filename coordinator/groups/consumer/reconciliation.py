@@ -1,0 +1,148 @@
+"""One member's way to its target assignment: give back first, then take what is free.
+
+A member that has to give partitions back keeps its epoch and is UNREVOKED_PARTITIONS until a
+heartbeat says that it does not own them any more. Then it moves to the target's epoch and is given
+whatever of its target nobody has; while others still hold some, it is UNRELEASED_PARTITIONS, and
+each heartbeat looks again. So no partition ever has two owners. Source: KIP-848.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.member import Member, MemberState
+from coordinator.groups.consumer.partitions import (
+    Assigned,
+    Owned,
+    Target,
+    merged,
+    overlap,
+    with_epoch,
+)
+from coordinator.groups.consumer.topics import TopicImage
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+def reconcile(
+    group: ConsumerGroup,
+    member: Member,
+    owned: Owned | None,
+    topics: TopicImage,
+    *,
+    subscription_changed: bool = False,
+) -> Member:
+    """Return the member after its next step towards the group's target assignment, or as it was.
+
+    `owned` is what its heartbeat says it has; None: the same as before. Refuses with
+    FENCED_MEMBER_EPOCH a member whose state a later version of the broker wrote.
+    """
+    if not subscription_changed and member.is_reconciled_to(group.assignment_epoch):
+        return member
+    match member.state:
+        case MemberState.STABLE if member.epoch == group.assignment_epoch:
+            return _without_unsubscribed(group, member, owned, topics)
+        case MemberState.UNREVOKED_PARTITIONS if _still_owns(owned, member.revoking):
+            if subscription_changed:
+                return _without_unsubscribed(group, member, owned, topics)
+            return member
+        case MemberState.UNKNOWN if owned is None or owned:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The consumer group member is in a unknown state. The member must abandon all its"
+                " partitions and rejoin.",
+            )
+    return _step(group, member, owned, topics)
+
+
+@dataclass(slots=True)
+class _Difference:
+    """What a member has and its target, compared."""
+
+    kept: dict[UUID, dict[int, int]]
+    revoked: dict[UUID, dict[int, int]]
+    free: dict[UUID, frozenset[int]]
+    #: whether others hold some of the target
+    waits: bool
+
+
+def _step(group: ConsumerGroup, member: Member, owned: Owned | None, topics: TopicImage) -> Member:
+    found = _compare(group, member, _readable(group, member, topics))
+    if found.revoked and _still_owns(owned, found.revoked):
+        return replace(
+            member.at_epoch(member.epoch),
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=found.kept,
+            revoking=found.revoked,
+        )
+    epoch = group.assignment_epoch
+    return replace(
+        member.at_epoch(epoch),
+        state=MemberState.UNRELEASED_PARTITIONS if found.waits else MemberState.STABLE,
+        assigned=merged(found.kept, with_epoch(found.free, epoch)),
+        revoking={},
+    )
+
+
+def _compare(group: ConsumerGroup, member: Member, target: Target) -> _Difference:
+    found = _Difference({}, {}, {}, False)
+    for topic_id, epochs in member.assigned.items():
+        wanted = target.get(topic_id, frozenset())
+        kept = {partition: epoch for partition, epoch in epochs.items() if partition in wanted}
+        if kept:
+            found.kept[topic_id] = kept
+        if len(kept) < len(epochs):
+            found.revoked[topic_id] = {
+                partition: epoch for partition, epoch in epochs.items() if partition not in wanted
+            }
+    for topic_id, wanted in target.items():
+        missing = wanted - member.assigned.get(topic_id, {}).keys()
+        owners = group.owners.get(topic_id, {})
+        # What this member itself has yet to give back may be given to it again.
+        free = frozenset(p for p in missing if owners.get(p, member.member_id) == member.member_id)
+        found.waits |= len(free) < len(missing)
+        if free:
+            found.free[topic_id] = free
+    return found
+
+
+def _readable(group: ConsumerGroup, member: Member, topics: TopicImage) -> Target:
+    """Return the target without the topics that the member does not subscribe to any more.
+
+    The target may be older than the member's last word.
+    """
+    names = group.names_of(member)
+    readable: dict[UUID, frozenset[int]] = {}
+    for topic_id, partitions in group.target(member.member_id).items():
+        topic = topics.by_id(topic_id)
+        if topic is not None and topic.name in names:
+            readable[topic_id] = partitions
+    return readable
+
+
+def _without_unsubscribed(
+    group: ConsumerGroup, member: Member, owned: Owned | None, topics: TopicImage
+) -> Member:
+    """Ask back at once what the member does not subscribe to any more; its epoch stays."""
+    names = group.names_of(member)
+    kept: dict[UUID, Mapping[int, int]] = {}
+    revoked = dict(member.revoking)
+    for topic_id, epochs in member.assigned.items():
+        topic = topics.by_id(topic_id)
+        if topic is not None and topic.name in names:
+            kept[topic_id] = epochs
+        else:
+            revoked[topic_id] = {**revoked.get(topic_id, {}), **epochs}
+    if len(kept) == len(member.assigned):
+        return member
+    moved = replace(member.at_epoch(member.epoch), assigned=kept)
+    if _still_owns(owned, revoked):
+        return replace(moved, state=MemberState.UNREVOKED_PARTITIONS, revoking=revoked)
+    return moved
+
+
+def _still_owns(owned: Owned | None, revoked: Assigned) -> bool:
+    return owned is None or overlap(owned, revoked)

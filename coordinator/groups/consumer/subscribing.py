@@ -1,0 +1,78 @@
+"""What a member says of itself, and what follows from it for the group: its epoch.
+
+Used by both protocols; what the member is given is decided next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coordinator.groups.consumer.draft import Draft
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.member import Member
+from coordinator.groups.consumer.records import (
+    ConsumerGroupRecord,
+    ResolvedRegex,
+    epoch_record,
+    regex_record,
+    subscription_record,
+)
+from coordinator.groups.consumer.topics import TopicImage, metadata_hash
+
+
+def subscribe(
+    draft: Draft, before: Member, said: Member, resolved: ResolvedRegex | None, topics: TopicImage
+) -> bool:
+    """Have the member say what it says. True: it reads other topics than before, or is new.
+
+    The group's epoch rises with that, or where topics that it reads have changed since it last
+    looked.  `resolved` is what a regular expression matches that the group does not know yet.
+    """
+    group_id = draft.group.group_id
+    if not said.said_the_same(before):
+        draft.add([subscription_record(group_id, said)])
+    changed = said.topic_names != before.topic_names
+    if said.topic_regex != before.topic_regex:
+        changed = True
+        draft.add(unused_regexes(draft.group))
+        if said.topic_regex and said.topic_regex not in draft.group.regexes:
+            draft.add([regex_record(group_id, said.topic_regex, resolved)])
+    if changed or draft.group.topics_seen != topics.version:
+        draft.add(next_epoch(draft.group, topics, changed=changed))
+    return changed
+
+
+def unused_regexes(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
+    """Return what forgets the regular expressions that no member subscribes with any more."""
+    return [
+        regex_record(group.group_id, regex, None)
+        for regex in group.regexes
+        if regex not in group.regex_members
+    ]
+
+
+def next_epoch(
+    group: ConsumerGroup, topics: TopicImage, *, changed: bool
+) -> list[ConsumerGroupRecord]:
+    """Return the record of the group's next epoch, if what it reads is not what it was.
+
+    `changed`: its members have. Else its topics may have: `metadata_hash` tells.
+    """
+    known = metadata_hash(group.subscribed_names(), topics)
+    if not changed and known == group.metadata_hash:
+        return []
+    return [epoch_record(group.group_id, group.epoch + 1, known)]
+
+
+def decide_regexes(
+    group: ConsumerGroup, found: Mapping[str, ResolvedRegex], topics: TopicImage
+) -> list[ConsumerGroupRecord]:
+    """Return the records of regular expressions that match other topics by now."""
+    draft = Draft(group)
+    for regex, resolved in found.items():
+        known = group.regexes.get(regex)
+        if known is not None and known.topics != resolved.topics:
+            draft.add([regex_record(group.group_id, regex, resolved)])
+    if draft.records:
+        draft.add(next_epoch(draft.group, topics, changed=False))
+    return draft.records

@@ -1,0 +1,74 @@
+"""When members of a consumer group are given up: nothing here is in the log.
+
+Every member has a session, which each heartbeat restarts. A member that is asked to give
+partitions back has its own rebalance timeout to do so. A classic member that must join again, or
+fetch its assignment, has it too. Deadlines are not kept in order: `wake_ms` is a lower bound of all
+of them, a heartbeat leaves it alone, and an `expired` that comes too early puts it where it
+belongs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Wait(Enum):
+    """What a member is waited for; the value says what it did not do."""
+
+    SESSION = "sent no heartbeat for its session timeout"
+    REVOCATION = "did not give partitions back within its rebalance timeout"
+    JOIN = "did not join again within its rebalance timeout"
+    SYNC = "did not ask for its assignment within its rebalance timeout"
+
+
+class Expired(NamedTuple):
+    """A member that is given up."""
+
+    member_id: str
+    wait: Wait
+
+
+class Timers:
+    """The deadlines of one group's members."""
+
+    __slots__ = ("_deadlines", "_wake_ms")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Wait, dict[str, int]] = {wait: {} for wait in Wait}
+        self._wake_ms: int | None = None
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When to ask for `expired`: the earliest deadline, or earlier. None: there is none."""
+        return self._wake_ms
+
+    def set(self, wait: Wait, member_id: str, deadline_ms: int) -> None:
+        """Wait for the member until then, whatever was before. O(1)."""
+        self._deadlines[wait][member_id] = deadline_ms
+        if self._wake_ms is None or deadline_ms < self._wake_ms:
+            self._wake_ms = deadline_ms
+
+    def has(self, wait: Wait, member_id: str) -> bool:
+        return member_id in self._deadlines[wait]
+
+    def clear(self, wait: Wait, member_id: str) -> None:
+        self._deadlines[wait].pop(member_id, None)
+
+    def forget(self, member_id: str) -> None:
+        """The member is gone."""
+        for deadlines in self._deadlines.values():
+            deadlines.pop(member_id, None)
+
+    def expired(self, now_ms: int) -> list[Expired]:
+        """Return who is to be given up, each once. O(members); the bound is reckoned anew."""
+        found: dict[str, Expired] = {}
+        for wait, deadlines in self._deadlines.items():
+            for member_id, deadline_ms in deadlines.items():
+                if deadline_ms <= now_ms:
+                    found.setdefault(member_id, Expired(member_id, wait))
+        self._wake_ms = min(
+            (deadline for each in self._deadlines.values() for deadline in each.values()),
+            default=None,
+        )
+        return list(found.values())

@@ -1,0 +1,56 @@
+"""What a heartbeat must and must not say, before anything is looked up. Source: KIP-848."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.groups.consumer.exchange import HeartbeatRequest
+from coordinator.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: From here on members make their ids themselves.
+MEMBER_IDS_FROM_CLIENTS_SINCE = 1
+
+
+def check_heartbeat(request: HeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
+    """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no member may say."""
+    must_have_id = version >= MEMBER_IDS_FROM_CLIENTS_SINCE
+    if must_have_id or request.member_epoch > 0 or request.member_epoch == LEAVING:
+        _not_empty(request.member_id, "MemberId")
+    _not_empty(request.group_id, "GroupId")
+    _not_empty(request.instance_id, "InstanceId")
+    _not_empty(request.rack_id, "RackId")
+    if request.member_epoch == JOINING:
+        _check_join(request)
+    elif request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+    elif request.member_epoch < LEAVING_FOR_A_WHILE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
+            f" {', '.join(sorted(assignors))}.",
+        )
+
+
+def _check_join(request: HeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        reason = "RebalanceTimeoutMs must be provided in first request."
+    elif request.owned is None or request.owned:
+        reason = "TopicPartitions must be empty when (re-)joining."
+    elif request.topic_names is None and request.topic_regex is None:
+        reason = (
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
+            " (re-)joining."
+        )
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _not_empty(text: str | None, name: str) -> None:
+    """None is nothing said; blank is as good as empty, as in Kafka."""
+    if text is not None and not text.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")

@@ -1,0 +1,86 @@
+"""ConsumerGroupHeartbeat (API key 68): be a member of a consumer group, and learn what to read.
+
+Versions 0-1.  1: subscription by regular expression; members make their ids themselves (KIP-1082).
+
+Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). Fields that are null, or -1, are
+as they were. The assignment is told when it changes; answered when that is durable. Nothing is
+written where nothing changes.  KIP-848.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from coordinator.groups.consumer.exchange import HeartbeatRequest
+from coordinator.groups.consumer.partitions import Assigned, Owned
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+_PROTOCOL = "consumer"
+
+
+@handles(ConsumerGroupHeartbeatRequest, versions="0-1")
+async def consumer_group_heartbeat(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    if _PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
+        )
+    answer = await broker.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
+    return ConsumerGroupHeartbeatResponse(
+        error_message=None,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=None if answer.assignment is None else _assignment(answer.assignment),
+    )
+
+
+def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:
+    names = request.subscribed_topic_names
+    return HeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        new_member_id=str(uuid4()),
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=None if names is None else frozenset(names),
+        topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_address.rpartition(':')[0] or context.client_address}",
+    )
+
+
+def _owned(topics: list[TopicPartitions] | None) -> Owned | None:
+    if topics is None:
+        return None
+    owned: dict[UUID, frozenset[int]] = {}
+    for topic in topics:
+        owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
+    return owned
+
+
+def _assignment(assigned: Assigned) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            ResponseTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in assigned.items()
+        ]
+    )
