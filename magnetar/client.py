@@ -31,7 +31,9 @@ CLIENT_ID = "magnetar-cli"
 
 #: No answer to what is asked here is larger; a peer that announces more speaks something else.
 RESPONSE_BYTES_MAX = 256 << 20
+_COORDINATES_GROUPS = 0
 _COORDINATES_TRANSACTIONS = 1
+_COORDINATED = ("group", "transactional id")
 _COORDINATOR_KEYS_SINCE = 4
 _RETRY_DELAY_S = 0.1
 _SIZE = Struct(">i")
@@ -108,19 +110,35 @@ class Connection:
             api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
         }
 
-    def version_for(self, request_class: type[Message], *, at_least: int = 0) -> int:
+    def serves(self, request_class: type[Message]) -> bool:
+        """Return whether the broker speaks any version of this that we speak."""
+        lowest, highest = self._versions.get(request_class.api_key, (0, -1))
+        return max(lowest, request_class.min_version) <= min(highest, request_class.max_version)
+
+    def version_for(
+        self, request_class: type[Message], *, at_least: int = 0, at_most: int | None = None
+    ) -> int:
         """Return the highest version that both sides speak. ClientError: none, or too low."""
         key = request_class.api_key
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, request_class.max_version)
+        if at_most is not None:
+            version = min(version, at_most)
         if version < max(lowest, request_class.min_version, at_least):
             wanted = f"{API_NAMES[key]} version {at_least}" if at_least else API_NAMES[key]
             raise ClientError(f"the broker at {self._name} does not serve {wanted}.")
         return version
 
-    def call(self, request: Message, response_class: type[R], *, at_least: int = 0) -> R:
+    def call(
+        self,
+        request: Message,
+        response_class: type[R],
+        *,
+        at_least: int = 0,
+        at_most: int | None = None,
+    ) -> R:
         """Return the answer to `request`, sent in the highest version that both sides speak."""
-        version = self.version_for(type(request), at_least=at_least)
+        version = self.version_for(type(request), at_least=at_least, at_most=at_most)
         return self._ask(request, response_class, version)
 
     def close(self) -> None:
@@ -222,10 +240,15 @@ class Client:
         *,
         node_id: int | None = None,
         at_least: int = 0,
+        at_most: int | None = None,
     ) -> R:
-        """Return the answer of broker `node_id` (None: any) in at least version `at_least`."""
+        """Return the answer of broker `node_id` (None: any) in a version within these bounds."""
         connection = self._bootstrap if node_id is None else self._connection(node_id)
-        return connection.call(request, response_class, at_least=at_least)
+        return connection.call(request, response_class, at_least=at_least, at_most=at_most)
+
+    def serves(self, request_class: type[Message]) -> bool:
+        """Return whether the cluster serves this request in a version that we speak."""
+        return self._bootstrap.serves(request_class)
 
     def version_for(self, request_class: type[Message]) -> int:
         """Return the highest version of an API that the first broker and this client speak."""
@@ -233,14 +256,11 @@ class Client:
 
     def coordinators(self, transactional_ids: Iterable[str]) -> dict[int, list[str]]:
         """Return the ids by the broker that coordinates them."""
-        by_node: dict[int, list[str]] = {}
-        keys = list(dict.fromkeys(transactional_ids))
-        if len(self._addresses) == 1 and keys:
-            # One broker coordinates everything; it is asked once, to make its topic exist.
-            return {self._coordinator_of(keys[0]): keys}
-        for key in keys:
-            by_node.setdefault(self._coordinator_of(key), []).append(key)
-        return by_node
+        return self._coordinators(transactional_ids, _COORDINATES_TRANSACTIONS)
+
+    def group_coordinators(self, group_ids: Iterable[str]) -> dict[int, list[str]]:
+        """Return the groups by the broker that coordinates them."""
+        return self._coordinators(group_ids, _COORDINATES_GROUPS)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[TopicPartition, int]:
         """Return every partition of the topics (None: of all) with its leader's node id.
@@ -269,13 +289,23 @@ class Client:
                 return answer
             time.sleep(_RETRY_DELAY_S)
 
-    def _coordinator_of(self, transactional_id: str) -> int:
+    def _coordinators(self, ids: Iterable[str], kind: int) -> dict[int, list[str]]:
+        by_node: dict[int, list[str]] = {}
+        keys = list(dict.fromkeys(ids))
+        if len(self._addresses) == 1 and keys:
+            # One broker coordinates everything; it is asked once, to make its topic exist.
+            return {self._coordinator_of(keys[0], kind): keys}
+        for key in keys:
+            by_node.setdefault(self._coordinator_of(key, kind), []).append(key)
+        return by_node
+
+    def _coordinator_of(self, key: str, kind: int) -> int:
         version = self._bootstrap.version_for(FindCoordinatorRequest)
-        request = FindCoordinatorRequest(key_type=_COORDINATES_TRANSACTIONS)
+        request = FindCoordinatorRequest(key_type=kind)
         if version >= _COORDINATOR_KEYS_SINCE:
-            request.coordinator_keys = [transactional_id]
+            request.coordinator_keys = [key]
         else:
-            request.key = transactional_id
+            request.key = key
 
         def ask() -> tuple[int, int]:
             answer = self._bootstrap.call(request, FindCoordinatorResponse)
@@ -284,7 +314,7 @@ class Client:
             return answer.coordinators[0].error_code, answer.coordinators[0].node_id
 
         code, node_id = self.until_settled(ask, lambda answer: answer[0])
-        check(code, f"the coordinator of transactional id {transactional_id!r}")
+        check(code, f"the coordinator of {_COORDINATED[kind]} {key!r}")
         return node_id
 
     def _connect_any(self, addresses: list[Address]) -> Connection:
