@@ -25,7 +25,9 @@ broker cleanly, a second one at once.
 _PLACES = {
     "topics": "magnetar.cli.topics:topics",
     "configs": "magnetar.cli.configs:configs",
+    "groups": "magnetar.cli.groups:groups",
     "transactions": "magnetar.cli.transactions:transactions",
+    "dump": "magnetar.cli.dump:dump",
     "import": "magnetar.cli.import_command:import_command",
 }
 
