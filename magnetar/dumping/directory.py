@@ -1,0 +1,106 @@
+"""Which files a path names, and how each is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from logstore.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+)
+from magnetar.catalog import FILE_NAME
+from magnetar.dumping.entry import Entry
+from magnetar.dumping.indexes import (
+    dump_aborted_index,
+    dump_kafka_snapshot,
+    dump_offset_index,
+    dump_snapshot,
+    dump_time_index,
+)
+from magnetar.dumping.internal import CLUSTER_METADATA, DECODED
+from magnetar.dumping.segments import dump_segment
+from magnetar.dumping.small_files import (
+    dump_catalog,
+    dump_clean_shutdown,
+    dump_leader_epochs,
+    dump_offsets,
+    dump_partition_metadata,
+    dump_properties,
+)
+
+Read = Callable[[Path], Iterator[Entry]]
+_BY_NAME: dict[str, Read] = {
+    CLEAN_SHUTDOWN: dump_clean_shutdown,
+    FILE_NAME: dump_catalog,
+    LEADER_EPOCHS: dump_leader_epochs,
+    LOG_START_OFFSETS: dump_offsets,
+    META_PROPERTIES: dump_properties,
+    PARTITION_METADATA: dump_partition_metadata,
+    RECOVERY_POINTS: dump_offsets,
+    "cleaner-offset-checkpoint": dump_offsets,
+    "replication-offset-checkpoint": dump_offsets,
+}
+_BY_SUFFIX: dict[str, Read] = {
+    ".index": dump_offset_index,
+    ".snapshot": dump_kafka_snapshot,
+    ".state": dump_snapshot,
+    ".timeindex": dump_time_index,
+    ".txnindex": dump_aborted_index,
+}
+_SEGMENTS = (".log", ".checkpoint")
+
+
+class Options(NamedTuple):
+    """How segments are shown. `with_records` None: those of internal topics."""
+
+    with_records: bool | None = None
+    first_offset: int = 0
+
+
+class UnknownFile(Exception):
+    """A file that holds nothing known here."""
+
+
+def files_of(path: Path) -> Iterator[Path]:
+    """Yield the files below a path that can be read, a directory's own ones first."""
+    if not path.is_dir():
+        yield path
+        return
+    entries = sorted(path.iterdir())
+    yield from (each for each in entries if each.is_file() and _is_known(each))
+    for each in entries:
+        if each.is_dir() and each.name.rpartition("-")[2].isdigit():
+            yield from files_of(each)
+
+
+def dump_file(path: Path, options: Options) -> Iterator[Entry]:
+    """Yield what a file holds. Raises UnknownFile."""
+    if path.suffix in _SEGMENTS and path.name not in _BY_NAME:
+        is_log = path.suffix == ".log"
+        topic = path.resolve().parent.name.rpartition("-")[0] if is_log else CLUSTER_METADATA
+        with_records = topic in DECODED if options.with_records is None else options.with_records
+        return dump_segment(
+            path, topic, with_records=with_records, first_offset=options.first_offset
+        )
+    read = _BY_NAME.get(path.name)
+    if read is None and path.stem.isdigit():
+        read = _BY_SUFFIX.get(path.suffix)
+    if read is None:
+        raise UnknownFile(
+            f"{path} is no file of a broker's: name a data directory, a partition's directory,"
+            " or a segment, index, snapshot or checkpoint in one."
+        )
+    return read(path)
+
+
+def _is_known(path: Path) -> bool:
+    if path.name in _BY_NAME:
+        return True
+    is_segment = path.suffix in _SEGMENTS and path.stem.partition("-")[0].isdigit()
+    return is_segment or (path.suffix in _BY_SUFFIX and path.stem.isdigit())

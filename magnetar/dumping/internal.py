@@ -1,0 +1,150 @@
+"""What the records of internal topics say, as JSON values.
+
+`__transaction_state`, `__consumer_offsets` and `__cluster_metadata`. A key's first two bytes are
+its record type; each type has a schema for key and value. What no schema fits is shown as text, or
+as hexadecimal digits where it is none.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+import wire.internal
+from coordinator.transactions.records import decode_key, decode_value
+from coordinator.transactions.states import State
+from logstore.checkpoints import uuid_text
+from magnetar.importing.metadata_log import decode_record
+from magnetar.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from wire.errors import WireError
+from wire.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
+from wire.internal.versioned import decode_compatible, decode_versioned, peek_version
+from wire.message import Message, RecordKey, RecordValue, Struct
+from wire.schema import fields_of
+
+CLUSTER_METADATA = "__cluster_metadata"
+DECODED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, CLUSTER_METADATA})
+_METADATA_TYPE_AT = 1
+#: Fields of classic group members that clients write, in the consumers' protocol.
+_EMBEDDED: dict[str, type[Message]] = {
+    "subscription": ConsumerProtocolSubscription,
+    "assignment": ConsumerProtocolAssignment,
+}
+
+
+def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
+    """Return what a record of an internal topic says, None where no schema fits it."""
+    try:
+        if topic == CLUSTER_METADATA:
+            return None if value is None else _metadata(value)
+        if key is None:
+            return None
+        if topic == TRANSACTION_STATE:
+            return _transaction(key, value)
+        return _group(key, value)
+    except WireError:
+        return None
+
+
+def text(data: bytes | memoryview | None) -> str | None:
+    """Return bytes as text; as `0x` and hexadecimal digits where they are none."""
+    if data is None:
+        return None
+    try:
+        shown = bytes(data).decode()
+    except UnicodeDecodeError:
+        return f"0x{bytes(data).hex()}"
+    return shown if shown.isprintable() or shown.strip().isprintable() else repr(shown)[1:-1]
+
+
+def to_json(value: Any) -> Any:
+    """Return a struct, or a field of one, as JSON values."""
+    if isinstance(value, Struct):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields_of(type(value))}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    if isinstance(value, UUID):
+        return uuid_text(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return text(bytes(value))
+    return value
+
+
+def _transaction(key: bytes, value: bytes | None) -> dict[str, Any] | None:
+    transactional_id = decode_key(key)
+    if transactional_id is None:
+        return None
+    said: dict[str, Any] = {"type": "transaction", "transactional_id": transactional_id}
+    if value is None:
+        return {**said, "deleted": True}
+    stored = to_json(decode_versioned(TransactionLogValue, value))
+    txn = decode_value(transactional_id, value)
+    stored["transaction_status"] = State(stored["transaction_status"]).label
+    stored["txn_id"] = None if txn.txn_id is None else str(txn.txn_id)
+    stored["last_producer_epoch"] = txn.last_producer_epoch
+    return {**said, **stored}
+
+
+def _group(key: bytes, value: bytes | None) -> dict[str, Any] | None:
+    schemas = _group_schemas().get(peek_version(key))
+    if schemas is None:
+        return None
+    key_schema, value_schema = schemas
+    said = {
+        "type": key_schema.__name__.removesuffix("Key"),
+        **to_json(key_schema.decode(memoryview(key)[2:], key_schema.max_version)),
+    }
+    if value is None:
+        return {**said, "deleted": True}
+    stored = decode_versioned(value_schema, value)
+    shown = to_json(stored)
+    for member, shown_member in zip(
+        getattr(stored, "members", ()), shown.get("members", ()), strict=False
+    ):
+        for name, schema in _EMBEDDED.items():
+            shown_member[name] = _embedded(schema, bytes(getattr(member, name, b"")))
+    return {**said, **shown}
+
+
+def _embedded(schema: type[Message], data: bytes) -> Any:
+    try:
+        return to_json(decode_compatible(schema, data)) if data else None
+    except WireError:
+        return text(data)
+
+
+@cache
+def _group_schemas() -> dict[int, tuple[type[RecordKey], type[RecordValue]]]:
+    """Return the schemas of `__consumer_offsets`: record type -> key, value.
+
+    The types 0 and 1 are both an offset's, with one key; values say their own version.
+    """
+    keys: dict[int, type[RecordKey]] = {}
+    values: dict[int, type[RecordValue]] = {}
+    for module_info in pkgutil.iter_modules(wire.internal.__path__):
+        module = import_module(f"{wire.internal.__name__}.{module_info.name}")
+        for found in vars(module).values():
+            if not isinstance(found, type) or found.__module__ != module.__name__:
+                continue
+            if found in (TransactionLogKey, TransactionLogValue):
+                continue
+            if issubclass(found, RecordKey):
+                keys[found.record_type] = found
+            elif issubclass(found, RecordValue):
+                values[found.record_type] = found
+    values[0] = values[1]
+    return {record_type: (keys[record_type], values[record_type]) for record_type in keys}
+
+
+def _metadata(value: bytes) -> dict[str, Any]:
+    record = decode_record(value)
+    if record is None:
+        return {"type": f"metadata record {value[_METADATA_TYPE_AT]}"}
+    return {"type": type(record).__name__, **to_json(record)}

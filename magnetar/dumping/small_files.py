@@ -1,0 +1,83 @@
+"""Checkpoints, properties and the catalog: what a data directory holds beside logs."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from logstore.checkpoints import (
+    CorruptCheckpoint,
+    decode_leader_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+    uuid_text,
+)
+from magnetar.dumping.entry import Entry
+
+_ID_BYTES = 16
+
+
+def dump_leader_epochs(path: Path) -> Iterator[Entry]:
+    """Yield where each leader epoch of a partition began."""
+    try:
+        for epoch, start_offset in decode_leader_epochs(path.read_bytes()):
+            yield Entry("leader_epoch", {"epoch": epoch, "start_offset": start_offset})
+    except CorruptCheckpoint as error:
+        yield Entry.damage(str(error))
+
+
+def dump_offsets(path: Path) -> Iterator[Entry]:
+    """Yield an offset for each partition of a data directory. Kafka leaves new ones empty."""
+    data = path.read_bytes()
+    try:
+        for (topic, index), offset in decode_offsets(data).items() if data else ():
+            yield Entry("checkpoint", {"topic": topic, "partition": index, "offset": offset})
+    except CorruptCheckpoint as error:
+        yield Entry.damage(str(error))
+
+
+def dump_partition_metadata(path: Path) -> Iterator[Entry]:
+    """Yield the id of the topic that a partition is of."""
+    try:
+        topic_id = decode_partition_metadata(path.read_bytes())
+    except CorruptCheckpoint as error:
+        yield Entry.damage(str(error))
+    else:
+        yield Entry("partition", {"topic_id": uuid_text(topic_id)})
+
+
+def dump_properties(path: Path) -> Iterator[Entry]:
+    """Yield what meta.properties says."""
+    yield Entry("properties", dict(decode_properties(path.read_bytes())))
+
+
+def dump_clean_shutdown(path: Path) -> Iterator[Entry]:
+    """Yield that the last stop was clean: the file's being there says it."""
+    yield Entry("clean_shutdown", {"clean": True})
+
+
+def dump_catalog(path: Path) -> Iterator[Entry]:
+    """Yield every row of magnetar's catalog."""
+    try:
+        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for (table,) in sorted(tables.fetchall()):
+                cursor = database.execute(f'SELECT * FROM "{table}"')
+                names = [column[0] for column in cursor.description]
+                for row in cursor:
+                    yield Entry(table, dict(zip(names, map(_cell, row), strict=True)))
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        yield Entry.damage(str(error))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return uuid_text(uuid.UUID(bytes=value)) if len(value) == _ID_BYTES else value.hex()
+    return value
