@@ -35,10 +35,7 @@ _PROTOCOL = "consumer"
 async def consumer_group_heartbeat(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
-    if _PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
-        )
+    check_enabled(broker)
     answer = await broker.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
     return ConsumerGroupHeartbeatResponse(
         error_message=None,
@@ -47,6 +44,14 @@ async def consumer_group_heartbeat(
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=None if answer.assignment is None else _assignment(answer.assignment),
     )
+
+
+def check_enabled(broker: Broker) -> None:
+    """Raise UNSUPPORTED_VERSION unless group.coordinator.rebalance.protocols names the protocol."""
+    if _PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
+        )
 
 
 def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:

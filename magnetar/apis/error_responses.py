@@ -14,6 +14,7 @@ from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages import (
     add_partitions_to_txn,
+    consumer_group_describe,
     create_topics,
     delete_groups,
     delete_topics,
@@ -203,6 +204,22 @@ def _describe_groups(
         groups=[
             describe_groups.DescribedGroup(group_id=group, error_code=code)
             for group in request.groups
+        ]
+    )
+
+
+def _consumer_group_describe(
+    request: consumer_group_describe.ConsumerGroupDescribeRequest,
+    version: int,
+    code: ErrorCode,
+    detail: str | None,
+) -> Message:
+    return consumer_group_describe.ConsumerGroupDescribeResponse(
+        groups=[
+            consumer_group_describe.DescribedGroup(
+                group_id=group, error_code=code, error_message=detail
+            )
+            for group in request.group_ids
         ]
     )
 
@@ -418,4 +435,5 @@ _BUILDERS: dict[int, error_responses_admin.Builder] = {
     42: _delete_groups,
     61: _describe_producers,
     65: _describe_transactions,
+    69: _consumer_group_describe,
 }

@@ -1,20 +1,23 @@
 """ListGroups (API key 16): every group, perhaps of some states or types only.
 
 Versions 0-5.  3: flexible.  4: the state, and a filter for it (KIP-518).  5: the type, and a filter
-for it (KIP-848).  Filters do not care about upper and lower case; every group here is classic.
+for it (KIP-848).  Filters do not care about upper and lower case.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.subscription import CONSUMER
+from coordinator.groups.consumer.group import ConsumerGroup
 from magnetar.apis.registry import RequestContext, handles
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
-_TYPE = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 @handles(ListGroupsRequest, versions="0-5")
@@ -24,14 +27,19 @@ async def list_groups(
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            group_state=group.state.value,
-            group_type=_TYPE,
-        )
-        for group in broker.groups.all()
-        if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+        group
+        for group in map(_listed, broker.groups.all())
+        if (not states or group.group_state.lower() in states)
+        and (not types or group.group_type in types)
     ]
     await broker.groups.durable(group.group_id for group in listed)
     return ListGroupsResponse(groups=listed)
+
+
+def _listed(group: ClassicGroup | ConsumerGroup) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=_CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC,
+    )

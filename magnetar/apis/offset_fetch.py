@@ -2,7 +2,7 @@
 
 Versions 1-10.  2: null topics ask for all of them; an error of the whole group.  5: the leader
 epoch.  6: flexible.  7: `require_stable`.  8: many groups in one request.  9: member id and epoch,
-of the newer group protocol, not looked at here.  10: topic ids instead of names.
+which consumer groups check.  10: topic ids instead of names.
 
 Offset -1 where nothing is committed. With `require_stable` a partition that an open transaction
 may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
@@ -16,6 +16,7 @@ from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups_offsets import FetchedOffset
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -70,6 +71,10 @@ async def offset_fetch(
 async def _group(
     broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
 ) -> OffsetFetchResponseGroup:
+    try:
+        broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    except KafkaError as refusal:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
         topics = await _all_topics(broker, group.group_id, require_stable, by_id)
     else:

@@ -30,6 +30,7 @@ from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
 from coordinator.groups.classic.leaving import leave
 from coordinator.groups.classic.syncing import sync
+from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
@@ -183,12 +184,16 @@ class Groups:
         """
         return self.shard_of(group_id).state.find(group_id)
 
-    def all(self) -> list[ClassicGroup]:
+    def find_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return the consumer group as it is now. Raises GROUP_ID_NOT_FOUND. As `find`."""
+        return self.shard_of(group_id).state.find_consumer_group(group_id)
+
+    def all(self) -> list[ClassicGroup | ConsumerGroup]:
         """Return every group that has members, had any, or has offsets; by id. As `find`."""
         found = [
-            shard.state.find(group_id)
+            shard.state.consumer_groups.get(group_id) or shard.state.find(group_id)
             for shard in self._shards
-            for group_id in {*shard.state.groups, *shard.state.offsets.groups()}
+            for group_id in shard.state.group_ids()
         ]
         return sorted(found, key=lambda group: group.group_id)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from coordinator.groups.classic.subscription import CONSUMER, subscribed_topics
+from coordinator.groups.consumer.committing import check_fetch
 from coordinator.groups.offsets.committed import (
     NO_TOPIC_ID,
     CommittedOffset,
@@ -120,6 +121,15 @@ class GroupOffsetCommits:
         await shard.log.durable(end_offset)
         return codes
 
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Return if whoever says this may read the offsets of a consumer group, else raise.
+
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Of a classic group anyone may.
+        """
+        group = self._groups.shard_of(group_id).state.consumer_groups.get(group_id)
+        if group is not None:
+            check_fetch(group, member_id, member_epoch)
+
     async def fetch(
         self,
         group_id: str,
@@ -162,10 +172,7 @@ class GroupOffsetCommits:
         """
         check_group_id(group_id)
         shard = self._groups.shard_of(group_id)
-        group = shard.state.find(group_id)
-        if group.members and group.protocol_type != CONSUMER:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
-        subscribed = subscribed_topics(group) if group.members else frozenset()
+        subscribed = _subscribed_topics(shard, group_id)
         codes = []
         records = []
         for topic, index in partitions:
@@ -190,6 +197,19 @@ class GroupOffsetCommits:
 
 def _accepted(commits: Sequence[Commit], codes: Sequence[ErrorCode]) -> list[Commit]:
     return [commit for commit, code in zip(commits, codes, strict=True) if code is ErrorCode.NONE]
+
+
+def _subscribed_topics(shard: RunningShard, group_id: str) -> frozenset[str] | None:
+    """Return the topics that members of the group read; None where that cannot be known."""
+    consumer_group = shard.state.consumer_groups.get(group_id)
+    if consumer_group is not None:
+        return consumer_group.subscribed_names()
+    group = shard.state.find(group_id)
+    if not group.members:
+        return frozenset()
+    if group.protocol_type != CONSUMER:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+    return subscribed_topics(group)
 
 
 def _of_commit(refusal: KafkaError) -> KafkaError:
