@@ -1,4 +1,4 @@
-"""What configs belong to: topics, the broker, its loggers, client metrics; how they change.
+"""What configs belong to: topics, groups, the broker, client metrics; how they change.
 
 A resource says what it has of its own, what it refuses, and stores a new whole. The rules that all
 of them have in common are in `magnetar.config_changes`.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.broker_configs import EVERY_BROKER
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
+from magnetar.config.group import parse_group_configs
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.topics import check_name
@@ -143,10 +144,35 @@ class ClientMetricsResource:
         self._broker.stored_configs.replace(ResourceType.CLIENT_METRICS, self._name, texts)
 
 
+class GroupResource:
+    """A group's own configs; the group itself need not be there."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        """Raises INVALID_REQUEST for no name."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        self._broker = broker
+        self._name = name
+        self.texts: Mapping[str, str] = broker.stored_configs.texts(ResourceType.GROUP, name)
+
+    def listed(self, name: str) -> str | None:
+        return None  # None of them is a list.
+
+    def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
+        try:
+            parse_group_configs(texts, self._broker.config)
+        except InvalidValue as invalid:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
+
+    async def store(self, texts: Mapping[str, str]) -> None:
+        self._broker.stored_configs.replace(ResourceType.GROUP, self._name, texts)
+
+
 _RESOURCES: dict[int, Callable[[Broker, str], Resource]] = {
     ResourceType.TOPIC: TopicResource,
     ResourceType.BROKER: BrokerResource,
     ResourceType.CLIENT_METRICS: ClientMetricsResource,
+    ResourceType.GROUP: GroupResource,
 }
 
 

@@ -6,7 +6,8 @@ flexible.
 A topic's setting is its own, or the broker's, or the default; the broker's is one that was set
 while it ran, or that of its file and flags, or the default; the synonyms list them in that order.
 The broker is asked by its node id; an empty name asks for what was set for every broker.  Loggers
-have levels, subscriptions of client metrics what they were given.
+have levels; a group has its own settings or the broker's, a subscription of client metrics what it
+was given.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from magnetar.config.described import (
     Described,
     Synonym,
     describe_broker_setting,
+    describe_group_setting,
     describe_setting,
     describe_shared_settings,
     is_sensitive,
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
+from magnetar.config.group import GroupConfig
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
 from magnetar.config_resources import EVERY_BROKER, ResourceType, find_topic
@@ -124,11 +127,20 @@ def _describe_client_metrics(broker: Broker, name: str) -> Iterator[DescribeConf
         yield _entry(setting, Described(text, source, synonyms))
 
 
+def _describe_group(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A group must have a name.")
+    own = broker.stored_configs.texts(ResourceType.GROUP, name)
+    for each, setting in GroupConfig.settings.items():
+        yield _entry(setting, describe_group_setting(each, own, broker.config))
+
+
 _DESCRIBE: dict[int, Callable[[Broker, str], Iterator[DescribeConfigsResourceResult]]] = {
     ResourceType.TOPIC: _describe_topic,
     ResourceType.BROKER: _describe_broker,
     ResourceType.BROKER_LOGGER: _describe_loggers,
     ResourceType.CLIENT_METRICS: _describe_client_metrics,
+    ResourceType.GROUP: _describe_group,
 }
 
 

@@ -280,6 +280,12 @@ class BrokerConfig(Config):
         1000, minimum=0, since="1.1", doc="Fetch sessions that are remembered (KIP-227)."
     )
 
+    metrics_listen = string(
+        "",
+        since=_OWN,
+        doc="HOST:PORT on which GET /metrics answers Prometheus; empty: nowhere. See metrics.md.",
+    )
+
     # Producers and transactions.
     producer_id_expiration_ms = integer(
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.dynamic import find_setting
+from magnetar.config.group import GroupConfig
 from magnetar.config.setting import ConfigType, Setting
 from magnetar.config.topic import TopicConfig, broker_default
 
@@ -65,6 +66,19 @@ def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) ->
         return Described(own[name], source, [Synonym(name, own[name], source), *behind])
     source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
     return Described(setting.render(broker_default(name, broker)), source, behind)
+
+
+def describe_group_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
+    """Return what a group with `own` settings has for `name`, and why."""
+    setting = GroupConfig.settings[name]
+    behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
+    if not behind:
+        default = setting.render(setting.default)
+        behind = [Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
+    if name in own:
+        source = ConfigSource.GROUP_CONFIG
+        return Described(own[name], source, [Synonym(name, own[name], source), *behind])
+    return Described(behind[0].text, behind[0].source, behind)
 
 
 def describe_broker_setting(name: str, broker: BrokerConfig) -> Described:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.client_metrics import ClientMetricsConfig
+from magnetar.config.group import GroupConfig
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.setting import Config, Setting
 from magnetar.config.topic import TopicConfig
@@ -31,6 +33,13 @@ def document() -> str:
         "A topic's own settings are given when it is created. What it does not set it takes from"
         " the broker.\n",
         *_table(TopicConfig),
+        "\n## Groups\n",
+        "A group's own settings are changed while it runs, or before it exists. What it does not"
+        " set it takes from the broker.\n",
+        *_table(GroupConfig),
+        "\n## Client metrics\n",
+        "Subscriptions to the metrics of clients are stored and shown; clients are not asked.\n",
+        *_table(ClientMetricsConfig),
         "\n## Names of Kafka without effect\n",
         "Accepted, checked for their type, stored and shown, without effect. They may stay in a"
         " file; each is a warning that says why.\n",

@@ -33,6 +33,8 @@ from coordinator.groups.consumer.subscribing import decide_regexes
 from coordinator.groups.consumer.timers import Wait
 from coordinator.groups.consumer.validation import check_heartbeat
 from magnetar import patterns
+from magnetar.config.group import group_integer
+from magnetar.config_resources import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
@@ -61,13 +63,14 @@ class ConsumerGroups:
         return BrokerTopics(self._broker.topics)
 
     def limits(self, group_id: str) -> ConsumerLimits:
-        """Return what the configuration says of the group."""
+        """Return what the group's own configs say, and the broker's where it has none."""
         config = self._broker.config
+        own = self._broker.stored_configs.texts(ResourceType.GROUP, group_id)
         return ConsumerLimits(
             size_max=config.group_consumer_max_size,
-            session_timeout_ms=config.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            session_timeout_ms=group_integer("consumer.session.timeout.ms", own, config),
+            heartbeat_interval_ms=group_integer("consumer.heartbeat.interval.ms", own, config),
+            assignment_interval_ms=group_integer("consumer.assignment.interval.ms", own, config),
             assignors=tuple(config.group_consumer_assignors),
         )
 

@@ -32,7 +32,7 @@ from wire.messages.list_config_resources import (
 )
 
 StartBroker = Callable[..., Awaitable[Broker]]
-TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = Operation
 OWN, EVERY = "1", ""
 DYNAMIC, SHARED, STATIC, DEFAULT = 2, 3, 4, 5
@@ -316,3 +316,40 @@ async def test_subscriptions_that_are_refused(
 ) -> None:
     assert await alter(client, METRICS, name, change) == code
     assert broker.stored_configs.names(METRICS) == []
+
+
+async def test_a_group_has_its_own_configs_within_the_brokers_bounds(
+    broker: Broker, client: Any
+) -> None:
+    name, behind = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
+    assert await alter(client, GROUP, "g", (name, SET, "50000")) == 0
+    shown = (await describe(client, GROUP, "g"))[name]
+    assert (shown.config_source, shown.read_only) == (8, False)
+    assert values(shown) == [(name, "50000", 8), (behind, "45000", DEFAULT)]
+    assert values((await describe(client, GROUP, "h"))[name]) == [(behind, "45000", DEFAULT)]
+    assert broker.groups.consumer.limits("g").session_timeout_ms == 50000
+    assert broker.groups.consumer.limits("h").session_timeout_ms == 45000
+    assert await alter(client, GROUP, "g", (name, DELETE, None)) == 0
+    assert broker.groups.consumer.limits("g").session_timeout_ms == 45000
+    assert broker.stored_configs.names(GROUP) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code"),
+    [
+        ("g", ("consumer.session.timeout.ms", SET, "44999"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.session.timeout.ms", SET, "60001"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.heartbeat.interval.ms", SET, "x"), ErrorCode.INVALID_CONFIG),
+        ("g", ("share.delivery.count.limit", SET, "11"), ErrorCode.INVALID_CONFIG),
+        ("g", ("share.auto.offset.reset", SET, "never"), ErrorCode.INVALID_CONFIG),
+        ("g", ("streams.num.standby.replicas", SET, "3"), ErrorCode.INVALID_CONFIG),
+        ("g", ("nope", SET, "1"), ErrorCode.INVALID_CONFIG),
+        ("g", ("share.isolation.level", APPEND, "read_committed"), ErrorCode.INVALID_CONFIG),
+        ("", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_group_configs_that_are_refused(
+    broker: Broker, client: Any, name: str, change: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    assert await alter(client, GROUP, name, change) == code
+    assert broker.stored_configs.names(GROUP) == []

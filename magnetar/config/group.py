@@ -1,0 +1,207 @@
+"""A group's settings (KIP-848): Kafka's names, each with the broker setting behind it.
+
+What a group has of its own lies within the bounds that the broker sets (`group.consumer.min...`,
+`group.consumer.max...`). Settings of share and streams groups are stored and shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.inert import inert_settings
+from magnetar.config.setting import Config, InvalidValue, boolean, integer, string
+
+_RESET = re.compile(r"earliest|latest|by_duration:P[0-9DTHMS.]+")
+
+
+class GroupConfig(Config):
+    """What one group runs with."""
+
+    consumer_assignment_interval_ms = integer(
+        1000,
+        minimum=0,
+        synonyms=("group.consumer.assignment.interval.ms",),
+        since="4.0",
+        doc="Least time between two assignments.",
+    )
+    consumer_heartbeat_interval_ms = integer(
+        5000,
+        minimum=1,
+        synonyms=("group.consumer.heartbeat.interval.ms",),
+        since="4.0",
+        doc="How often members are told to send heartbeats.",
+    )
+    consumer_session_timeout_ms = integer(
+        45000,
+        minimum=1,
+        synonyms=("group.consumer.session.timeout.ms",),
+        since="4.0",
+        doc="How long a member may be silent.",
+    )
+    share_assignment_interval_ms = integer(
+        1000,
+        minimum=0,
+        synonyms=("group.share.assignment.interval.ms",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_auto_offset_reset = string(
+        "latest",
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_delivery_count_limit = integer(
+        5,
+        minimum=2,
+        synonyms=("group.share.delivery.count.limit",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_heartbeat_interval_ms = integer(
+        5000,
+        minimum=1,
+        synonyms=("group.share.heartbeat.interval.ms",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_isolation_level = string(
+        "read_uncommitted",
+        one_of=("read_committed", "read_uncommitted"),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_partition_max_record_locks = integer(
+        2000,
+        minimum=100,
+        synonyms=("group.share.partition.max.record.locks",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_record_lock_duration_ms = integer(
+        30000,
+        minimum=1,
+        synonyms=("group.share.record.lock.duration.ms",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_renew_acknowledge_enable = boolean(
+        True,
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    share_session_timeout_ms = integer(
+        45000,
+        minimum=1,
+        synonyms=("group.share.session.timeout.ms",),
+        since="4.1",
+        doc="Stored and shown: share groups are not served.",
+        acts=False,
+    )
+    streams_assignment_interval_ms = integer(
+        1000,
+        minimum=0,
+        synonyms=("group.streams.assignment.interval.ms",),
+        since="4.1",
+        doc="Stored and shown: streams groups are not served.",
+        acts=False,
+    )
+    streams_heartbeat_interval_ms = integer(
+        5000,
+        minimum=1,
+        synonyms=("group.streams.heartbeat.interval.ms",),
+        since="4.1",
+        doc="Stored and shown: streams groups are not served.",
+        acts=False,
+    )
+    streams_initial_rebalance_delay_ms = integer(
+        3000,
+        minimum=0,
+        synonyms=("group.streams.initial.rebalance.delay.ms",),
+        since="4.1",
+        doc="Stored and shown: streams groups are not served.",
+        acts=False,
+    )
+    streams_num_standby_replicas = integer(
+        0,
+        minimum=0,
+        synonyms=("group.streams.num.standby.replicas",),
+        since="4.1",
+        doc="Stored and shown: streams groups are not served.",
+        acts=False,
+    )
+    streams_session_timeout_ms = integer(
+        45000,
+        minimum=1,
+        synonyms=("group.streams.session.timeout.ms",),
+        since="4.1",
+        doc="Stored and shown: streams groups are not served.",
+        acts=False,
+    )
+
+
+def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[str, object]:
+    """Return the typed values of a group's own settings.
+
+    Raises InvalidValue whose reason is a whole sentence.
+    """
+    values: dict[str, object] = {}
+    for name, text in texts.items():
+        setting = GroupConfig.settings.get(name)
+        if setting is None:
+            raise InvalidValue(f"Unknown group config name: {name}")
+        try:
+            values[name] = setting.parse(text)
+        except InvalidValue as invalid:
+            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+        _check_bounds(name, values[name], broker)
+    reset = values.get("share.auto.offset.reset")
+    if reset is not None and not _RESET.fullmatch(str(reset)):
+        raise InvalidValue(
+            f"share.auto.offset.reset={reset} is none of earliest, latest, by_duration"
+        )
+    return values
+
+
+def group_integer(name: str, own: Mapping[str, str], broker: BrokerConfig) -> int:
+    """Return the number that a group with `own` settings has for `name`."""
+    if name in own:
+        return int(own[name])
+    value = broker_integer(GroupConfig.settings[name].synonyms[0], broker)
+    assert value is not None, f"{name} has a default"
+    return value
+
+
+def broker_integer(name: str, broker: BrokerConfig) -> int | None:
+    """Return a number of the broker's settings, with or without effect; None: no such setting."""
+    if name in BrokerConfig.settings:
+        value = broker[name]
+    elif name in broker.static:
+        value = broker.static[name]
+    elif (inert := inert_settings().get(name)) is not None:
+        value = inert.default
+    else:
+        return None
+    return int(str(value))
+
+
+def _check_bounds(name: str, value: object, broker: BrokerConfig) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return
+    kind, _, rest = name.partition(".")
+    # The number of standby replicas is bounded without its first word.
+    low = broker_integer(f"group.{kind}.min.{rest}", broker)
+    high = broker_integer(f"group.{kind}.max.{rest.removeprefix('num.')}", broker)
+    if low is not None and value < low:
+        raise InvalidValue(f"{name}={value} is below group.{kind}.min.{rest}={low}")
+    if high is not None and value > high:
+        raise InvalidValue(f"{name}={value} is above group.{kind}.max.{rest}={high}")
