@@ -1,0 +1,119 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Base64;
+
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs Kafka's command line tools one after another in one JVM, whose start costs more than a tool.
+ *
+ * A line of standard input is a call: main class, standard input and arguments, each in base64,
+ * separated by spaces. A line of standard output is its end: exit status, standard output and
+ * standard error. Classes of tools are loaded anew for each call, so that nothing that one of them
+ * keeps in a static field outlives it.
+ */
+public final class ToolBox {
+    /** Where a tool wanted to end the process. */
+    private static final class Ended extends Error {
+        Ended() {
+            super("ended", null, false, false);
+        }
+    }
+
+    /** Loads what belongs to tools itself, and the rest, the clients above all, once. */
+    private static final class ToolLoader extends ClassLoader {
+        ToolLoader(ClassLoader parent) {
+            super(parent);
+        }
+
+        @Override
+        protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+            if (!name.startsWith("org.apache.kafka.tools.") && !name.startsWith("kafka.admin.")
+                    && !name.startsWith("kafka.tools.")) {
+                return super.loadClass(name, resolve);
+            }
+            synchronized (getClassLoadingLock(name)) {
+                Class<?> found = findLoadedClass(name);
+                return found != null ? found : define(name);
+            }
+        }
+
+        private Class<?> define(String name) throws ClassNotFoundException {
+            String path = name.replace('.', '/') + ".class";
+            try (InputStream stream = getParent().getResourceAsStream(path)) {
+                if (stream == null) {
+                    throw new ClassNotFoundException(name);
+                }
+                byte[] bytes = stream.readAllBytes();
+                return defineClass(name, bytes, 0, bytes.length);
+            } catch (IOException error) {
+                throw new ClassNotFoundException(name, error);
+            }
+        }
+    }
+
+    private static Integer status;
+
+    public static void main(String[] args) throws IOException {
+        BufferedReader calls =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        PrintStream answers = System.out;
+        Exit.Procedure end = (code, message) -> {
+            // The first one counts: a tool may take it for a failure, and end once more.
+            status = status == null ? code : status;
+            throw new Ended();
+        };
+        Exit.setExitProcedure(end);
+        Exit.setHaltProcedure(end);
+        Exit.setShutdownHookAdder((name, runnable) -> { });
+        for (String line = calls.readLine(); line != null; line = calls.readLine()) {
+            String[] call = Arrays.stream(line.split(" ", -1)).map(ToolBox::decode)
+                .toArray(String[]::new);
+            ByteArrayOutputStream output = new ByteArrayOutputStream();
+            ByteArrayOutputStream errors = new ByteArrayOutputStream();
+            System.setIn(new ByteArrayInputStream(call[1].getBytes(StandardCharsets.UTF_8)));
+            System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
+            System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
+            status = null;
+            run(call[0], Arrays.copyOfRange(call, 2, call.length));
+            System.out.flush();
+            System.err.flush();
+            answers.println((status == null ? 0 : status) + " " + encode(output) + " "
+                + encode(errors));
+            answers.flush();
+        }
+    }
+
+    private static void run(String tool, String[] arguments) {
+        ToolLoader loader = new ToolLoader(ToolBox.class.getClassLoader());
+        Thread.currentThread().setContextClassLoader(loader);
+        try {
+            loader.loadClass(tool).getMethod("main", String[].class)
+                .invoke(null, (Object) arguments);
+        } catch (InvocationTargetException thrown) {
+            if (!(thrown.getCause() instanceof Ended)) {
+                thrown.getCause().printStackTrace();
+                status = status == null ? 1 : status;
+            }
+        } catch (ReflectiveOperationException wrong) {
+            wrong.printStackTrace();
+            status = 1;
+        }
+    }
+
+    private static String decode(String text) {
+        return new String(Base64.getDecoder().decode(text), StandardCharsets.UTF_8);
+    }
+
+    private static String encode(ByteArrayOutputStream bytes) {
+        return Base64.getEncoder().encodeToString(bytes.toByteArray());
+    }
+}

@@ -1,0 +1,116 @@
+"""Kafka's command line tools in one JVM: a call costs a tenth of a start.
+
+`call` is what the tests use; the JVM starts with the first one of a process and ends with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import selectors
+import signal
+import subprocess
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from compat_tests.client import TIMEOUT_S, StuckClient
+from tools.reference_kafka import java_command
+
+_TOOL_BOX = Path(__file__).with_name("ToolBox.java")
+_QUIET = Path(__file__).with_name("log4j2-quiet.properties")
+_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+_TOOLS = "org.apache.kafka.tools."
+
+
+class Ended(NamedTuple):
+    """What a tool left."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class ToolBox:
+    """One JVM that runs tools, one at a time."""
+
+    def __init__(self) -> None:
+        quiet = f"-Dlog4j2.configurationFile={_QUIET}"
+        self._process = subprocess.Popen(
+            java_command(str(_TOOL_BOX), options=(*_OPTIONS, quiet)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        atexit.register(self.kill)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def call(self, main: str, arguments: Sequence[str], stdin: str, timeout_s: float) -> Ended:
+        """Run a tool to its end. Raises StuckClient, after which the box is gone."""
+        line = " ".join(_encode(each) for each in (main, stdin, *arguments))
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        requests.write(line.encode() + b"\n")
+        requests.flush()
+        answer = _read_line(answers, timeout_s)
+        if answer is None:
+            self.kill()
+            raise StuckClient(f"{main} {' '.join(arguments)} ran for {timeout_s} s, or died")
+        status, output, errors = answer.decode().split(" ")
+        return Ended(int(status), _decode(output), _decode(errors))
+
+    def kill(self) -> None:
+        atexit.unregister(self.kill)
+        if self.is_running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+def call(tool: str, *arguments: str, stdin: str = "", timeout_s: float = 2 * TIMEOUT_S) -> Ended:
+    """Run a tool: a class of Kafka's tools, or one of `kafka.admin` and `kafka.tools` by name."""
+    if not _box().is_running:
+        _box.cache_clear()
+    main = tool if tool.startswith("kafka.") else _TOOLS + tool
+    return _box().call(main, arguments, stdin, timeout_s)
+
+
+def run(tool: str, *arguments: str, stdin: str = "") -> str:
+    """Run a tool and return its standard output; a status other than 0 is an error."""
+    ended = call(tool, *arguments, stdin=stdin)
+    assert ended.status == 0, f"{tool} {arguments}: {ended}"
+    return ended.output
+
+
+@cache
+def _box() -> ToolBox:
+    return ToolBox()
+
+
+def _read_line(stream: IO[bytes], timeout_s: float) -> bytes | None:
+    """Return the next line, None where there is none in time or ever."""
+    pieces = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while selector.select(timeout_s):
+            piece = os.read(stream.fileno(), 1 << 16)
+            if not piece:
+                return None
+            pieces.append(piece)
+            if piece.endswith(b"\n"):
+                return b"".join(pieces)
+    return None
+
+
+def _encode(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def _decode(text: str) -> str:
+    return b64decode(text).decode()
