@@ -24,11 +24,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Protocol, TypeAlias
 
 from logstore.durability import Durability
 from logstore.files import File, FileSystem
 from logstore.ledger import StorageFailure
+from logstore.sync_durations import SyncDurations
 
 #: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
 SYNC_ALL_FROM = 2
@@ -186,6 +188,7 @@ class GroupCommit:
         """
         self.durability = durability
         self.failure: StorageFailure | None = None
+        self.sync_durations = SyncDurations()
         self._files = files
         self._on_failure = on_failure
         self._executor: SyncExecutor = ThreadExecutor() if executor is None else executor
@@ -242,7 +245,12 @@ class GroupCommit:
             return
         files = [file for _, sync in self._covered for file in sync.files]
         directories = {directory for _, sync in self._covered for directory in sync.directories}
-        self._executor.submit(lambda: self._sync(files, directories), self._complete)
+        self._executor.submit(lambda: self._timed_sync(files, directories), self._complete)
+
+    def _timed_sync(self, files: list[File], directories: set[str]) -> None:
+        began = perf_counter()
+        self._sync(files, directories)
+        self.sync_durations.observe(perf_counter() - began)
 
     def _sync(self, files: list[File], directories: set[str]) -> None:
         """In the thread. Files before directories: a name is not to precede its bytes."""

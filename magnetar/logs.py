@@ -17,6 +17,7 @@ from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
+from logstore.sync_durations import SyncDurations
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -79,6 +80,11 @@ class Logs:
             raise ConfigError(
                 f"{in_use}. Stop it, or name another directory with --data-dir."
             ) from in_use
+
+    @property
+    def sync_durations(self) -> SyncDurations:
+        """How long syncs took."""
+        return self._group_commit.sync_durations
 
     @property
     def cluster_id(self) -> str | None:

@@ -15,15 +15,23 @@ from coordinator.transactions.states import State
 class TransactionIndex:
     """Transactional ids by producer id (current, previous and next), and the open ones counted."""
 
-    __slots__ = ("_transactional_ids", "open_count")
+    __slots__ = ("_open", "_transactional_ids")
 
     def __init__(self) -> None:
         self._transactional_ids: dict[int, str] = {}
-        #: How many transactions are ONGOING.
-        self.open_count = 0
+        self._open: dict[str, TransactionMetadata] = {}
 
     def __len__(self) -> int:
         return len(self._transactional_ids)
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are ONGOING."""
+        return len(self._open)
+
+    def oldest_open(self) -> TransactionMetadata | None:
+        """Return the ONGOING transaction that began first, None where none is open."""
+        return min(self._open.values(), key=lambda txn: txn.started_at_ms, default=None)
 
     def transactional_id(self, producer_id: int) -> str | None:
         """Return whose the producer id is or was before its last rotation; None: nobody's."""
@@ -31,7 +39,10 @@ class TransactionIndex:
 
     def on_change(self, old: TransactionMetadata | None, new: TransactionMetadata | None) -> None:
         """Account for a value that took another's place; None: there is none."""
-        self.open_count += _is_open(new) - _is_open(old)
+        if new is not None and new.state is State.ONGOING:
+            self._open[new.transactional_id] = new
+        elif old is not None:
+            self._open.pop(old.transactional_id, None)
         before, after = _producer_ids(old), _producer_ids(new)
         if before == after:
             return
@@ -40,10 +51,6 @@ class TransactionIndex:
         if new is not None:
             for producer_id in after - before:
                 self._transactional_ids[producer_id] = new.transactional_id
-
-
-def _is_open(txn: TransactionMetadata | None) -> bool:
-    return txn is not None and txn.state is State.ONGOING
 
 
 def _producer_ids(txn: TransactionMetadata | None) -> Set[int]:

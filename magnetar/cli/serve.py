@@ -8,13 +8,16 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.ledger import StorageFailure
 from magnetar import __version__, logging
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
+
+if TYPE_CHECKING:
+    from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -90,6 +93,7 @@ async def _serve(config: BrokerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    metrics = _metrics_endpoint(config)
     broker = Broker(config)
     await broker.start()
     addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
@@ -98,9 +102,22 @@ async def _serve(config: BrokerConfig) -> None:
         f" (node {broker.node_id}, cluster {broker.cluster_id})",
         flush=True,
     )
+    if metrics is not None:
+        metrics.start(broker)
     await stop.wait()
+    if metrics is not None:
+        await metrics.stop()
     await broker.stop()
     print("magnetar: stopped", flush=True)
+
+
+def _metrics_endpoint(config: BrokerConfig) -> MetricsEndpoint | None:
+    """Return the endpoint, its address taken; None where `metrics.listen` is not set."""
+    if not config.metrics_listen:
+        return None
+    from magnetar.metrics.endpoint import MetricsEndpoint
+
+    return MetricsEndpoint(*parse_address(config.metrics_listen, "metrics.listen"))
 
 
 def _shown(host: str, port: int) -> str:

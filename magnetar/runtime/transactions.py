@@ -116,6 +116,15 @@ class Transactions:
         """How many transactions are ONGOING."""
         return self._index.open_count
 
+    @property
+    def id_count(self) -> int:
+        """How many transactional ids are known."""
+        return sum(len(shard.state) for shard in self._shards)
+
+    def oldest_open(self) -> TransactionMetadata | None:
+        """Return the ONGOING transaction that began first, None where none is open."""
+        return self._index.oldest_open()
+
     async def durable(self) -> None:
         """Return when everything known at the moment of the call is durable."""
         for log, end_offset in [(shard.log, shard.log.end_offset) for shard in self._shards]:

@@ -65,6 +65,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = "?"
         self.last_active = 0.0
         self.received_bytes = 0
+        self.sent_bytes = 0
         self._server = server
         self._dispatcher = server.dispatcher
         self._memory = server.memory
@@ -204,8 +205,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if len(buffers) == 1:
+            self.sent_bytes += len(buffers[0])
             self._transport.write(buffers[0])
         else:
+            self.sent_bytes += sum(map(len, buffers))
             self._transport.writelines(buffers)
 
     def _may_start(self, frame: bytearray) -> bool:

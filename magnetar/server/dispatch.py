@@ -88,6 +88,8 @@ class Dispatcher:
         self._apis = apis
         self._on_fatal = on_fatal
         self._now_ms = broker.clock.now_ms
+        #: Requests that were understood, by API key.
+        self.request_counts = dict.fromkeys(apis, 0)
 
     def decode(self, frame: bytearray, connection: Connection, client_address: str) -> Call:
         """Return the request that `frame` holds; its records are views of the frame.
@@ -117,6 +119,7 @@ class Dispatcher:
         context = RequestContext(
             api_key, version, correlation_id, client_id, client_address, self._now_ms(), connection
         )
+        self.request_counts[api_key] += 1
         return Call(api, request, context)
 
     async def answer(self, call: Call) -> Answer:

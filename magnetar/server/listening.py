@@ -56,6 +56,19 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
+        #: Of connections that have ended.
+        self._received_bytes = 0
+        self._sent_bytes = 0
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes clients have sent."""
+        return self._received_bytes + sum(one.received_bytes for one in self._connections)
+
+    @property
+    def sent_bytes(self) -> int:
+        """How many bytes were answered to clients."""
+        return self._sent_bytes + sum(one.sent_bytes for one in self._connections)
 
     @property
     def connection_count(self) -> int:
@@ -136,6 +149,8 @@ class Server:
     def closed(self, connection: ClientConnection) -> None:
         """A connection has ended, by whomever."""
         self._connections.discard(connection)
+        self._received_bytes += connection.received_bytes
+        self._sent_bytes += connection.sent_bytes
         self._per_host[connection.host] -= 1
         if not self._per_host[connection.host]:
             del self._per_host[connection.host]

@@ -1,0 +1,110 @@
+"""`GET /metrics` over HTTP, by prometheus-client, in a thread of its own.
+
+The address is taken before the broker starts, so that a taken one is found out at once; the library
+is imported after it is ready. One request at a time, and a client that does not send or read for
+`PATIENCE_SECONDS` is dropped: an endpoint for one scraper, not for the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from magnetar.config.load import ConfigError
+from magnetar.logging import get_logger
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from magnetar.broker import Broker
+
+PATIENCE_SECONDS = 5.0
+#: How long the event loop may take to answer; then the scrape fails, and the next one asks again.
+GATHERING_SECONDS = 5.0
+_BACKLOG = 5
+
+_log = get_logger("metrics")
+
+
+class MetricsEndpoint:
+    """One address, which tells a broker's metrics."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Take the address. Raises ConfigError where it cannot be had."""
+        try:
+            self._socket = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+        self._is_stopped = threading.Event()
+
+    def start(self, broker: Broker) -> None:
+        """Answer from now on; returns at once."""
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._serve, args=(broker, loop), name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Answer no more."""
+        self._is_stopped.set()
+        if self._server is not None:
+            # It may be waiting for this very event loop.
+            await asyncio.to_thread(self._server.shutdown)
+        self._socket.close()
+
+    def _serve(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+        from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+
+        class Handler(WSGIRequestHandler):
+            timeout = PATIENCE_SECONDS
+
+            def log_message(self, format: str, *args: Any) -> None:
+                _log.debug("metrics asked for", request=format % args)
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(broker, loop))
+        ProcessCollector(registry=registry)
+        server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
+        server.socket.close()
+        server.socket = self._socket
+        server.server_name, server.server_port = self._socket.getsockname()[:2]
+        server.setup_environ()
+        server.set_app(make_wsgi_app(registry))
+        self._server = server
+        if not self._is_stopped.is_set():
+            server.serve_forever()
+
+
+class _Collector:
+    """Has the event loop gather, from the thread that answers."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        from magnetar.metrics.gathering import gather
+
+        asked = asyncio.run_coroutine_threadsafe(gather(self._broker), self._loop)
+        try:
+            yield from asked.result(GATHERING_SECONDS)
+        except (TimeoutError, CancelledError):
+            asked.cancel()
+            _log.warning("metrics not gathered", reason="the event loop did not get to it")
+            raise

@@ -1,0 +1,86 @@
+"""The metrics by name: kind, labels and meaning. docs/metrics.md is this table; a test compares.
+
+Names follow Prometheus: units last, counters end in `_total`. Every label has few values, or at
+most so many as `TOPICS_MAX`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Topics that are named, those that lag most; all of them are in the sum.
+TOPICS_MAX = 100
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Family(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("magnetar_transactions_open", GAUGE, "Transactions that are Ongoing."),
+        Family("magnetar_transactional_ids", GAUGE, "Transactional ids that are known."),
+        Family(
+            "magnetar_oldest_open_transaction_seconds",
+            GAUGE,
+            "Age of the oldest open transaction, by its names. Absent where none is open.",
+            ("transactional_id", "txn_id"),
+        ),
+        Family(
+            "magnetar_transactions_timed_out_total",
+            COUNTER,
+            "Transactions that their timeout has aborted.",
+        ),
+        Family(
+            "magnetar_transactions_healed_total",
+            COUNTER,
+            "Open transactions of a partition that nobody would have ended, by what was done.",
+            ("remedy",),
+        ),
+        Family(
+            "magnetar_late_settlements_total",
+            COUNTER,
+            "EndTxn answers given before all markers were durable: a participant was slow.",
+        ),
+        Family(
+            "magnetar_stable_offset_lag_records",
+            GAUGE,
+            "Offsets between last stable offset and high watermark, summed over a topic's"
+            f" partitions. The {TOPICS_MAX} topics that lag most; those that do not are left out.",
+            ("topic",),
+        ),
+        Family(
+            "magnetar_stable_offset_lag_records_sum",
+            GAUGE,
+            "The same, summed over all topics.",
+        ),
+        Family("magnetar_topics", GAUGE, "Topics, internal ones among them."),
+        Family("magnetar_partitions", GAUGE, "Partitions of all topics."),
+        Family("magnetar_groups", GAUGE, "Consumer groups by state.", ("state",)),
+        Family(
+            "magnetar_sync_seconds",
+            HISTOGRAM,
+            "How long syncs to the disk took. One covers all that was written before it began.",
+        ),
+        Family("magnetar_connections", GAUGE, "Clients that are connected."),
+        Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
+        Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
+        Family(
+            "magnetar_requests_total", COUNTER, "Requests by API, since its first one.", ("api",)
+        ),
+        Family(
+            "magnetar_request_memory_bytes",
+            GAUGE,
+            "Memory that requests hold: worked on (in_flight), or being received (partial).",
+            ("account",),
+        ),
+    )
+}

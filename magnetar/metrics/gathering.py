@@ -1,0 +1,122 @@
+"""Reads the metrics off the broker's state, on the event loop, when somebody asks for them.
+
+So they cost nothing in between. Long walks leave the event loop to others now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from logstore.sync_durations import BOUNDS_SECONDS
+from magnetar.metrics.families import COUNTER, FAMILIES, TOPICS_MAX
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Partitions looked at in one turn of the event loop: about a millisecond.
+_SLICE = 1000
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+async def gather(broker: Broker) -> list[Metric]:
+    """Return every metric as it is now."""
+    families = [*_transactions(broker), *_groups(broker), *_server(broker), _syncs(broker)]
+    return families + await _partitions(broker)
+
+
+def _transactions(broker: Broker) -> Iterator[Metric]:
+    transactions = broker.transactions
+    yield _plain("magnetar_transactions_open", transactions.open_count)
+    yield _plain("magnetar_transactional_ids", transactions.id_count)
+    oldest = transactions.oldest_open()
+    samples = []
+    if oldest is not None:
+        age_ms = broker.clock.now_ms() - oldest.started_at_ms
+        samples = [((oldest.transactional_id, str(oldest.txn_id)), age_ms / 1000)]
+    yield _labelled("magnetar_oldest_open_transaction_seconds", samples)
+    yield _plain("magnetar_transactions_timed_out_total", transactions.timed_out)
+    healed = broker.healing.counts
+    yield _labelled(
+        "magnetar_transactions_healed_total",
+        [((remedy.value,), count) for remedy, count in healed.items()],
+    )
+    yield _plain("magnetar_late_settlements_total", transactions.late_settlements)
+
+
+def _groups(broker: Broker) -> Iterator[Metric]:
+    states = Counter(group.state.value for group in broker.groups.all())
+    yield _labelled("magnetar_groups", [((state,), count) for state, count in states.items()])
+
+
+def _server(broker: Broker) -> Iterator[Metric]:
+    server = broker.server
+    yield _plain("magnetar_connections", server.connection_count)
+    yield _plain("magnetar_received_bytes_total", server.received_bytes)
+    yield _plain("magnetar_sent_bytes_total", server.sent_bytes)
+    requests = server.dispatcher.request_counts.items()
+    yield _labelled(
+        "magnetar_requests_total",
+        [((broker.apis[key].name,), count) for key, count in requests if count],
+    )
+    memory = server.memory
+    yield _labelled(
+        "magnetar_request_memory_bytes",
+        [(("in_flight",), memory.in_flight_bytes), (("partial",), memory.partial_bytes)],
+    )
+
+
+def _syncs(broker: Broker) -> Metric:
+    family = FAMILIES["magnetar_sync_seconds"]
+    durations = broker.logs.sync_durations
+    bounds = [*map(str, BOUNDS_SECONDS), "+Inf"]
+    return HistogramMetricFamily(
+        family.name,
+        family.help,
+        buckets=list(zip(bounds, accumulate(durations.counts), strict=True)),
+        sum_value=durations.total_seconds,
+    )
+
+
+async def _partitions(broker: Broker) -> list[Metric]:
+    lags: dict[str, int] = {}
+    topics = broker.topics.all()
+    seen = 0
+    for topic in topics:
+        lag = sum(log.high_watermark - log.last_stable_offset for log in topic.partitions)
+        if lag:
+            lags[topic.name] = lag
+        if seen // _SLICE != (seen := seen + len(topic.partitions)) // _SLICE:
+            await asyncio.sleep(0)
+    most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
+    return [
+        _labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
+        _plain("magnetar_stable_offset_lag_records_sum", sum(lags.values())),
+        _plain("magnetar_topics", len(topics)),
+        _plain("magnetar_partitions", seen),
+    ]
+
+
+def _plain(name: str, value: float) -> Metric:
+    return _labelled(name, [((), value)])
+
+
+def _labelled(name: str, samples: Samples) -> Metric:
+    family = FAMILIES[name]
+    of_kind = CounterMetricFamily if family.kind is COUNTER else GaugeMetricFamily
+    metric = of_kind(name, family.help, labels=family.labels)
+    for labels, value in samples:
+        metric.add_metric(labels, value)
+    return metric

@@ -1,0 +1,190 @@
+"""Metrics tell what the broker's state is, over HTTP, and hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from logstore.testing.partitions import batch_of
+from magnetar.broker import Broker
+from magnetar.config.load import ConfigError
+from magnetar.metrics import endpoint, gathering
+from magnetar.metrics.document import document
+from magnetar.metrics.endpoint import MetricsEndpoint
+from magnetar.metrics.families import FAMILIES
+from magnetar.metrics.gathering import gather
+from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.raw_producer import RawProducer
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+async def served(broker: Broker) -> AsyncIterator[MetricsEndpoint]:
+    """An endpoint that tells of `broker`."""
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(broker)
+    yield served
+    await served.stop()
+
+
+async def scrape(served: MetricsEndpoint) -> Samples:
+    """Return the samples by name and labels, as a scraper reads them."""
+
+    def get() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10) as found:
+            text: bytes = found.read()
+            return text.decode()
+
+    text = await asyncio.to_thread(get)
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_an_open_transaction_is_seen_with_its_names_and_what_it_holds_back(
+    broker: Broker, client: RawClient, served: MetricsEndpoint
+) -> None:
+    broker.topics.create("a", 2)
+    producer = RawProducer(client, "tx")
+    assert await producer.init() == await producer.add() == await producer.produce(11) == 0
+    txn = broker.transactions.find("tx")
+    assert txn is not None
+    names = (("transactional_id", "tx"), ("txn_id", str(txn.txn_id)))
+    found = await scrape(served)
+    assert found["magnetar_transactions_open", ()] == 1
+    assert found["magnetar_transactional_ids", ()] == 1
+    assert 0 <= found["magnetar_oldest_open_transaction_seconds", names] < 60
+    assert found["magnetar_stable_offset_lag_records", (("topic", "a"),)] == 1
+    assert found["magnetar_stable_offset_lag_records_sum", ()] == 1
+    assert await producer.end(commit=True) == 0
+    found = await scrape(served)
+    assert found["magnetar_transactions_open", ()] == 0
+    assert ("magnetar_oldest_open_transaction_seconds", names) not in found
+    assert found["magnetar_stable_offset_lag_records_sum", ()] == 0
+
+
+async def test_traffic_is_counted(
+    broker: Broker, client: RawClient, connect: Connect, served: MetricsEndpoint
+) -> None:
+    before = await scrape(served)
+    assert before["magnetar_connections", ()] == 1
+    assert before["magnetar_received_bytes_total", ()] == 0
+    leaving = await connect(broker)
+    assert await RawProducer(leaving, "gone").init() == 0
+    assert await RawProducer(client, "here").init() == 0
+    found = await scrape(served)
+    assert found["magnetar_connections", ()] == 2
+    assert found["magnetar_requests_total", (("api", "InitProducerId"),)] == 2
+    received = found["magnetar_received_bytes_total", ()]
+    sent = found["magnetar_sent_bytes_total", ()]
+    assert received > 2 * 20 and sent > 2 * 20
+    leaving.close()
+    while broker.server.connection_count == 2:
+        await asyncio.sleep(0.001)
+    found = await scrape(served)
+    assert found["magnetar_received_bytes_total", ()] == received
+    assert found["magnetar_sent_bytes_total", ()] == sent
+
+
+async def test_syncs_are_counted_by_duration(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await start_broker({"durability": "fsync"})
+    assert await RawProducer(await connect(broker), "tx").init() == 0
+    (syncs,) = [one for one in await gather(broker) if one.name == "magnetar_sync_seconds"]
+    samples = {(one.name, one.labels.get("le")): one.value for one in syncs.samples}
+    count = samples["magnetar_sync_seconds_count", None]
+    assert count > 0
+    assert samples["magnetar_sync_seconds_bucket", "+Inf"] == count
+    assert samples["magnetar_sync_seconds_sum", None] > 0
+
+
+async def test_everything_that_is_told_is_in_the_table_and_the_other_way_round(
+    broker: Broker, served: MetricsEndpoint
+) -> None:
+    told = {metric.name for metric in await gather(broker)}
+    assert told == {name.removesuffix("_total") for name in FAMILIES}
+    assert ("process_open_fds", ()) in await scrape(served)
+
+
+def test_the_page_is_the_table() -> None:
+    page = ROOT / "docs" / "metrics.md"
+    assert page.read_text() == document(), "run python -m magnetar.metrics.document"
+
+
+async def test_all_lag_is_summed_and_the_worst_topics_are_named(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = broker.clock.now_ms()
+    for count in (2, 4, 1, 3, 0):
+        log = broker.topics.create(f"lags-{count}", 2).partitions[1]
+        for sequence in range(count):
+            who = {"producer_id": 7, "epoch": 0, "sequence": sequence}
+            batch = batch_of(b"v", timestamp=now_ms, transactional=True, **who)
+            await log.durable(log.append(batch, now_ms).end_offset)
+    monkeypatch.setattr(gathering, "TOPICS_MAX", 2)
+    metrics = {metric.name: metric.samples for metric in await gather(broker)}
+    named = [
+        (one.labels["topic"], one.value) for one in metrics["magnetar_stable_offset_lag_records"]
+    ]
+    assert named == [("lags-4", 4), ("lags-3", 3)]
+    assert metrics["magnetar_stable_offset_lag_records_sum"][0].value == 10
+    assert metrics["magnetar_partitions"][0].value == 10
+
+
+async def test_a_scrape_of_a_large_broker_leaves_the_loop_to_others(broker: Broker) -> None:
+    broker.topics.create("wide", 2500)
+    gathering_it = asyncio.ensure_future(gather(broker))
+    turns = 0
+    while not gathering_it.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 2
+
+
+async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.3)
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(broker)
+    with socket.create_connection(("127.0.0.1", served.port)) as silent:
+        silent.sendall(b"GET /met")
+        assert ("magnetar_connections", ()) in await scrape(served)
+        assert silent.recv(1) == b""
+    await served.stop()
+
+
+async def test_a_broker_that_does_not_get_to_it_fails_the_scrape_alone(
+    broker: Broker, served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forever(_: Broker) -> list[Metric]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(endpoint, "GATHERING_SECONDS", 0.05)
+    monkeypatch.setattr(gathering, "gather", forever)
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        await scrape(served)
+    assert failed.value.code == 500
+    failed.value.close()
+    monkeypatch.undo()
+    assert ("magnetar_connections", ()) in await scrape(served)
+
+
+def test_an_address_that_is_taken_is_found_out_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"metrics.listen: cannot listen on 127.0.0.1:{port}"):
+            MetricsEndpoint("127.0.0.1", port)
