@@ -54,6 +54,14 @@ def subscription(*topics: str, user_data: bytes = b"") -> bytes:
     )
 
 
+def assignment(topic: str, *partitions: int) -> bytes:
+    """Return what a leader tells a consumer: ConsumerProtocolAssignment, version 0."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    indexes = struct.pack(f">{len(partitions)}i", *partitions)
+    return struct.pack(">hi", 0, 1) + name + struct.pack(">i", len(partitions)) + indexes + _NULL
+
+
+_NULL = struct.pack(">i", -1)
 Protocols = tuple[tuple[str, bytes], ...]
 RANGE: Protocols = (("range", subscription("orders")),)
 STICKY: Protocols = (("sticky", subscription("orders")),)

@@ -203,19 +203,3 @@ def test_clients_of_different_libraries_share_a_group(
     finally:
         second.close()
     assert settle(first) == [{0, 1, 2, 3}]
-
-
-def test_groups_are_listed_and_described_by_javas_tool(
-    broker: Broker, topic: MakeTopic, name: MakeName, join: Join
-) -> None:
-    orders, group = topic("orders", PARTITIONS), name("group")
-    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"v")] * 5)
-    member = join(group, orders)
-    settle(member)
-    member.commit(offsets=[TopicPartition(orders, 0, 3)], asynchronous=False)
-    printed = java.run(
-        "consumer.group.ConsumerGroupCommand",
-        *("--bootstrap-server", broker.bootstrap, "--describe", "--group", group),
-    )
-    (row,) = [line.split() for line in printed.splitlines() if line.split()[2:3] == ["0"]]
-    assert row[:6] == [group, orders, "0", "3", "5", "2"]
