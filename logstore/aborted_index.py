@@ -24,9 +24,15 @@ from typing import NamedTuple
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
+ABORTED_SUFFIX = ".txnindex"
 _VERSION = 0
 #: So many entries share one lower bound of their first offsets, and are skipped by it together.
 _BLOCK = 128
+
+
+def aborted_name(segment_base_offset: int) -> str:
+    """The file name of a segment's aborted index."""
+    return f"{segment_base_offset:020d}{ABORTED_SUFFIX}"
 
 
 class AbortedTransaction(NamedTuple):
@@ -153,6 +159,20 @@ class AbortedIndex:
             yield AbortedEntry(
                 self._producer_ids[at], self._first[at], self._last[at], self._stable[at]
             )
+
+    def replace(self, first_offset: int, end_offset: int, entries: list[AbortedEntry]) -> None:
+        """Have these entries, and no others, of the markers in [first_offset, end_offset)."""
+        last = self.last_offset + 1
+        if last > first_offset and list(self.entries(first_offset, end_offset)) != entries:
+            before = self.entries(0, first_offset)
+            self._rebuild([*before, *entries, *self.entries(end_offset, last)])
+
+    def copied(self) -> AbortedIndex:
+        """As it is now, for another thread to read."""
+        copy = AbortedIndex()
+        for name in self.__slots__:
+            setattr(copy, name, getattr(self, name)[:])
+        return copy
 
     def prune(self, start_offset: int) -> None:
         """Forget the transactions whose markers lie below `start_offset`."""

@@ -31,6 +31,11 @@ class CommittedLedger:
     def durable_end_offset(self) -> int:
         return self._durable_end_offset
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing becomes durable any more: closed, or the storage has failed."""
+        return self._will_not_be is not None
+
     async def durable(self, end_offset: int) -> None:
         if self._durable_end_offset >= end_offset:
             return

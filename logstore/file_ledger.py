@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 
 from logstore.attachments import Attachments
 from logstore.durability import Durability
@@ -30,6 +31,7 @@ from logstore.ledger import (
     TimestampOffset,
 )
 from logstore.recovery import Recovered, Recovery
+from logstore.replacement import FileReplacement, SealedFile
 from logstore.segment import LOG_SUFFIX, Segment
 from logstore.segment_reads import ABSENT, perform, plan_read, scan
 from logstore.timestamps import first_record_since, latest_record
@@ -124,7 +126,7 @@ class FileLedger(CommittedLedger):
             file = self._files.open(segment.path(LOG_SUFFIX))
             found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         segment.learn_max_timestamp(*found)
 
     def open(self, epoch: int) -> None:
@@ -139,7 +141,7 @@ class FileLedger(CommittedLedger):
                 self._was_clean,
             ).run()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         if recovered.leader_epoch > epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {recovered.leader_epoch} has written")
         self.recovered = recovered
@@ -165,7 +167,7 @@ class FileLedger(CommittedLedger):
                 self._add_segment()
             self._segments[-1].append(batch, header, self.limits.index_interval_bytes)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self._is_dirty = True
         self._end_offset = header.next_offset
 
@@ -269,7 +271,7 @@ class FileLedger(CommittedLedger):
                 if found is not ABSENT:
                     return found
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return _NOTHING
 
     async def read_cold(
@@ -300,7 +302,7 @@ class FileLedger(CommittedLedger):
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
                 found = await loop.run_in_executor(None, work)
             except OSError as error:
-                raise self._failed(error) from error
+                raise self.failed(error) from error
             finally:
                 file.unpin()
             if found is not None and found is not ABSENT:
@@ -350,11 +352,8 @@ class FileLedger(CommittedLedger):
         return None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        best: tuple[int, int] | None = None
-        for segment in self._segments:
-            found = segment.max_timestamp()
-            if segment.size and (best is None or found[0] > best[0]):
-                best = found
+        found = [segment.max_timestamp() for segment in self._segments if segment.size]
+        best = max(found, key=itemgetter(0), default=None)
         if best is None or (batch := self.batch_at(best[1])) is None:
             return None
         return latest_record(batch, BatchHeader.parse(batch))
@@ -380,7 +379,7 @@ class FileLedger(CommittedLedger):
             for segment in self._segments[:count]:
                 held.append(self._files.open(segment.path(LOG_SUFFIX)))
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
         def let_go() -> None:
             for file in held:
@@ -401,6 +400,31 @@ class FileLedger(CommittedLedger):
         for segment in trimmed:
             self._attempt(segment.delete)
 
+    # Cleaning
+
+    def read_sealed(self, base_offset: int) -> SealedFile | None:
+        for sealed in self._sealed([base_offset]):
+            return SealedFile(self._files.open(sealed.path(LOG_SUFFIX)), sealed.size)
+        return None
+
+    def replacement(self, base_offsets: Sequence[int]) -> FileReplacement | None:
+        sealed = self._sealed(base_offsets)
+        return FileReplacement(self, self._files, self._directory, sealed) if sealed else None
+
+    def _sealed(self, base_offsets: Sequence[int]) -> list[Segment]:
+        first = bisect_left(self._bases, base_offsets[0])
+        last = first + len(base_offsets)
+        are_there = last < len(self._bases) and self._bases[first:last] == list(base_offsets)
+        return self._segments[first:last] if are_there and not self.is_closed else []
+
+    def has_segments(self, segments: Sequence[Segment]) -> bool:
+        return self._sealed([one.base_offset for one in segments]) == list(segments)
+
+    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
+        first = bisect_left(self._bases, new.base_offset)
+        self._segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+
     # Attachments
 
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
@@ -419,7 +443,7 @@ class FileLedger(CommittedLedger):
             if self._attachments.append(name, data):
                 self._new_names.add(self._directory)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def read_attachment(self, name: str) -> bytes | None:
         return self._attachments.read(name)
@@ -464,9 +488,9 @@ class FileLedger(CommittedLedger):
         try:
             perform_io()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
-    def _failed(self, error: OSError) -> StorageFailure:
+    def failed(self, error: OSError) -> StorageFailure:
         """Nothing of this process may become durable or visible any more."""
         failure = StorageFailure(f"{self._directory}: {error}")
         self._group_commit.fail(failure)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 UNDEFINED = -1
 
@@ -47,6 +48,17 @@ class LeaderEpochs:
         if leader_epoch <= self.latest:
             return self
         return LeaderEpochs([*self.entries, (leader_epoch, end_offset)])
+
+    def merged(self, other: LeaderEpochs) -> LeaderEpochs:
+        """The epochs of both, each from where either says that it began; these, if the two
+        contradict each other."""
+        starts = dict(self.entries)
+        for epoch, start_offset in other.entries:
+            starts[epoch] = min(start_offset, starts.get(epoch, start_offset))
+        entries = sorted(starts.items())
+        offsets = [start_offset for _, start_offset in entries]
+        is_ascending = all(before < after for before, after in pairwise(offsets))
+        return LeaderEpochs(entries) if is_ascending else self
 
     def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).

@@ -19,9 +19,12 @@ Implementations: `FileLedger`, `MemoryLedger`; one contract test serves both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from wire.records import BatchHeader
+
+if TYPE_CHECKING:
+    from logstore.replacement import Replacement, SealedSegment
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -206,6 +209,17 @@ class Ledger(Protocol):
 
         Held while they are trimmed, they lose their names at once and their space when they are let
         go of: that takes long where they are large, and may be done in a thread.
+        """
+        ...
+
+    def read_sealed(self, base_offset: int) -> SealedSegment | None:
+        """Open that segment for reading in a thread; None: it is not there, or it is active."""
+        ...
+
+    def replacement(self, base_offsets: Sequence[int]) -> Replacement | None:
+        """Begin what is to take the place of these segments, which are next to one another.
+
+        None: they are not there, or one is active. Raises OSError.
         """
         ...
 

@@ -36,6 +36,11 @@ class LogConfig:
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
     delete_retention_ms: int = 24 * 3600 * 1000
+    file_delete_delay_ms: int = 60_000
+    #: Compaction: how dirty a log must be, how old a record may and must be, ms.
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
     #: A producer that has no open transaction and is silent for this long is forgotten.
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     #: A snapshot of the producers is taken after so many bytes, besides those at segment rolls.

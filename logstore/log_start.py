@@ -8,8 +8,8 @@ costs what it deletes.
 
 from __future__ import annotations
 
+from logstore.aborted_index import aborted_name
 from logstore.ledger import Ledger
-from logstore.partition_recovery import aborted_name
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_state import PartitionState
 from wire.error_code import ErrorCode

@@ -6,9 +6,10 @@ The object is its own storage: what was durable is there again when it is opened
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
+from logstore.aborted_index import aborted_name
 from logstore.durable_end import CommittedLedger
 from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import (
@@ -18,6 +19,7 @@ from logstore.ledger import (
     SegmentLimits,
     TimestampOffset,
 )
+from logstore.replacement import Runner
 from logstore.time_index import NO_TIMESTAMP
 from logstore.timestamps import first_record_since, latest_record
 from wire.records import BatchHeader
@@ -155,6 +157,38 @@ class MemoryLedger(CommittedLedger):
     def hold(self, end_offset: int) -> Callable[[], None]:
         return lambda: None
 
+    def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+        if not self.is_sealed([base_offset]):
+            return None
+        end_offset = self._segments[self._segments.index(base_offset) + 1]
+        first, end = (bisect_left(self._base_offsets, at) for at in (base_offset, end_offset))
+        return _SealedBatches(self._batches[first:end])
+
+    def replacement(self, base_offsets: Sequence[int]) -> _MemoryReplacement | None:
+        return _MemoryReplacement(self, base_offsets) if self.is_sealed(base_offsets) else None
+
+    def is_sealed(self, base_offsets: Sequence[int]) -> bool:
+        """Whether these segments are there, next to one another, and none is active."""
+        first = bisect_left(self._segments, base_offsets[0])
+        last = first + len(base_offsets)
+        are_there = last < len(self._segments) and not self.is_closed
+        return are_there and self._segments[first:last] == list(base_offsets)
+
+    def exchange(self, base_offsets: Sequence[int], batches: Sequence[bytes]) -> None:
+        """Have one segment of these batches in the place of others, which are there."""
+        first = self._segments.index(base_offsets[0])
+        last = first + len(base_offsets)
+        start, end = (bisect_left(self._base_offsets, self._segments[at]) for at in (first, last))
+        headers = [BatchHeader.parse(batch) for batch in batches]
+        self._size_bytes += sum(map(len, batches)) - sum(map(len, self._batches[start:end]))
+        self._batches[start:end] = batches
+        self._base_offsets[start:end] = [header.base_offset for header in headers]
+        del self._segments[first + 1 : last]
+        self._segment_sizes[first:last] = [sum(map(len, batches))]
+        self._max_timestamps[first:last] = [
+            max([header.max_timestamp for header in headers], default=NO_TIMESTAMP)
+        ]
+
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:
             return
@@ -208,3 +242,47 @@ class MemoryLedger(CommittedLedger):
             if header.next_offset > offset:
                 yield header, batch
             index += 1
+
+
+class _SealedBatches:
+    """The batches of a segment, as they were when it was opened."""
+
+    def __init__(self, batches: list[bytes]) -> None:
+        self._batches = batches
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for batch in self._batches:
+            yield BatchHeader.parse(batch), memoryview(batch)
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+class _MemoryReplacement:
+    """Batches that are to take the place of segments."""
+
+    def __init__(self, ledger: MemoryLedger, base_offsets: Sequence[int]) -> None:
+        self._ledger = ledger
+        self._base_offsets = base_offsets
+        self._batches: list[bytes] = []
+        self.leftovers: list[str] = []
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        self._batches.append(bytes(batch))
+
+    def seal(self, aborted: bytes) -> None:
+        name = aborted_name(self._base_offsets[0])
+        self._aborted = name, aborted
+
+    async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
+        if not self._ledger.is_sealed(self._base_offsets):
+            return False
+        for base_offset in self._base_offsets:
+            self._ledger.delete_attachment(aborted_name(base_offset))
+        self._ledger.write_attachment(*self._aborted)
+        self._ledger.exchange(self._base_offsets, self._batches)
+        on_swapped()
+        return True
+
+    def abandon(self) -> None:
+        self._batches.clear()

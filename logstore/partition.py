@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from logstore.aborted_index import AbortedEntry, aborted_name
 from logstore.ledger import Buffer, Ledger
 from logstore.log_config import INT32_MAX, LogConfig
 from logstore.log_start import deletable_before, give_up
@@ -27,7 +28,7 @@ from logstore.partition_reads import (
     Slice,
     appended_before,
 )
-from logstore.partition_recovery import aborted_name, recover_state
+from logstore.partition_recovery import recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_visibility import VisibleLog
 from logstore.validation import check_batch
@@ -80,6 +81,8 @@ class PartitionLog(VisibleLog):
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._expiration_checked_ms = 0
+        #: Compaction goes on from here; what is below has been cleaned once.
+        self.first_dirty_offset = 0
         self._metadata = MetadataFiles(ledger, topic_id)
 
     def open(self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False) -> None:
@@ -304,6 +307,27 @@ class PartitionLog(VisibleLog):
                 self._write_metadata()
             self.last_stable_offset = max(self.last_stable_offset, start_offset)
             self._notify()
+
+    # Being cleaned.
+
+    def on_replaced(
+        self, first_offset: int, end_offset: int, aborted: list[AbortedEntry], last_crc: int
+    ) -> None:
+        """One segment holds [first_offset, end_offset) from this step on, cleaned.
+
+        `aborted` are the entries that stay, of the markers in it; `last_crc` is its last batch's.
+        """
+        state = self._state
+        state.transactions.aborted.replace(first_offset, end_offset, aborted)
+        if end_offset == state.end_offset:
+            state.last_batch_crc = last_crc
+        self._snapshots.forget_segments(self._ledger.segment_base_offsets, end_offset)
+
+    def on_cleaned(self, first_dirty_offset: int) -> None:
+        """The log is clean up to there. Recovery is to rely on a snapshot of it as it is now."""
+        self.first_dirty_offset = first_dirty_offset
+        self._snapshots.take(self._state, for_kafka=False, synced=True)
+        self._snapshots.on_durable(self.high_watermark)
 
     def close(self, *, clean: bool) -> None:
         """Release the log; `clean` writes a snapshot at its end, so that nothing is replayed."""

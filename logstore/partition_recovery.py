@@ -8,9 +8,16 @@ replay of the whole log.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 
-from logstore.aborted_index import AbortedIndex, CorruptIndex, decode_entries
+from logstore.aborted_index import (
+    ABORTED_SUFFIX,
+    AbortedIndex,
+    CorruptIndex,
+    aborted_name,
+    decode_entries,
+)
 from logstore.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
 from logstore.leader_epochs import LeaderEpochs
 from logstore.ledger import Ledger
@@ -22,8 +29,6 @@ from logstore.snapshot_kafka import decode_kafka_snapshot
 from wire.errors import WireError
 from wire.records import BatchHeader, parse_marker
 
-ABORTED_SUFFIX = ".txnindex"
-
 
 def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     """Return the state as of the end of an opened ledger, everything in it stable.
@@ -33,7 +38,13 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     end_offset = ledger.end_offset
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, now_ms)
+    is_without_snapshot = state.end_offset <= next(iter(ledger.segment_base_offsets), 0)
     replay(ledger, state, now_ms)
+    if is_without_snapshot:
+        # Compaction may have left no batch of an epoch, or not its first.
+        with suppress(CorruptSnapshot):
+            checkpointed = _read_leader_epochs(ledger, end_offset)
+            state.leader_epochs = state.leader_epochs.merged(checkpointed)
     state.transactions.aborted.prune(ledger.start_offset)
     state.leader_epochs.prune(ledger.start_offset)
     state.transactions.stabilize(end_offset)
@@ -160,11 +171,6 @@ def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
         raise CorruptSnapshot(f"with it goes a leader epoch checkpoint: {error}") from None
     epochs.truncate(end_offset)
     return epochs
-
-
-def aborted_name(segment_base_offset: int) -> str:
-    """The file name of a segment's aborted index."""
-    return f"{segment_base_offset:020d}{ABORTED_SUFFIX}"
 
 
 def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:

@@ -8,6 +8,7 @@ and the newest that was synced; Kafka's, one per segment roll, live as long as t
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.ledger import Ledger
@@ -70,10 +71,11 @@ class Snapshots:
         self._bytes_since += appended_bytes
         return self._bytes_since >= self._interval_bytes
 
-    def take(self, state: PartitionState, *, for_kafka: bool) -> None:
+    def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
         """Encode the state as it is; `on_durable` writes it.
 
-        `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced.
+        `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced, unless
+        `synced` says something else.
         """
         self._bytes_since = 0
         own = encode_snapshot(state)
@@ -81,7 +83,8 @@ class Snapshots:
             # Encoding it as often would cost more than reading headers again ever does.
             self._interval_bytes = max(self._interval_bytes, 16 * len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
-        self._pending.append(_Pending(state.end_offset, own, kafka, for_kafka))
+        is_synced = for_kafka if synced is None else synced
+        self._pending.append(_Pending(state.end_offset, own, kafka, is_synced))
 
     def on_durable(self, end_offset: int) -> None:
         """Write what was taken at or below the durable end."""
@@ -103,6 +106,15 @@ class Snapshots:
         for old in [one for one in self._written if one not in kept]:
             ledger.delete_attachment(snapshot_name(old))
             self._written.remove(old)
+
+    def forget_segments(self, base_offsets: Sequence[int], end_offset: int) -> None:
+        """Delete Kafka's snapshots below `end_offset` at which no segment begins any more."""
+        bases = set(base_offsets)
+        end = bisect_left(self._written_for_kafka, end_offset)
+        kept = [offset for offset in self._written_for_kafka[:end] if offset in bases]
+        for offset in set(self._written_for_kafka[:end]).difference(kept):
+            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+        self._written_for_kafka[:end] = kept
 
     def prune(self, start_offset: int) -> None:
         """Delete Kafka's snapshots of segments that are gone."""

@@ -47,6 +47,7 @@ class PartitionState:
             marker.coordinator_epoch,
             header.max_timestamp,
             now_ms,
+            header.base_offset,
         )
         completed = self.transactions.on_marker(
             producer_id,

@@ -19,6 +19,7 @@ from wire.records import BatchHeader, next_sequence
 #: A client has at most five requests in flight, so a retry is of one of the last five batches.
 BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1
+NO_OFFSET = -1
 
 #: base sequence, last sequence, base offset, last offset, max timestamp (ms)
 _BATCH = Struct(">iiqqq")
@@ -50,6 +51,7 @@ class ProducerState:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "last_marker_offset",
         "last_sequence",
         "last_timestamp",
         "producer_epoch",
@@ -64,6 +66,7 @@ class ProducerState:
         last_sequence: int = NO_SEQUENCE,
         seen_ms: int = -1,
         batches: bytes = b"",
+        last_marker_offset: int = NO_OFFSET,
     ) -> None:
         self.producer_epoch = producer_epoch
         #: The epoch of the coordinator whose marker was the last here, -1: none.
@@ -75,6 +78,8 @@ class ProducerState:
         #: any year). Not part of the fold: a replay takes its own time.
         self.seen_ms = seen_ms
         self.batches = batches
+        #: Where the producer's last marker is, -1: nowhere known. Compaction keeps it there.
+        self.last_marker_offset = last_marker_offset
 
     def remembered(self) -> Iterator[RememberedBatch]:
         """Yield the last batches, oldest first."""
@@ -93,20 +98,22 @@ class ProducerState:
 
     __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
 
-    def _key(self) -> tuple[int, int, int, int, bytes]:
+    def _key(self) -> tuple[int, int, int, int, bytes, int]:
         return (
             self.producer_epoch,
             self.coordinator_epoch,
             self.last_timestamp,
             self.last_sequence,
             self.batches,
+            self.last_marker_offset,
         )
 
     def __repr__(self) -> str:
         return (
             f"ProducerState(producer_epoch={self.producer_epoch}, "
             f"coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp}, "
-            f"last_sequence={self.last_sequence}, batches={list(self.remembered())})"
+            f"last_sequence={self.last_sequence}, batches={list(self.remembered())}, "
+            f"last_marker_offset={self.last_marker_offset})"
         )
 
 
@@ -226,6 +233,7 @@ class Producers(dict[int, ProducerState]):
         coordinator_epoch: int,
         timestamp: int,
         now_ms: int,
+        offset: int = NO_OFFSET,
     ) -> None:
         """Account for a marker at the log's end. A later epoch forgets the old one's batches."""
         state = self.get(producer_id)
@@ -236,6 +244,7 @@ class Producers(dict[int, ProducerState]):
             state.last_sequence = NO_SEQUENCE
             state.batches = b""
         state.coordinator_epoch = coordinator_epoch
+        state.last_marker_offset = offset
         state.last_timestamp = timestamp
         state.seen_ms = now_ms
 

@@ -4,7 +4,8 @@ Everything below the recovery point was durable, indexes included, and is taken 
 it nothing is: any part may be missing, zero or torn, any file may be absent. So, in this order:
 
 1. Segments wholly below the start offset are deleted: a trim may have come back after power loss.
-2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap. All that was
+2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap, but for those
+   that compaction leaves inside segments that another one follows. All that was
    ever durable is a prefix, so the first invalid batch ends the log: the segment is truncated
    there, later segments are deleted. A valid batch behind a hole is one nobody was promised.
    (A log begins with its first segment there is: whoever rolls has made the names before it
@@ -27,13 +28,14 @@ from logstore.files import FileSystem
 from logstore.ledger import Buffer, SegmentLimits
 from logstore.segment import LOG_SUFFIX, SUFFIXES, Segment
 from logstore.segment_reads import SCAN_BYTES, scan
+from logstore.segment_swap import finish_swaps
 from wire.records import BatchHeader, crc_ok
 
 _MAGIC = 2
 _BASE_OFFSET_DIGITS = 20
 _OFFSET_MAX = 2**63 - 1
 #: Left by an interrupted replacement or deletion, ours or Kafka's: of no account.
-_LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
+_LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Recovery:
         result = Recovered(self.start_offset)
         if not self.files.exists(self.directory):
             return result
+        finish_swaps(self.files, self.directory)
         segments = self._drop_trimmed(self._find_segments())
         if not (self.clean and segments and self._measure(segments[-1])):
             segments = self._recover(segments, result)
@@ -126,7 +129,7 @@ class Recovery:
             if scanned and scanned[-1].next_offset != segment.base_offset:
                 break
             scanned.append(segment)
-            if not self._scan(segment, result):
+            if not self._scan(segment, result, is_last=segment is segments[-1]):
                 break
         for segment in segments[len(kept) + len(scanned) :]:
             result.truncated_bytes += segment.file.size()
@@ -134,12 +137,13 @@ class Recovery:
         self._sync(scanned)
         return kept + scanned
 
-    def _scan(self, segment: Segment, result: Recovered) -> bool:
+    def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
         """Take over the valid batches past the recovery point. False: the log ends here."""
+        gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
         size = segment.file.size()
         start = self._resume(segment, size, self.recovery_point)
         for _, header, batch in scan(segment.file, start, size, whole=True):
-            if not self._is_valid(header, batch, segment.next_offset):
+            if not _is_valid(header, batch, segment.next_offset, gap_end_offset):
                 break
             segment.note(header, self.limits.index_interval_bytes)
         result.scanned_bytes += segment.size - start
@@ -173,19 +177,6 @@ class Recovery:
             first[1].base_offset if first is not None and position else segment.base_offset,
         )
         return position
-
-    def _is_valid(self, header: BatchHeader, batch: Buffer, expected_offset: int) -> bool:
-        """Past the recovery point offsets have no gap; below it compaction may have left some."""
-        is_next = header.base_offset == expected_offset or (
-            expected_offset < header.base_offset < self.recovery_point
-        )
-        return (
-            is_next
-            and header.magic == _MAGIC
-            and header.last_offset_delta >= 0
-            and header.partition_leader_epoch >= -1
-            and crc_ok(batch)
-        )
 
     def _sync(self, scanned: list[Segment]) -> None:
         for segment in scanned:
@@ -222,3 +213,19 @@ class Recovery:
             if segment.size:
                 return epoch
         return -1
+
+
+def _is_valid(
+    header: BatchHeader, batch: Buffer, expected_offset: int, gap_end_offset: int
+) -> bool:
+    """Whether this batch is whole and comes next; below `gap_end_offset` some may be missing."""
+    is_next = header.base_offset == expected_offset or (
+        expected_offset < header.base_offset < gap_end_offset
+    )
+    return (
+        is_next
+        and header.magic == _MAGIC
+        and header.last_offset_delta >= 0
+        and header.partition_leader_epoch >= -1
+        and crc_ok(batch)
+    )

@@ -56,6 +56,7 @@ class Segment:
         "_offset_of_max_timestamp",
         "_recent_offsets",
         "_recent_positions",
+        "_stage",
         "base_offset",
         "next_offset",
         "offset_index",
@@ -67,6 +68,7 @@ class Segment:
         self._files = files
         self._directory = directory
         self._file: File | None = None
+        self._stage = ""
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -83,16 +85,26 @@ class Segment:
         self._has_no_timestamp = False  # all of it was read, and there was none
 
     @classmethod
-    def create(cls, files: FileSystem, directory: str, base_offset: int) -> Segment:
-        """Make the files of an empty segment. Its names are durable after a directory sync."""
+    def create(
+        cls, files: FileSystem, directory: str, base_offset: int, stage: str = ""
+    ) -> Segment:
+        """Make the files of an empty segment. Its names are durable after a directory sync.
+
+        `stage` comes after all of its names, until `enter_stage`.
+        """
         segment = cls(files, directory, base_offset)
+        segment._stage = stage
         segment.offset_index = OffsetIndex(base_offset)
         segment.time_index = TimeIndex(base_offset)
         segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
         return segment
 
     def path(self, suffix: str) -> str:
-        return segment_path(self._directory, self.base_offset, suffix)
+        return segment_path(self._directory, self.base_offset, suffix + self._stage)
+
+    def enter_stage(self, stage: str) -> None:
+        """Have other names from here on, which the files have been given."""
+        self._stage = stage
 
     @property
     def file(self) -> File:

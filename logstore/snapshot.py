@@ -6,15 +6,16 @@ is durable, so it is never ahead of the log, unless the disk lied; the CRC of th
 it to its log all the same.
 
     bytes 0-4   "MGNS"
-          4-6   version               int16, 1
+          4-6   version               int16, 2
           6-10  CRC-32C               uint32, over bytes 10 to the end
          10-18  end offset            int64, exclusive: what the state accounts for
          18-22  last batch's CRC      uint32, 0: no batch
          22-30  last aborted marker   int64, its offset, -1: none; must be in the `.txnindex`
          30-34  producers             int32, then of each:
                   producer id int64, epoch int16, coordinator epoch int32, last timestamp int64,
-                  last sequence int32, last heard of (ms) int64, batches int8, and of each batch:
-                  base sequence, last sequence int32; base offset, last offset, max timestamp int64
+                  last sequence int32, last heard of (ms) int64, last marker's offset int64,
+                  batches int8, and of each batch: base sequence, last sequence int32; base offset,
+                  last offset, max timestamp int64
                 open transactions     int32, then of each:
                   producer id int64, epoch int16, first offset int64, started (ms) int64
                 leader epochs         int32, then of each: epoch int32, start offset int64
@@ -37,10 +38,10 @@ from logstore.transaction_buffer import OpenTransaction
 
 SUFFIX = ".state"
 _MAGIC = b"MGNS"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = Struct(">4shI")
 _HEAD = Struct(">qIqi")
-_PRODUCER = Struct(">qhiqiqb")
+_PRODUCER = Struct(">qhiqiqqb")
 _BATCH_SIZE = 32
 _COUNT = Struct(">i")
 _OPEN = Struct(">qhqq")
@@ -82,6 +83,7 @@ def encode_snapshot(state: PartitionState) -> bytes:
                 producer.last_timestamp,
                 producer.last_sequence,
                 producer.seen_ms,
+                producer.last_marker_offset,
                 len(producer.batches) // _BATCH_SIZE,
             )
         )
@@ -116,15 +118,15 @@ def _decode_body(data: bytes) -> Snapshot:
     state = PartitionState(end_offset)
     state.last_batch_crc = last_batch_crc
     for _ in range(count):
-        producer_id, epoch, coordinator_epoch, timestamp, sequence, seen_ms, batches = (
+        producer_id, epoch, coordinator_epoch, timestamp, sequence, seen_ms, marker, batches = (
             _PRODUCER.unpack_from(data, position)
         )
         position += _PRODUCER.size
-        size = batches * _BATCH_SIZE
+        end = position + batches * _BATCH_SIZE
         state.producers[producer_id] = ProducerState(
-            epoch, coordinator_epoch, timestamp, sequence, seen_ms, data[position : position + size]
+            epoch, coordinator_epoch, timestamp, sequence, seen_ms, data[position:end], marker
         )
-        position += size
+        position = end
     (count,) = _COUNT.unpack_from(data, position)
     position += _COUNT.size
     end = position + count * _OPEN.size

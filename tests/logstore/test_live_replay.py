@@ -45,6 +45,7 @@ def forget(state: PartitionState, live: PartitionState, expired: set[int]) -> No
                 whole.last_sequence = forgetful.last_sequence
             if forgetful.coordinator_epoch < 0:
                 whole.coordinator_epoch = -1
+                whole.last_marker_offset = -1
 
 
 def check(partition: SteppedPartition, traffic: Traffic, expired: set[int]) -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logstore.aborted_index import aborted_name
 from logstore.ledger import SegmentFacts
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation
-from logstore.partition_recovery import aborted_name
 from logstore.partition_snapshots import snapshot_name
 from logstore.retention import Due, due, due_of, expire
 from logstore.snapshot_kafka import SUFFIX as KAFKA_SUFFIX

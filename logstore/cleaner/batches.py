@@ -1,0 +1,195 @@
+"""What cleaning leaves of a batch: rules, on bytes.
+
+- A record stays if it is the last of its key in what the offset map covers, or lies beyond that.
+- A tombstone stays until its batch's delete horizon, which is set the first time that the cleaner
+  meets it: so a reader that needs less than `delete.retention.ms` from the log's start to its end
+  sees every deletion.
+- Records of aborted transactions go at once. A marker stays while a batch of its transaction does,
+  then until a delete horizon of its own.
+- What producer state is replayed from stays, emptied: the batches that are remembered of every
+  active producer, and the last marker of each, whole. So does the last batch of every segment:
+  segments join without a gap, and a reader in a gap always finds a batch after it.
+
+A batch from which nothing goes is passed on as it is. Source: KIP-98, KIP-354, KIP-534; Kafka's
+Cleaner, which keeps one batch of a producer and the last of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from logstore.aborted_index import AbortedEntry
+from logstore.cleaner.offset_map import OffsetMap
+from logstore.cleaner.transactions import CleanedTransactions
+from logstore.ledger import Buffer
+from logstore.producer_state import ProducerState
+from wire.errors import WireError
+from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, crc_ok, parse_marker
+from wire.records.record import records_of
+from wire.records.spans import (
+    RecordSpan,
+    batch_of_spans,
+    empty_batch,
+    scan_records,
+    timestamp_of,
+)
+
+#: Called often while a thread works, to let others work: it may sleep, and raise to end the work.
+Pause = Callable[[], None]
+
+#: Records scanned between two pauses: some 50 microseconds.
+_RECORDS_PER_PAUSE = 32
+
+
+def offsets_of_state(producers: Iterable[ProducerState]) -> frozenset[int]:
+    """The base offsets of the batches and markers from which this producer state is replayed."""
+    offsets = set()
+    for state in producers:
+        offsets.add(state.last_marker_offset)
+        offsets.update(batch.base_offset for batch in state.remembered())
+    return frozenset(offsets)
+
+
+def map_batch(
+    header: BatchHeader,
+    batch: Buffer,
+    offset_map: OffsetMap,
+    first_offset: int,
+    pause: Pause,
+) -> int | None:
+    """Put the batch's keys from `first_offset` on; None, or the first offset that found no room.
+
+    Raises WireError for records that are none.
+    """
+    body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
+    position = done = 0
+    while done < header.record_count:
+        count = min(_RECORDS_PER_PAUSE, header.record_count - done)
+        spans, position = scan_records(body, position, count)
+        for _, _, delta, key, _ in spans:
+            offset = header.base_offset + delta
+            if key is None or offset < first_offset:
+                continue
+            if offset_map.is_full:
+                return offset
+            offset_map.put(key, offset)
+        done += count
+        pause()
+    return None
+
+
+@dataclass(slots=True)
+class BatchCleaner:
+    """Decides batch by batch, in offset order, over a whole log."""
+
+    transactions: CleanedTransactions
+    offset_map: OffsetMap
+    #: What the map covers (exclusive).
+    mapped_end_offset: int
+    #: Base offsets, as `offsets_of_state` returns them.
+    offsets_of_state: frozenset[int]
+    delete_retention_ms: int
+    now_ms: int
+    pause: Pause
+    #: The entries of the aborted index that stay, of all markers met.
+    aborted: list[AbortedEntry] = field(default_factory=list)
+
+    def clean(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
+        """Return what stays of the batch: `batch` itself, a new one, or None.
+
+        `is_last`: of its segment, so that something must stay. Raises WireError for a batch that is
+        damaged: nothing may be made of it.
+        """
+        is_needed = is_last or header.base_offset in self.offsets_of_state
+        if header.is_control:
+            return self._clean_control(header, batch, is_needed=is_needed)
+        if self.transactions.on_batch(header) or not header.record_count:
+            return _emptied(header, batch) if is_needed else None
+        return self._clean_data(header, batch, is_needed=is_needed)
+
+    def _clean_control(
+        self, header: BatchHeader, batch: Buffer, *, is_needed: bool
+    ) -> Buffer | None:
+        if not header.record_count:
+            return batch if is_needed else None
+        try:
+            control_type = parse_marker(batch).control_type
+        except WireError:
+            return batch  # No marker of a transaction: not the cleaner's business.
+        is_without_data, entry = self.transactions.on_marker(header, control_type)
+        if entry is not None:
+            self.aborted.append(entry)
+        if not is_without_data:
+            return batch
+        if not header.has_delete_horizon:
+            body = _checked_body(header, batch)
+            spans, _ = scan_records(body, 0, header.record_count)
+            return self._with_horizon(header, body, spans, header.max_timestamp)
+        return batch if is_needed or self.now_ms < header.base_timestamp else None
+
+    def _clean_data(self, header: BatchHeader, batch: Buffer, *, is_needed: bool) -> Buffer | None:
+        body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
+        keeps_tombstones = not (header.has_delete_horizon and header.base_timestamp <= self.now_ms)
+        kept: list[RecordSpan] = []
+        has_tombstone = False
+        position = done = 0
+        while done < header.record_count:
+            count = min(_RECORDS_PER_PAUSE, header.record_count - done)
+            spans, position = scan_records(body, position, count)
+            for span in spans:
+                if self._stays(header.base_offset, span, keeps_tombstones):
+                    kept.append(span)
+                    has_tombstone |= not span[4]
+            done += count
+            self.pause()
+        needs_horizon = has_tombstone and not header.has_delete_horizon
+        if len(kept) == header.record_count and not needs_horizon:
+            return batch
+        if not kept:
+            return _emptied(header, batch) if is_needed else None
+        body = _checked_body(header, batch)
+        max_timestamp = header.max_timestamp
+        if not is_needed and header.timestamp_type is TimestampType.CREATE_TIME:
+            # Producer state holds that of the batches that it is replayed from.
+            max_timestamp = max(timestamp_of(header, body, span) for span in kept)
+        if needs_horizon:
+            return self._with_horizon(header, body, kept, max_timestamp)
+        return batch_of_spans(
+            header, body, kept, delete_horizon_ms=None, max_timestamp=max_timestamp
+        )
+
+    def _stays(self, base_offset: int, span: RecordSpan, keeps_tombstones: bool) -> bool:
+        _, _, delta, key, has_value = span
+        offset = base_offset + delta
+        if offset >= self.mapped_end_offset:
+            return True
+        if key is None or offset < self.offset_map.get(key):
+            return False
+        return has_value or keeps_tombstones
+
+    def _with_horizon(
+        self, header: BatchHeader, body: bytes, kept: list[RecordSpan], max_timestamp: int
+    ) -> bytearray:
+        return batch_of_spans(
+            header,
+            body,
+            kept,
+            delete_horizon_ms=self.now_ms + self.delete_retention_ms,
+            max_timestamp=max_timestamp,
+        )
+
+
+def _checked_body(header: BatchHeader, batch: Buffer) -> bytes:
+    """The batch's records, from which another is to be made: a damaged one would look whole."""
+    if not crc_ok(batch):
+        raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
+    return records_of(header, batch, DECOMPRESSED_BYTES_MAX)
+
+
+def _emptied(header: BatchHeader, batch: Buffer) -> Buffer:
+    if not header.record_count:
+        return batch
+    if not crc_ok(batch):
+        raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
+    return empty_batch(header)

@@ -1,0 +1,68 @@
+"""The last offset of each key, in memory that does not grow: Kafka's SkimpyOffsetMap.
+
+A table of 128-bit digests and one of offsets, 24 bytes for each slot; a key's slot is found by its
+digest, and the next free one where that is taken. Two keys of one digest would be one key: with
+BLAKE2b that takes more than a log will ever hold. Figures beside a dictionary's:
+docs/decisions/0009-log-cleaner.md.
+"""
+
+from __future__ import annotations
+
+from array import array
+from hashlib import blake2b
+
+DIGEST_BYTES = 16
+SLOT_BYTES = DIGEST_BYTES + 8
+
+_ABSENT = -1
+
+
+class OffsetMap:
+    """Offsets by key, `capacity` keys at most. Offsets are put in ascending order."""
+
+    __slots__ = ("_digests", "_offsets_after", "_size", "_slots", "capacity")
+
+    def __init__(self, slots: int, load_factor: float = 0.9) -> None:
+        """`slots` of SLOT_BYTES each; of these at most the part `load_factor` is used."""
+        self._slots = max(slots, 2)
+        self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
+        self._digests = bytearray(DIGEST_BYTES * self._slots)
+        # The offset and one, so that memory never touched means a free slot.
+        self._offsets_after = array("q", bytes(8 * self._slots))
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a key that is not there may not be put."""
+        return self._size >= self.capacity
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Remember a key's offset, in place of an earlier one. Expects room: `is_full`."""
+        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        slot = int.from_bytes(digest[:8], "little") % self._slots
+        digests, offsets_after = self._digests, self._offsets_after
+        while offsets_after[slot]:
+            at = slot * DIGEST_BYTES
+            if digests[at : at + DIGEST_BYTES] == digest:
+                offsets_after[slot] = offset + 1
+                return
+            slot = slot + 1 if slot + 1 < self._slots else 0
+        at = slot * DIGEST_BYTES
+        digests[at : at + DIGEST_BYTES] = digest
+        offsets_after[slot] = offset + 1
+        self._size += 1
+
+    def get(self, key: bytes) -> int:
+        """The last offset of the key, -1 if it was not put."""
+        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        slot = int.from_bytes(digest[:8], "little") % self._slots
+        digests, offsets_after = self._digests, self._offsets_after
+        while offset_after := offsets_after[slot]:
+            at = slot * DIGEST_BYTES
+            if digests[at : at + DIGEST_BYTES] == digest:
+                return offset_after - 1
+            slot = slot + 1 if slot + 1 < self._slots else 0
+        return _ABSENT

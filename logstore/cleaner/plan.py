@@ -1,0 +1,132 @@
+"""What of a log may be cleaned, how much of that is dirty, and which segments become one: rules.
+
+A log is clean up to its first dirty offset, dirty from there to its first uncleanable offset, and
+whole segments only are cleaned. Never the active one, nothing from the last stable offset on (who
+could say what becomes of an open transaction?), nothing younger than `min.compaction.lag.ms`.
+Source: Kafka's LogCleanerManager and Cleaner, KIP-58, KIP-354.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from logstore.ledger import SegmentFacts
+from logstore.log_config import INT64_MAX, LogConfig
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+#: Of the offset index; an entry of the time index has twelve, and there are no more of them.
+_INDEX_ENTRY_BYTES = 12
+
+
+class Cleanable(NamedTuple):
+    """How dirty a log is. `segments` are all that may be cleaned, clean ones among them.
+
+    `unread`: the base offset of a segment whose largest timestamp must be read before this is
+    known; then nothing else counts.
+    """
+
+    segments: tuple[SegmentFacts, ...] = ()
+    first_dirty_offset: int = 0
+    clean_bytes: int = 0
+    dirty_bytes: int = 0
+    unread: int | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The first uncleanable offset."""
+        return self.segments[-1].end_offset if self.segments else self.first_dirty_offset
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The dirty part of what may be cleaned, 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def cleanable(
+    segments: Sequence[SegmentFacts],
+    config: LogConfig,
+    *,
+    first_dirty_offset: int,
+    start_offset: int,
+    stable_offset: int,
+    now_ms: int,
+) -> Cleanable:
+    """Return what of a log may be cleaned now. `segments` are all of its segments.
+
+    A `first_dirty_offset` that the log does not have counts as its start, as in Kafka.
+    """
+    if not segments:
+        return Cleanable(first_dirty_offset=start_offset)
+    if not start_offset <= first_dirty_offset <= segments[-1].base_offset:
+        first_dirty_offset = start_offset
+    eligible: list[SegmentFacts] = []
+    clean_bytes = dirty_bytes = 0
+    for segment in segments[:-1]:
+        if segment.end_offset > stable_offset:
+            break
+        is_dirty = segment.end_offset > first_dirty_offset
+        if is_dirty and config.min_compaction_lag_ms > 0:
+            if segment.max_timestamp_ms is None:
+                return Cleanable(unread=segment.base_offset)
+            if segment.max_timestamp_ms > now_ms - config.min_compaction_lag_ms:
+                break
+        eligible.append(segment)
+        clean_bytes += 0 if is_dirty else segment.size_bytes
+        dirty_bytes += segment.size_bytes if is_dirty else 0
+    return Cleanable(tuple(eligible), first_dirty_offset, clean_bytes, dirty_bytes)
+
+
+def is_overdue(config: LogConfig, first_timestamp_ms: int, now_ms: int) -> bool:
+    """Whether a dirty record of that timestamp has waited for `max.compaction.lag.ms`."""
+    lag_ms = config.max_compaction_lag_ms
+    return lag_ms < INT64_MAX and 0 < first_timestamp_ms < now_ms - lag_ms
+
+
+def is_dirty_enough(found: Cleanable, config: LogConfig) -> bool:
+    """Whether cleaning is worth its while: `min.cleanable.dirty.ratio`."""
+    return found.dirty_bytes > 0 and found.dirty_ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Segments that become one, ascending and next to one another."""
+
+    segments: tuple[SegmentFacts, ...]
+
+    @property
+    def base_offset(self) -> int:
+        return self.segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].end_offset
+
+
+def grouped(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int) -> list[Group]:
+    """Return the segments that begin below `end_offset`, in groups that fit a segment each.
+
+    By what they hold before they are cleaned: `segment.bytes`, the indexes' size, 32 bits of
+    offsets.
+    """
+    groups: list[list[SegmentFacts]] = []
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        if groups and _fits(groups[-1], segment, config):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return [Group(tuple(group)) for group in groups]
+
+
+def _fits(group: Sequence[SegmentFacts], segment: SegmentFacts, config: LogConfig) -> bool:
+    size_bytes = sum(one.size_bytes for one in group) + segment.size_bytes
+    entries = size_bytes // max(config.index_interval_bytes, 1) + 1
+    return (
+        size_bytes <= config.segment_bytes
+        and entries * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
+        and segment.end_offset - 1 - group[0].base_offset <= _RELATIVE_OFFSET_MAX
+    )

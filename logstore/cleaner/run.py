@@ -1,0 +1,269 @@
+"""One run of the cleaner over one log: map the keys of its dirty part, then write it anew.
+
+Two passes. The first reads from the first dirty offset on and maps keys to their last offsets,
+until the map is full or nothing cleanable is left. The second reads the whole log up to there, in
+groups of segments of which each becomes one; what is made of a group takes its place before the
+next one begins. A run that is given up in between has cleaned less, and nothing is wrong.
+
+Reading and writing happen where `run` says, decisions about the log on the event loop.
+Source: Kafka's Cleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from logstore.aborted_index import AbortedEntry, AbortedIndex
+from logstore.cleaner.batches import BatchCleaner, Pause, map_batch, offsets_of_state
+from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from logstore.cleaner.plan import Cleanable, Group, grouped
+from logstore.cleaner.transactions import CleanedTransactions
+from logstore.ledger import Buffer
+from logstore.log_config import INT64_MAX
+from logstore.partition import PartitionLog
+from logstore.producer_state import ProducerState
+from logstore.replacement import Replacement, Runner, SealedSegment
+from wire.errors import WireError
+from wire.records import BatchHeader, ControlType, parse_marker
+
+#: A table with this many slots for a key finds it at the first look, mostly.
+_SLOTS_PER_KEY = 2
+
+
+class Overtaken(Exception):
+    """Segments went, by retention or with their topic, while they were being cleaned."""
+
+
+class OffsetMapLimits(NamedTuple):
+    """Kafka's `log.cleaner.dedupe.buffer.size` and `log.cleaner.io.buffer.load.factor`."""
+
+    buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What a run did. `leftovers` are files to be deleted after `file.delete.delay.ms`."""
+
+    first_dirty_offset: int
+    keys: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    mapped_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+class Cleaning:
+    """A run. Make it and call `perform` on the event loop."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        found: Cleanable,
+        now_ms: int,
+        *,
+        run: Runner,
+        pause: Pause,
+        limits: OffsetMapLimits | None = None,
+    ) -> None:
+        """`found` is what `cleanable` says of the log, now. `pause` is called where `run` works."""
+        self._log = log
+        self._found = found
+        self._now_ms = now_ms
+        self._run = run
+        self._pause = pause
+        self._limits = limits or OffsetMapLimits()
+        self.leftovers: list[str] = []
+
+    async def perform(self) -> Cleaned:
+        """Clean. Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost), and
+        StorageFailure (stop the process); whatever `pause` raises."""
+        log, found = self._log, self._found
+        done = Cleaned(found.first_dirty_offset)
+        offset_map, end_offset = await self._map_keys(done)
+        cleaner = await self._run(
+            partial(
+                self._cleaner,
+                offset_map,
+                end_offset,
+                log.transactions.aborted.copied(),
+                list(log.producers.values()),
+            )
+        )
+        for group in grouped(found.segments, log.config, end_offset):
+            await self._clean_group(group, cleaner, done)
+        log.on_cleaned(end_offset)
+        done.first_dirty_offset = end_offset
+        done.keys = len(offset_map)
+        return done
+
+    async def _map_keys(self, done: Cleaned) -> tuple[OffsetMap, int]:
+        """Return the map and the first offset that it does not cover."""
+        found = self._found
+        first_dirty = found.first_dirty_offset
+        dirty = [segment for segment in found.segments if segment.end_offset > first_dirty]
+        wanted = _SLOTS_PER_KEY * (found.end_offset - first_dirty)
+        slots = max(2, min(self._limits.buffer_bytes // SLOT_BYTES, wanted))
+        offset_map = await self._run(partial(OffsetMap, slots, self._limits.load_factor))
+        aborted = self._log.transactions.aborted.copied()
+        transactions = await self._run(partial(_transactions, aborted, first_dirty))
+        for segment in dirty:
+            done.mapped_bytes += segment.size_bytes
+            source = self._open(segment.base_offset)
+            try:
+                full_at = await self._run(
+                    partial(self._map_segment, source, offset_map, transactions, first_dirty)
+                )
+            finally:
+                source.close()
+            if full_at is not None:
+                return offset_map, full_at
+        return offset_map, found.end_offset
+
+    def _map_segment(
+        self,
+        source: SealedSegment,
+        offset_map: OffsetMap,
+        transactions: CleanedTransactions,
+        first_offset: int,
+    ) -> int | None:
+        for header, batch in source.batches():
+            self._pause()
+            if header.last_offset < first_offset or not header.record_count:
+                continue
+            if header.is_control:
+                control_type = _control_type(batch)
+                if control_type is not None:
+                    transactions.on_marker(header, control_type)
+            elif not transactions.on_batch(header):
+                full_at = map_batch(header, batch, offset_map, first_offset, self._pause)
+                if full_at is not None:
+                    return full_at
+        return None
+
+    def _cleaner(
+        self,
+        offset_map: OffsetMap,
+        end_offset: int,
+        aborted: AbortedIndex,
+        producers: Sequence[ProducerState],
+    ) -> BatchCleaner:
+        return BatchCleaner(
+            _transactions(aborted, 0),
+            offset_map,
+            end_offset,
+            offsets_of_state(producers),
+            self._log.config.delete_retention_ms,
+            self._now_ms,
+            self._pause,
+        )
+
+    async def _clean_group(self, group: Group, cleaner: BatchCleaner, done: Cleaned) -> None:
+        log = self._log
+        bases = [segment.base_offset for segment in group.segments]
+        replacement = log.ledger.replacement(bases)
+        if replacement is None:
+            raise Overtaken
+        cleaner.aborted = []
+        last = _LastBatch()
+        try:
+            is_changed = len(bases) > 1
+            for base_offset in bases:
+                source = self._open(base_offset)
+                try:
+                    work = partial(self._clean_segment, source, replacement, cleaner, last)
+                    is_last = base_offset == bases[-1]
+                    is_changed |= await self._run(partial(work, is_last_segment=is_last))
+                finally:
+                    source.close()
+            if not is_changed:
+                replacement.abandon()
+            else:
+                entries = list(cleaner.aborted)
+                await self._run(
+                    partial(replacement.seal, b"".join(entry.encode() for entry in entries))
+                )
+        except BaseException:
+            replacement.abandon()
+            raise
+        done.read_bytes += sum(segment.size_bytes for segment in group.segments)
+        if is_changed:
+            await self._swap(group, replacement, entries, last)
+        done.segments_before += len(bases)
+        done.segments_after += 1
+        done.written_bytes += last.written_bytes
+
+    async def _swap(
+        self,
+        group: Group,
+        replacement: Replacement,
+        entries: list[AbortedEntry],
+        last: _LastBatch,
+    ) -> None:
+        def on_swapped() -> None:
+            self._log.on_replaced(group.base_offset, group.end_offset, entries, last.crc)
+
+        is_swapped = await replacement.swap(self._run, on_swapped)
+        self.leftovers += replacement.leftovers
+        if not is_swapped:
+            raise Overtaken
+
+    def _clean_segment(
+        self,
+        source: SealedSegment,
+        replacement: Replacement,
+        cleaner: BatchCleaner,
+        last: _LastBatch,
+        *,
+        is_last_segment: bool,
+    ) -> bool:
+        """Write what stays of a segment; whether that is not all of it."""
+        is_changed = False
+        batches = source.batches()
+        following = next(batches, None)
+        while following is not None:
+            header, batch = following
+            following = next(batches, None)
+            self._pause()
+            is_last = is_last_segment and following is None
+            kept = cleaner.clean(header, batch, is_last=is_last)
+            is_changed |= kept is not batch
+            if kept is not None:
+                if kept is not batch:
+                    header = BatchHeader.parse(kept)
+                replacement.append(kept, header)
+                last.note(header)
+        return is_changed
+
+    def _open(self, base_offset: int) -> SealedSegment:
+        source = self._log.ledger.read_sealed(base_offset)
+        if source is None:
+            raise Overtaken
+        return source
+
+
+class _LastBatch:
+    """The CRC of the last batch written, and the size of all."""
+
+    def __init__(self) -> None:
+        self.crc = 0
+        self.written_bytes = 0
+
+    def note(self, header: BatchHeader) -> None:
+        self.crc = header.crc
+        self.written_bytes += header.size_bytes
+
+
+def _transactions(aborted: AbortedIndex, first_offset: int) -> CleanedTransactions:
+    return CleanedTransactions(aborted.entries(first_offset, INT64_MAX))
+
+
+def _control_type(batch: Buffer) -> ControlType | None:
+    try:
+        return parse_marker(batch).control_type
+    except WireError:
+        return None

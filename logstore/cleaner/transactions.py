@@ -1,0 +1,65 @@
+"""Transactions as the cleaner meets them, batch by batch: what is aborted, which markers may go.
+
+Owns the rule of KIP-98: a marker stays while any batch of its transaction does, and an entry of
+the aborted index stays while its marker ends something. Both are said of the log as it was read,
+not as it is being written: what this run empties, the next one finds empty. So no order in which a
+crash may keep segments can show a reader data of an aborted transaction without saying so.
+Source: Kafka's CleanedTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from logstore.aborted_index import AbortedEntry
+from wire.records import BatchHeader, ControlType
+
+
+class CleanedTransactions:
+    """A fold over the batches of a log, in offset order. `aborted` are its transactions, by their
+    markers' offsets."""
+
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
+        # By first offset: which is next to begin.
+        self._to_come = deque(sorted(aborted, key=lambda entry: entry.first_offset))
+        #: By producer: an aborted transaction that has begun, and whether a batch of it was seen.
+        self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
+        #: Producers of a transaction that has data, and is not aborted.
+        self._committed: set[int] = set()
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """Account for a data batch; whether it belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        producer_id = header.producer_id
+        found = self._aborted.get(producer_id)
+        # What comes after its marker is another transaction's, marker met or not.
+        if found is None or found[0].last_offset < header.base_offset:
+            self._committed.add(producer_id)
+            return False
+        self._aborted[producer_id] = (found[0], True)
+        return True
+
+    def on_marker(
+        self, header: BatchHeader, control_type: ControlType
+    ) -> tuple[bool, AbortedEntry | None]:
+        """Account for a marker: whether its transaction has no data, and the entry to keep."""
+        self._begin_up_to(header.last_offset)
+        producer_id = header.producer_id
+        if control_type is ControlType.COMMIT:
+            has_data = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not has_data, None
+        entry, has_data = self._aborted.pop(producer_id, (None, False))
+        # Data whose entry was lost stays as it is, and its marker with it.
+        has_data |= producer_id in self._committed
+        self._committed.discard(producer_id)
+        return not has_data, entry if has_data else None
+
+    def _begin_up_to(self, offset: int) -> None:
+        to_come = self._to_come
+        while to_come and to_come[0].first_offset <= offset:
+            entry = to_come.popleft()
+            self._aborted[entry.producer_id] = (entry, False)
