@@ -24,6 +24,8 @@ class CommittedLedger:
         self.on_roll: Callable[[int], None] = _nobody
         self._group_commit = group_commit
         self._durable_end_offset = 0
+        #: What the sync under way, or the last one, covers; subclasses say so when it begins.
+        self._begun_end_offset = 0
         self._will_not_be: Exception | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -41,6 +43,8 @@ class CommittedLedger:
             return
         if self._will_not_be is not None:
             raise self._will_not_be
+        if end_offset > self._begun_end_offset:
+            self._group_commit.hasten(self)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append((end_offset, waiter))
         await waiter

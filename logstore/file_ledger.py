@@ -155,10 +155,10 @@ class FileLedger(CommittedLedger):
 
     # Appending
 
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
+    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"
-        self._group_commit.touch(self)
+        self._group_commit.touch(self, may_wait=may_wait)
         if self._segments and self._segments[-1].is_full_for(header, self.limits):
             self.on_roll(self._end_offset)
             self._attempt(self._roll)
@@ -220,6 +220,7 @@ class FileLedger(CommittedLedger):
         for file in self._attachments.dirty.values():
             file.pin()
         self._attachments.close()
+        self._begun_end_offset = self._end_offset
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
         self._files_in_sync = sync.files
         self._names_in_sync = self._names_made

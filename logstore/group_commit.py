@@ -7,6 +7,9 @@ next, which begins when this one ends. Completion is one step on the event loop 
 covered: first every durable end offset, then the hooks, then the waiters. No reader can run
 between, so nobody sees half of a group.
 
+What nobody waits for yet (`may_wait`) starts no sync: it rides the next, which begins when somebody
+asks for it (`hasten`) or for anything else, or after `PATIENCE_SECONDS`.
+
 A failed sync is final. The kernel may have dropped the pages and called them clean, so a second
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
 recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
@@ -34,6 +37,9 @@ from logstore.sync_durations import SyncDurations
 
 #: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
 SYNC_ALL_FROM = 2
+
+#: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
+PATIENCE_SECONDS = 0.05
 
 _Done: TypeAlias = Callable[[OSError | None], None]
 
@@ -81,6 +87,10 @@ class SyncExecutor(Protocol):
         """Call back at the end of this turn of the event loop."""
         ...
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back after that time; one at a time is asked for."""
+        ...
+
     def submit(self, work: Callable[[], None], done: _Done) -> None:
         """Do `work` aside, then call `done` on the event loop with the error, if there was one."""
         ...
@@ -96,12 +106,19 @@ class ThreadExecutor:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._work: SimpleQueue[tuple[Callable[[], None], _Done] | None] = SimpleQueue()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
+        self._running_loop().call_soon(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timer = self._running_loop().call_later(seconds, callback)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(callback)
+        return self._loop
 
     def submit(self, work: Callable[[], None], done: _Done) -> None:
         if self._thread is None:
@@ -110,6 +127,8 @@ class ThreadExecutor:
         self._work.put((work, done))
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
@@ -139,6 +158,9 @@ class SteppedExecutor:
         return len(self._steps)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
+        self._steps.append(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._steps.append(callback)
 
     def submit(self, work: Callable[[], None], done: _Done) -> None:
@@ -196,20 +218,48 @@ class GroupCommit:
         self._dirty: dict[Member, None] = {}
         self._covered: list[tuple[Member, Sync]] = []
         self._busy = False  # a sync is under way, or about to begin
+        self._is_awaited = False  # somebody waits for what the sync under way does not cover
+        self._is_patient = False  # the time runs after which what may wait has waited long enough
 
     @property
     def is_idle(self) -> bool:
         """Whether everything written is durable."""
         return not self._busy and not self._dirty
 
-    def touch(self, member: Member) -> None:
-        """Have what `member` wrote covered by the next sync. Raises the failure that was."""
+    def touch(self, member: Member, *, may_wait: bool = False) -> None:
+        """Have what `member` wrote covered by the next sync. Raises the failure that was.
+
+        With `may_wait` none is begun for it but after `PATIENCE_SECONDS`.
+        """
         if self.failure is not None:
             raise self.failure
         self._dirty[member] = None
-        if not self._busy:
+        if may_wait:
+            self._be_patient()
+        else:
+            self._start()
+
+    def hasten(self, member: Member) -> None:
+        """Somebody waits for what `member` wrote: begin the sync that covers it, if none has."""
+        if member in self._dirty:
+            self._start()
+
+    def _start(self) -> None:
+        if self._busy:
+            self._is_awaited = True
+        else:
             self._busy = True
             self._executor.call_soon(self._begin)
+
+    def _be_patient(self) -> None:
+        if not self._is_patient and not self._busy:
+            self._is_patient = True
+            self._executor.call_later(PATIENCE_SECONDS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._is_patient = False
+        if self._dirty:
+            self._start()
 
     def forget(self, member: Member) -> None:
         """Leave out a ledger that is being closed."""
@@ -231,6 +281,7 @@ class GroupCommit:
         self._executor.close()
 
     def _begin(self) -> None:
+        self._is_awaited = False
         if self.failure is not None or not self._dirty:
             self._busy = False
             return
@@ -279,8 +330,10 @@ class GroupCommit:
             member.announce_durable()
         for member, _ in covered:
             member.resume_waiters()
-        if not self._dirty:
+        if not self._is_awaited:
             self._busy = False
+            if self._dirty:
+                self._be_patient()
         elif self.durability is Durability.FSYNC:
             self._begin()
         else:

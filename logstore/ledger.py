@@ -132,12 +132,13 @@ class Ledger(Protocol):
         """
         ...
 
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
+    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         """Write one whole batch, which the caller has placed (base offset, leader epoch).
 
         Goes to the page cache and returns; wait with `durable(end_offset)`. `batch` is not kept,
-        nor copied where avoidable. Raises `StorageFailure`, then nothing of the batch is visible
-        and the ledger takes no more.
+        nor copied where avoidable. With `may_wait` nobody waits for it yet: it needs no sync of
+        its own until somebody calls `durable`, or some time has passed. Raises `StorageFailure`,
+        then nothing of the batch is visible and the ledger takes no more.
         """
         ...
 

@@ -79,10 +79,10 @@ class MemoryLedger(CommittedLedger):
         self._will_not_be = None
         self._durable_end_offset = self._end_offset
 
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
+    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"
-        self._group_commit.touch(self)
+        self._group_commit.touch(self, may_wait=may_wait)
         if self._segment_sizes[-1] + len(batch) > self._segment_bytes:
             self.roll()
         self._batches.append(bytes(batch))
@@ -103,6 +103,7 @@ class MemoryLedger(CommittedLedger):
             self._max_timestamps.append(NO_TIMESTAMP)
 
     def begin_sync(self) -> Sync:
+        self._begun_end_offset = self._end_offset
         return Sync(self._end_offset)
 
     def read(

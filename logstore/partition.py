@@ -149,8 +149,11 @@ class PartitionLog(VisibleLog):
         producer_id: int = -1,
         producer_epoch: int = -1,
         is_transactional: bool = False,
+        may_wait: bool = False,
     ) -> Appended:
         """Append a coordinator's own records as one batch, which carries no sequence.
+
+        `may_wait`: nobody waits for them yet, as `Ledger.append`.
 
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, MESSAGE_TOO_LARGE.
         """
@@ -169,7 +172,8 @@ class PartitionLog(VisibleLog):
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
-        return self._append(batch, BatchHeader.parse(batch), now_ms, _NO_APPEND_TIME)
+        header = BatchHeader.parse(batch)
+        return self._append(batch, header, now_ms, _NO_APPEND_TIME, may_wait=may_wait)
 
     def append_marker(
         self,
@@ -220,13 +224,19 @@ class PartitionLog(VisibleLog):
         )
 
     def _append(
-        self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, append_time_ms: int
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        append_time_ms: int,
+        *,
+        may_wait: bool = False,
     ) -> Appended:
         state, leader_epoch = self._state, self.leader_epoch
         base_offset = state.end_offset
         place(batch, base_offset, leader_epoch)
         header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
-        self._write(batch, header)
+        self._write(batch, header, may_wait=may_wait)
         state.on_batch(header, now_ms)
         self._after_append(header.batch_length, now_ms)
         end_offset = state.end_offset
@@ -239,12 +249,12 @@ class PartitionLog(VisibleLog):
             False,
         )
 
-    def _write(self, batch: Buffer, header: BatchHeader) -> None:
+    def _write(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         if self.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
         if self._metadata.leader_epoch != self.leader_epoch:
             self._write_metadata()
-        self._ledger.append(batch, header)
+        self._ledger.append(batch, header, may_wait=may_wait)
 
     def _after_append(self, size_bytes: int, now_ms: int) -> None:
         self.expire_producers_if_due(now_ms)

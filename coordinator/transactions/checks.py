@@ -7,6 +7,7 @@ transaction's end can touch nothing. Sources: KIP-890, PIP-473; the codes as Apa
 
 from __future__ import annotations
 
+from coordinator.transactions.init_producer_id import check_transactional_id
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
 from wire.error_code import ErrorCode
@@ -26,6 +27,21 @@ def refusal_of_data(refusal: KafkaError) -> KafkaError:
     if refusal.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.detail)
     return refusal
+
+
+def check_named(transactional_id: str | None) -> str:
+    """Return the id under which a request sends transactional data.
+
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it names none, as Kafka answers; INVALID_REQUEST: it is
+    empty.
+    """
+    if transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
+    check_transactional_id(transactional_id)
+    return transactional_id
 
 
 def check_holds(

@@ -81,7 +81,7 @@ async def _answer(
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         try:
             if transaction.verify_only:
-                codes = broker.transactions.verify_partitions(
+                codes = await broker.transactions.verify_partitions(
                     transaction.transactional_id,
                     identity,
                     partitions,

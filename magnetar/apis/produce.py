@@ -153,7 +153,9 @@ class _Appending:
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
-            transactions.check_produce(transactional_id, *producer, topic, index, version=version)
+            self._held = transactions.check_produce(
+                transactional_id, *producer, topic, index, version=version
+            )
         elif self._holder != producer:
             self._held = transactions.hold(transactional_id, *producer, self._partitions())
             self._holder = producer

@@ -84,17 +84,15 @@ async def _commit_all(
         check_group_id(request.group_id)
         # No await up to the append: the transaction is ongoing when its offsets become pending.
         producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-        held = None
         if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
             held = broker.transactions.hold_offsets(*producer, request.group_id)
         else:
-            broker.transactions.check_offsets(*producer, request.group_id, version=version)
+            held = broker.transactions.check_offsets(*producer, request.group_id, version=version)
         codes = await broker.groups.offsets.commit_in_transaction(
             committer, request.producer_id, request.producer_epoch, commits
         )
-        if held is not None:
-            log, end_offset = held
-            await log.durable(end_offset)
+        log, end_offset = held
+        await log.durable(end_offset)
         return codes
     except KafkaError as refusal:
         is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE

@@ -1,9 +1,11 @@
 """Settling: from the decision over a transaction to the moment when nothing of it is open.
 
 Each decided transaction has a task of its own, which no client's disconnect can stop: the decision
-durable, then every marker and pending ack durable and visible. COMPLETE_* is due after that, at the
-next request for the id or after a short delay, whichever is first: nobody waits for it, and so the
-next transaction need not wait for a sync that nobody asked for.
+durable, then every marker and pending ack durable and visible. That wakes who waits for it, in that
+step. COMPLETE_* is due after that, and no answer to this transaction waits for it. Under version 1
+the next transaction does (`completions`), so it is appended and synced at once, while the client
+has the answer before it. Under version 2 it is appended at the next request for the id or after a
+short delay, whichever is first, and costs no sync of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1
 from coordinator.transactions.work import MarkerWork
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.shard_log import ShardLog
@@ -42,6 +45,7 @@ class Settling:
         self._complete = complete
         self._fail = fail
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
         self._done: dict[str, MarkerWork] = {}
         self._completing: asyncio.TimerHandle | None = None
 
@@ -51,17 +55,20 @@ class Settling:
             self._settle(work, log, end_offset, is_redrive=is_redrive)
         )
         self._under_way[work.transactional_id] = task
-        task.add_done_callback(self._on_ended)
+        task.add_done_callback(lambda task: self._on_ended(work.transactional_id, task))
 
     async def settled(self, transactional_id: str) -> bool:
         """Return whether all markers of the id are durable, waiting up to the bound for it."""
-        task = self._under_way.get(transactional_id)
-        if task is None:
+        if transactional_id not in self._under_way:
             return True
-        done, _ = await asyncio.wait((task,), timeout=SETTLE_TIMEOUT_MS / 1000)
-        for ended in done:
-            ended.result()  # where it failed nobody is to hear that it is done
-        return bool(done)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiters.setdefault(transactional_id, []).append(waiter)
+        bound = loop.call_later(SETTLE_TIMEOUT_MS / 1000, _give_up, waiter)
+        try:
+            return await waiter
+        finally:
+            bound.cancel()
 
     async def all_settled(self) -> None:
         """Return when nothing is under way, or after the bound."""
@@ -86,12 +93,17 @@ class Settling:
     ) -> None:
         await log.durable(end_offset)
         await self._participants.end(work, log.coordinator_epoch, is_redrive=is_redrive)
-        del self._under_way[work.transactional_id]
-        self._done[work.transactional_id] = work
-        if self._completing is None:
-            self._completing = asyncio.get_running_loop().call_later(
-                COMPLETION_DELAY_MS / 1000, self._complete_some
-            )
+        transactional_id = work.transactional_id
+        del self._under_way[transactional_id]
+        self._done[transactional_id] = work
+        for waiter in self._waiters.pop(transactional_id, ()):
+            if not waiter.done():
+                waiter.set_result(True)
+        loop = asyncio.get_running_loop()
+        if work.transaction_version == TRANSACTION_VERSION_1:
+            loop.call_soon(self._complete, transactional_id)  # behind those who have been woken
+        elif self._completing is None:
+            self._completing = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)
 
     def _complete_some(self) -> None:
         self._completing = None
@@ -105,7 +117,21 @@ class Settling:
         for transactional_id in tuple(self._done):
             self._complete(transactional_id)
 
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        """A drive that failed leaves its transaction decided and due: stop, replay, drive again."""
-        if not task.cancelled() and (failure := task.exception()) is not None:
+    def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
+        """A drive that failed leaves its transaction decided and due: stop, replay, drive again.
+
+        Where it failed nobody is to hear that it is done.
+        """
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if failure is None:
+            return
+        for waiter in self._waiters.pop(transactional_id, ()):
+            if not waiter.done():
+                waiter.set_exception(failure)
+        if not task.cancelled():
             self._fail(failure)
+
+
+def _give_up(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

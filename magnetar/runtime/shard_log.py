@@ -42,11 +42,13 @@ class ShardLog:
         producer_id: int = -1,
         producer_epoch: int = -1,
         is_transactional: bool = False,
+        may_wait: bool = False,
     ) -> int:
         """Return the log's end offset (exclusive) after appending `records`, also when there are
         none.
 
-        Await `durable` with it before anyone hears of the records.
+        Await `durable` with it before anyone hears of the records. With `may_wait` they are
+        durable with the next sync that anybody waits for, or soon.
         """
         if not records:
             return self._log.log_end_offset
@@ -56,7 +58,12 @@ class ShardLog:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
+            may_wait=may_wait,
         ).end_offset
+
+    def is_durable(self, end_offset: int) -> bool:
+        """Whether everything before `end_offset` (exclusive) survives a power loss."""
+        return self._log.high_watermark >= end_offset
 
     async def durable(self, end_offset: int) -> None:
         """Return when everything before `end_offset` (exclusive) survives a power loss."""

@@ -40,12 +40,15 @@ class TransactionExpiry:
         broker: Broker,
         clients: TransactionClients,
         *,
+        forget: Callable[[str], None],
         find: Callable[[str], Txn | None],
         submit: Callable[[str, Decide], Txn | None],
     ) -> None:
-        """`submit` carries out a decision about an id and returns its new value."""
+        """`submit` carries out a decision about an id and returns its new value; `forget` is told
+        of ids that have expired."""
         self._broker = broker
         self._clients = clients
+        self._forget = forget
         self._find = find
         self._submit = submit
         self._deadlines = Deadlines()
@@ -79,6 +82,7 @@ class TransactionExpiry:
             )
             if txn is None:
                 self._clients.forget(transactional_id)
+                self._forget(transactional_id)
                 continue
             self.schedule(txn)
             if before is not None and before.state is State.ONGOING and txn is not before:

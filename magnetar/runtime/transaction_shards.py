@@ -6,11 +6,23 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from coordinator.transactions.index import TransactionIndex
-from coordinator.transactions.records import decode_key, decode_value
+from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.records import (
+    END_GROWTH_BYTES_MAX,
+    decode_key,
+    decode_value,
+    encode_record,
+)
 from coordinator.transactions.shard import Shard
+from coordinator.transactions.states import State
 from logstore.partition import PartitionLog
 from magnetar.runtime.shard_log import ShardLog
-from wire.records import Marker
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import BATCH_OVERHEAD, Marker, SimpleRecord
+
+#: What a batch of one record has besides key and value, at most.
+_BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 
 
 class RunningShard(NamedTuple):
@@ -47,3 +59,16 @@ def _replay(shard: RunningShard) -> None:
         transactional_id = decode_key(key)
         if transactional_id is not None and value is not None:
             shard.state.apply(decode_value(transactional_id, value))
+
+
+def encoded(txn: TransactionMetadata, log: ShardLog) -> SimpleRecord:
+    """Return the record. MESSAGE_TOO_LARGE where an open transaction's end might not fit."""
+    record = encode_record(txn)
+    if txn.state is State.ONGOING and record.value is not None:
+        size_bytes = len(record.value) + _BATCH_BYTES_BESIDE + len(txn.transactional_id) * 4
+        if size_bytes + END_GROWTH_BYTES_MAX > log.batch_bytes_max:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{txn.transactional_id} holds {len(txn.partitions)} partitions: too many",
+            )
+    return record

@@ -25,28 +25,24 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.records import END_GROWTH_BYTES_MAX, encode_record
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.states import PREPARED
 from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
+from magnetar.runtime.completions import Completions
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS, Settling
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
-from magnetar.runtime.transaction_shards import RunningShard, replay_shards
+from magnetar.runtime.transaction_shards import RunningShard, encoded, replay_shards
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import BATCH_OVERHEAD, SimpleRecord
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 STATE_TOPIC = "__transaction_state"
-
-#: What a batch of one record has besides key and value, at most.
-_BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 
 _log = get_logger("transactions")
 
@@ -64,12 +60,14 @@ class Transactions:
         )
         self._shards: list[RunningShard] = []
         self._index = TransactionIndex()
+        self._completions = Completions()
         self._producer_ids = ProducerIds(broker.catalog)
         #: Who speaks for each id, for the log.
         self.clients = TransactionClients()
         self._expiry = TransactionExpiry(
             broker,
             self.clients,
+            forget=self._completions.forget,
             find=self.find,
             submit=lambda transactional_id, decide: self._submit(
                 self._shard_of(transactional_id), transactional_id, decide
@@ -192,19 +190,21 @@ class Transactions:
         *,
         transaction_version: int = TRANSACTION_VERSION_1,
     ) -> None:
-        """Return when the producer's transaction holds `partitions`, durably.
+        """Return when the producer's transaction holds `partitions`, and data for them may come.
 
+        Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
         Refuses as `coordinator.transactions.add_partitions`.
         """
-        log, end_offset = self._add(
+        log, _ = self._add(
             self._known_shard_of(transactional_id),
             transactional_id,
             identity,
             partitions,
             transaction_version,
             may_begin=self._may_begin(),
+            may_wait=True,
         )
-        await log.durable(end_offset)
+        await self._completions.durable(transactional_id, log)
 
     def hold(
         self,
@@ -218,11 +218,12 @@ class Transactions:
         Returns the log and the end to await with the data: one sync covers both. Refuses as
         `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
         """
-        self._check_named(transactional_id)
-        assert transactional_id is not None
+        transactional_id = checks.check_named(transactional_id)
+        shard = self._known_shard_of(transactional_id)
+        self._completions.require(transactional_id, shard.log)
         try:
             return self._add(
-                self._known_shard_of(transactional_id),
+                shard,
                 transactional_id,
                 ProducerIdentity(producer_id, producer_epoch),
                 partitions,
@@ -246,7 +247,7 @@ class Transactions:
     async def add_offsets(
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
     ) -> None:
-        """Return when the producer's transaction holds the offsets of `group_id`, durably."""
+        """As `add_partitions`, for transactional offsets of a group."""
         await self.add_partitions(
             transactional_id, identity, frozenset({self._offsets_partition(group_id)})
         )
@@ -281,8 +282,9 @@ class Transactions:
             ),
         )
         assert txn is not None, "a decision over an unknown id"
+        is_settled = await self._settling.settled(transactional_id)
         await shard.log.durable(end_offset)
-        if not await self._settling.settled(transactional_id):
+        if not is_settled:
             self.late_settlements += 1
             _log.warning(
                 "answered before the markers",
@@ -300,16 +302,16 @@ class Transactions:
         partition: int,
         *,
         version: int,
-    ) -> None:
+    ) -> tuple[ShardLog, int]:
         """Refuse a transactional batch that no ongoing transaction holds. Call where it appends.
 
+        Returns the log and the end to await with the batch, which make the hold durable.
         Codes: `coordinator.transactions.checks`; TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the
         request names no transactional id, as Kafka answers.
         """
-        checks.check_holds(
-            self._named(transactional_id),
-            producer_id,
-            producer_epoch,
+        return self._held(
+            transactional_id,
+            (producer_id, producer_epoch),
             (topic, partition),
             is_abortable_known=version >= checks.PRODUCE_ABORTABLE_SINCE,
         )
@@ -322,23 +324,37 @@ class Transactions:
         group_id: str,
         *,
         version: int,
-    ) -> None:
-        """Refuse transactional offsets of a group that no ongoing transaction holds."""
-        checks.check_holds(
-            self._named(transactional_id),
-            producer_id,
-            producer_epoch,
+    ) -> tuple[ShardLog, int]:
+        """As `check_produce`, for transactional offsets of a group."""
+        return self._held(
+            transactional_id,
+            (producer_id, producer_epoch),
             self._offsets_partition(group_id),
             is_abortable_known=version >= checks.TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
         )
 
-    def verify_partitions(
+    def _held(
+        self,
+        transactional_id: str | None,
+        identity: tuple[int, int],
+        partition: tuple[str, int],
+        *,
+        is_abortable_known: bool,
+    ) -> tuple[ShardLog, int]:
+        transactional_id = checks.check_named(transactional_id)
+        txn = self.find(transactional_id)
+        checks.check_holds(txn, *identity, partition, is_abortable_known=is_abortable_known)
+        log = self._shard_of(transactional_id).log
+        self._completions.require(transactional_id, log)
+        return log, log.end_offset
+
+    async def verify_partitions(
         self,
         transactional_id: str,
         identity: ProducerIdentity,
         partitions: Sequence[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Return, per partition, whether the producer's ongoing transaction holds it."""
+        """Return, per partition, whether the producer's ongoing transaction holds it, durably."""
         txn = self.find(transactional_id)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         for partition in codes:
@@ -346,20 +362,10 @@ class Transactions:
                 checks.check_holds(txn, *identity, partition, is_abortable_known=True)
             except KafkaError as refusal:
                 codes[partition] = refusal.code
+        if txn is not None:
+            log = self._shard_of(transactional_id).log
+            await log.durable(log.end_offset)
         return codes
-
-    def _named(self, transactional_id: str | None) -> TransactionMetadata | None:
-        self._check_named(transactional_id)
-        assert transactional_id is not None
-        return self.find(transactional_id)
-
-    def _check_named(self, transactional_id: str | None) -> None:
-        if transactional_id is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a transactional batch in a request without a transactional id",
-            )
-        init.check_transactional_id(transactional_id)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
@@ -425,6 +431,7 @@ class Transactions:
         transaction_version: int,
         *,
         may_begin: bool = True,
+        may_wait: bool = False,
     ) -> tuple[ShardLog, int]:
         now_ms = self._broker.clock.now_ms()
         _, end_offset = self._submit(
@@ -439,11 +446,17 @@ class Transactions:
                 transaction_version=transaction_version,
                 may_begin=may_begin,
             ),
+            may_wait=may_wait,
         )
         return shard.log, end_offset
 
     def _submit(
-        self, shard: RunningShard, transactional_id: str, decide: Decide
+        self,
+        shard: RunningShard,
+        transactional_id: str,
+        decide: Decide,
+        *,
+        may_wait: bool = False,
     ) -> tuple[TransactionMetadata | None, int]:
         """Decide, append, apply, without an await; return the new state and what to await.
 
@@ -453,8 +466,9 @@ class Transactions:
         fresh_producer_id = self._producer_ids.peek()
         decision = decide(shard.state.get(transactional_id), fresh_producer_id)
         end_offset = shard.log.append(
-            [_encoded(record, shard.log) for record in decision.records],
+            [encoded(record, shard.log) for record in decision.records],
             self._broker.clock.now_ms(),
+            may_wait=may_wait,
         )
         for record in decision.records:
             shard.state.apply(record)
@@ -471,21 +485,12 @@ class Transactions:
         work = self._settling.take_done(transactional_id)
         if work is not None:
             now_ms = self._broker.clock.now_ms()
-            self._submit(
+            is_awaited = work.transaction_version == TRANSACTION_VERSION_1
+            _, end_offset = self._submit(
                 self._shard_of(transactional_id),
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
+                may_wait=not is_awaited,
             )
-
-
-def _encoded(txn: TransactionMetadata, log: ShardLog) -> SimpleRecord:
-    """Return the record. MESSAGE_TOO_LARGE where an open transaction's end might not fit."""
-    record = encode_record(txn)
-    if txn.state is State.ONGOING and record.value is not None:
-        size_bytes = len(record.value) + _BATCH_BYTES_BESIDE + len(txn.transactional_id) * 4
-        if size_bytes + END_GROWTH_BYTES_MAX > log.batch_bytes_max:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{txn.transactional_id} holds {len(txn.partitions)} partitions: too many",
-            )
-    return record
+            if is_awaited:
+                self._completions.note(transactional_id, end_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,15 @@ class Journal(CommittedLedger):
         self.directories: list[str] = []
         self.failure: StorageFailure | None = None
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, *, may_wait: bool = False) -> None:
         self.file.write([data], self.end_offset)
         self.end_offset += len(data)
-        self._group_commit.touch(self)
+        self._group_commit.touch(self, may_wait=may_wait)
 
     def begin_sync(self) -> Sync:
         if self.failure is not None:
             raise self.failure
+        self._begun_end_offset = self.end_offset
         return Sync(self.end_offset, [self.file], self.directories)
 
 
@@ -261,3 +263,85 @@ async def test_the_thread_reports_a_failure_on_the_event_loop() -> None:
         await a.durable(1)
     assert isinstance(await told, StorageFailure)
     group_commit.close()
+
+
+class Timed(SteppedExecutor):
+    """Time passes when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+
+def patient() -> tuple[GroupCommit, Timed, Counted]:
+    disk, executor = Counted(), Timed()
+    failures: list[StorageFailure] = []
+    made = GroupCommit(disk, Durability.FSYNC, on_failure=failures.append, executor=executor)
+    return made, executor, disk
+
+
+async def test_what_may_wait_is_synced_when_somebody_asks_for_it() -> None:
+    group_commit, executor, disk = patient()
+    journal = Journal(group_commit, disk.open("journal", create=True))
+    journal.append(b"one", may_wait=True)
+    assert not executor.pending and not group_commit.is_idle
+    waiting = asyncio.ensure_future(journal.durable(3))
+    await asyncio.sleep(0)
+    executor.run()
+    await waiting
+    assert len(disk.syncs) == 1 and group_commit.is_idle
+
+
+async def test_what_may_wait_rides_with_what_may_not() -> None:
+    group_commit, executor, disk = patient()
+    patient_one = Journal(group_commit, disk.open("one", create=True))
+    urgent = Journal(group_commit, disk.open("two", create=True))
+    patient_one.append(b"one", may_wait=True)
+    urgent.append(b"two")
+    executor.run()
+    assert patient_one.durable_end_offset == urgent.durable_end_offset == 3
+
+
+async def test_what_may_wait_does_not_wait_for_ever() -> None:
+    group_commit, executor, disk = patient()
+    journal = Journal(group_commit, disk.open("journal", create=True))
+    journal.append(b"one", may_wait=True)
+    journal.append(b"two", may_wait=True)
+    (timer,) = executor.timers
+    timer()
+    executor.run()
+    assert journal.durable_end_offset == 6 and len(disk.syncs) == 1
+    timer()
+    assert not executor.pending  # nothing is dirty
+
+
+async def test_what_came_during_a_sync_and_may_wait_begins_no_other() -> None:
+    group_commit, executor, disk = patient()
+    journal = Journal(group_commit, disk.open("journal", create=True))
+    journal.append(b"one")
+    executor.step()  # it has begun
+    journal.append(b"two", may_wait=True)
+    waiting = asyncio.ensure_future(journal.durable(3))
+    await asyncio.sleep(0)
+    executor.run()
+    await waiting
+    assert journal.durable_end_offset == 3 and len(executor.timers) == 1
+    executor.timers.pop()()
+    executor.run()
+    assert journal.durable_end_offset == 6
+
+
+async def test_who_waits_for_what_came_during_a_sync_has_the_next() -> None:
+    group_commit, executor, disk = patient()
+    journal = Journal(group_commit, disk.open("journal", create=True))
+    journal.append(b"one")
+    executor.step()
+    journal.append(b"two", may_wait=True)
+    waiting = asyncio.ensure_future(journal.durable(6))
+    await asyncio.sleep(0)
+    executor.run()
+    await waiting
+    assert len(disk.syncs) == 2 and not executor.timers

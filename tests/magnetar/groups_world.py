@@ -56,10 +56,11 @@ class GroupsWorld(World):
 
     async def stage(self, identity: ProducerIdentity, offset: int) -> None:
         """What TxnOffsetCommit does for both partitions."""
-        self.coordinator.check_offsets("tx", *identity, GROUP, version=4)
+        log, end_offset = self.coordinator.check_offsets("tx", *identity, GROUP, version=4)
         await self.groups.offsets.commit_in_transaction(
             Committer(group_id=GROUP), *identity, _commits(offset)
         )
+        await log.durable(end_offset)
 
     async def begin_with_offsets(self, offset: int) -> ProducerIdentity:
         """Begin a transaction that holds the group, with `offset` pending durably."""

@@ -156,6 +156,7 @@ async def crash(rounds: int, chosen: list[int]) -> None:
     with suppress(asyncio.CancelledError):
         await client
     await world.restart()
+    world.adopt_if_lost(world.offsets_partition)
     world.now_ms += TIMEOUT_MS
     world.coordinator.expire_due()
     await world.settle()

@@ -9,6 +9,7 @@ import pytest
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
 from magnetar.runtime import settling
+from magnetar.runtime.completions import Completions
 from magnetar.runtime.transactions import Transactions
 from tests.magnetar.transaction_world import A0, A1, OFFSETS, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
@@ -51,7 +52,9 @@ async def test_the_next_transaction_meets_no_concurrent_transactions(world: Worl
 
 async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(
+        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
+    )
     while not ending.done():
         world.step()
         await asyncio.sleep(0)
@@ -237,3 +240,69 @@ async def test_data_and_offsets_need_their_op_first(world: World) -> None:
     coordinator.check_offsets("tx", *identity, "group", version=0)
     with refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         coordinator.check_produce(None, *identity, "a", 0, version=11)
+
+
+async def synced(world: World, topic: str, *, steps: int = 4) -> None:
+    """Let the disk sync the logs of `topic`, and no others."""
+    for _ in range(steps):
+        for partition, executor in world.executors.items():
+            if partition.topic == topic and executor.pending:
+                executor.step()
+        await asyncio.sleep(0)
+
+
+async def test_an_add_is_answered_without_a_sync(world: World) -> None:
+    identity = await world.init()
+    await asyncio.wait_for(world.coordinator.add_partitions("tx", identity, {A0}), 1)
+    log, end_offset = world.coordinator.check_produce("tx", *identity, *A0, version=11)
+    assert not log.is_durable(end_offset)
+    await world.settle()
+    assert log.is_durable(end_offset)
+
+
+async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> None:
+    identity = await world.begin(A0)
+    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    assert world.state() is State.COMPLETE_COMMIT
+    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0, A1}))
+    await asyncio.sleep(0)
+    assert world.state() is State.ONGOING and not adding.done()
+    for add_data in (
+        lambda: world.produce(identity, A1),
+        lambda: world.coordinator.hold("tx", *identity, {A1}),
+    ):
+        with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
+            add_data()
+    await synced(world, "__transaction_state")
+    assert adding.done()
+    world.produce(identity, A1)
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
+    is_waited_for: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why an add waits: the last that the log says is PREPARE_COMMIT, of the same epoch."""
+    if not is_waited_for:
+        monkeypatch.setattr(Completions, "note", lambda *_: None)
+    identity = await world.begin(A0)
+    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
+    await asyncio.sleep(0)
+    if is_waited_for:
+        await synced(world, "__transaction_state")
+    assert adding.done()
+    world.produce(identity, A0, sequence=1)
+    await synced(world, "a")
+    await world.restart()
+    if is_waited_for:
+        assert world.markers(A0) == [("COMMIT", 0)]
+        assert not world.stable(A0)
+    else:
+        assert world.markers(A0) == [("COMMIT", 0), ("COMMIT", 0)]

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
 from logstore.durability import Durability
@@ -40,7 +41,7 @@ class FailingLedger(MemoryLedger):
 
     appends_left: int | None = None
 
-    def append(self, batch: Any, header: BatchHeader) -> None:
+    def append(self, batch: Any, header: BatchHeader, *, may_wait: bool = False) -> None:
         if self.appends_left is not None:
             if self.appends_left == 0:
                 raise StorageFailure("no space left")
@@ -175,6 +176,16 @@ class World:
         self.coordinator = Transactions(self.broker())
         await self.until(self.coordinator.start())
 
+    def adopt_if_lost(self, partition: TopicPartition) -> None:
+        """Do what healing does at a start: data without its add is its producer's transaction."""
+        for one in list(self.logs[partition].transactions.open_transactions()):
+            data = ProducerIdentity(one.producer_id, one.producer_epoch)
+            txn = self.coordinator.find_by_producer(one.producer_id)
+            verdict = heal(txn, data, partition)
+            assert verdict.remedy in (Remedy.LEAVE, Remedy.ADOPT)
+            if verdict.remedy is Remedy.ADOPT:
+                self.coordinator.adopt("tx", data, partition)
+
     # What clients do and see.
 
     async def init(
@@ -192,13 +203,15 @@ class World:
         await self.settle()
         return identity
 
-    def produce(self, identity: ProducerIdentity, partition: TopicPartition) -> None:
+    def produce(
+        self, identity: ProducerIdentity, partition: TopicPartition, *, sequence: int = 0
+    ) -> None:
         self.coordinator.check_produce("tx", *identity, *partition, version=11)
         batch = batch_of(
             b"apple",
             producer_id=identity.producer_id,
             epoch=identity.producer_epoch,
-            sequence=0,
+            sequence=sequence,
             transactional=True,
         )
         self.logs[partition].append(batch, self.now_ms)

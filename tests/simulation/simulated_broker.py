@@ -60,6 +60,9 @@ class LoopExecutor:
     def call_soon(self, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self._run, callback)
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._run, callback)
+
     def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
         def perform() -> None:
             failure = None

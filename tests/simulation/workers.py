@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from logstore.durability import Durability
 from logstore.testing.partitions import batch_of
 from tests.simulation.history import History, Outcome, Transaction
 from tests.simulation.simulated_broker import Gone, World
@@ -82,6 +83,8 @@ class Worker:
     identity: ProducerIdentity = ProducerIdentity(-1, -1)
     _sequences: dict[TopicPartition, int] = field(default_factory=dict)
     _count: int = 0
+    #: The broker's incarnation that the transaction began in.
+    _incarnation: int = 0
     #: A delayed request of ours is still on its way.
     _is_haunted: bool = False
 
@@ -102,6 +105,7 @@ class Worker:
     async def _transact(self, offset: int) -> int:
         """Return the offset reached: further if committed, the same if aborted."""
         self._count += 1
+        self._incarnation = self.world.incarnations
         to_offset = offset + self.random.randint(1, 3)
         one = self.history.begin(f"{self.name}.{self._count}", self.key, offset, to_offset)
         partitions = self.random.sample(TARGETS, self.random.randint(1, 3))
@@ -299,9 +303,16 @@ class Worker:
     def _check(self, code: int, what: str) -> None:
         if code in _FENCED:
             raise Fenced
+        if code == ErrorCode.TRANSACTION_ABORTABLE and self._may_have_lost_an_add():
+            raise Fenced
         if code != ErrorCode.NONE:
             self._witness(f"{self.name} {self.identity}: {what} answered {ErrorCode(code).name}")
             raise Fenced
+
+    def _may_have_lost_an_add(self) -> bool:
+        """Under version 1 an add may be lost with the power, unless data was acknowledged."""
+        is_power_lost = self.world.durability is Durability.FSYNC
+        return not self.is_v2 and is_power_lost and self.world.incarnations != self._incarnation
 
     def _witness(self, sentence: str) -> None:
         self.history.witnesses.append(f"refused: {sentence}")

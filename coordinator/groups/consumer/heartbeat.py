@@ -51,9 +51,7 @@ def decide_heartbeat(
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
-    return Answered(
-        records=tuple(draft.records), answer=_answer(request, before, after, limits)
-    )
+    return Answered(records=tuple(draft.records), answer=_answer(request, before, after, limits))
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:
