@@ -70,7 +70,8 @@ def perform(
     """Return the whole batches that the plan asks for; None as soon as `read` returns None.
 
     Empty where not even one is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
-    KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there.
+    KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there, or where the
+    file ends within a batch: a client that got half of it would ask for it again for ever.
 
     `slack_bytes` is read beyond `max_bytes`, for what stands between the index entry and the batch
     wanted; the index interval is the right amount.
@@ -86,8 +87,12 @@ def perform(
             break
         skipped += at
     if place is None:
+        if skipped + at < plan.size:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch before {plan.offset}")
         return ABSENT
     next_offset, size = place
+    if size > plan.size - skipped - at:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch where {plan.offset} is")
     if next_offset > plan.end_offset or (size > plan.max_bytes and not plan.at_least_one):
         return memoryview(b"")
     if at + size > len(data) or size > plan.max_bytes:

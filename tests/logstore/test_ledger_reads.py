@@ -41,6 +41,15 @@ def filled(files: FileSystem, directory: str, count: int = 40) -> tuple[FileLedg
     return ledger, batches
 
 
+def reopened(disk: SimulatedDisk) -> FileLedger:
+    group_commit = GroupCommit(
+        disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
+    )
+    ledger = FileLedger(disk, "/data/t-0", group_commit, LIMITS, recovery_point=40, clean=True)
+    ledger.open(0)
+    return ledger
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[DiskFiles]:
     disk = DiskFiles(str(tmp_path))
@@ -107,6 +116,35 @@ async def test_bytes_that_rotted_are_the_partitions_trouble_alone() -> None:
     assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
 
 
+@pytest.mark.parametrize("cut", [1, 100])
+async def test_half_a_batch_is_refused_and_not_handed_out_for_ever(cut: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    last = ledger.segment_base_offsets[1] - 1
+    ledger.close(clean=True)
+    file = disk.open(f"/data/t-0/{0:020d}.log")
+    file.truncate(file.size() - cut)
+    again = reopened(disk)
+    for max_bytes in (1, 10**6):
+        with pytest.raises(KafkaError) as refusal:
+            await again.read_cold(last, max_bytes, ALL)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert bytes(await again.read_cold(last - 1, 1, ALL)) == batches[last - 1]
+    assert bytes(await again.read_cold(last + 1, 1, ALL)) == batches[last + 1]
+
+
+async def test_a_batch_that_claims_more_than_the_file_has_is_refused() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.open(f"/data/t-0/{0:020d}.log").write([b"\x10"], 8)
+    with pytest.raises(KafkaError) as refusal:
+        await ledger.read_cold(0, 200, ALL)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
+
+
 @pytest.mark.parametrize("max_bytes", [1, 130, 1000, 10**6])
 async def test_every_range_is_read_alike_whatever_is_in_memory(max_bytes: int) -> None:
     disk = SimulatedDisk()
@@ -114,15 +152,7 @@ async def test_every_range_is_read_alike_whatever_is_in_memory(max_bytes: int) -
     ledger, _ = filled(disk, "/data/t-0")
     ledger.close(clean=True)
     ledger, batches = filled(SimulatedDisk(), "/t-0")
-    again = FileLedger(
-        disk,
-        "/data/t-0",
-        GroupCommit(disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()),
-        LIMITS,
-        recovery_point=40,
-        clean=True,
-    )
-    again.open(0)
+    again = reopened(disk)
     for offset in range(40):
         for end_offset in (offset, offset + 1, offset + 3, ALL):
             expected = ledger.read(offset, max_bytes, end_offset)
