@@ -136,16 +136,22 @@ class Connection:
         *,
         at_least: int = 0,
         at_most: int | None = None,
+        longer_s: float = 0.0,
     ) -> R:
-        """Return the answer to `request`, sent in the highest version that both sides speak."""
+        """Return the answer to `request`, sent in the highest version that both sides speak.
+
+        `longer_s` is waited beyond the timeout, for what others may hold up.
+        """
         version = self.version_for(type(request), at_least=at_least, at_most=at_most)
-        return self._ask(request, response_class, version)
+        return self._ask(request, response_class, version, longer_s)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _ask(self, request: Message, response_class: type[R], version: int) -> R:
-        deadline = time.monotonic() + self._timeout_s
+    def _ask(
+        self, request: Message, response_class: type[R], version: int, longer_s: float = 0.0
+    ) -> R:
+        deadline = time.monotonic() + self._timeout_s + longer_s
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=request.api_key,
@@ -241,10 +247,13 @@ class Client:
         node_id: int | None = None,
         at_least: int = 0,
         at_most: int | None = None,
+        longer_s: float = 0.0,
     ) -> R:
         """Return the answer of broker `node_id` (None: any) in a version within these bounds."""
         connection = self._bootstrap if node_id is None else self._connection(node_id)
-        return connection.call(request, response_class, at_least=at_least, at_most=at_most)
+        return connection.call(
+            request, response_class, at_least=at_least, at_most=at_most, longer_s=longer_s
+        )
 
     def serves(self, request_class: type[Message]) -> bool:
         """Return whether the cluster serves this request in a version that we speak."""

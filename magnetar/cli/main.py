@@ -27,6 +27,8 @@ _PLACES = {
     "configs": "magnetar.cli.configs:configs",
     "groups": "magnetar.cli.groups:groups",
     "transactions": "magnetar.cli.transactions:transactions",
+    "produce": "magnetar.cli.produce:produce",
+    "consume": "magnetar.cli.consume:consume",
     "dump": "magnetar.cli.dump:dump",
     "import": "magnetar.cli.import_command:import_command",
 }
