@@ -33,6 +33,7 @@ from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.transactions import Transactions
+from magnetar.server.answers import AnswerMemory
 from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
 from magnetar.stored_configs import StoredConfigs
@@ -85,6 +86,7 @@ class Broker:
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self.answer_memory = AnswerMemory(config.queued_max_request_bytes)
         #: This start's number, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._on_failure = on_failure

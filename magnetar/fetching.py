@@ -15,6 +15,7 @@ from types import TracebackType
 from logstore.ledger import LedgerClosed
 from logstore.partition import Isolation, PartitionLog, Slice
 from logstore.partition_reads import end_of
+from magnetar.server.answers import HeldAnswer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -56,17 +57,26 @@ class PartitionRead:
         read.error = error
         return read
 
-    async def read(self, isolation: Isolation, budget_bytes: int, *, at_least_one: bool) -> None:
-        """Read whole batches from the fetch offset; the response has `budget_bytes` left."""
+    async def read(
+        self, isolation: Isolation, budget_bytes: int, others_bytes: int, held: HeldAnswer
+    ) -> None:
+        """Read whole batches from the fetch offset; the response has `budget_bytes` left.
+
+        At least one where the response has nothing else, no `others_bytes`. `held` is grown only
+        for the time of a wait: the caller accounts for what was read.
+        """
         if self.log is None or self.error is not None:
             return
         limit = max(min(self.max_bytes, budget_bytes), 0)
+        at_least_one = others_bytes == 0
         # Nothing is read where the logs have parted: what the reader holds already is wrong.
         offset = self.fetch_offset if self.diverging is None else self.log.high_watermark
         self._log_size = self.log.size_bytes
         try:
             result = self.log.read(offset, limit, isolation, at_least_one=at_least_one)
             if result is None:
+                # Many may wait for the disk at once.
+                held.resize(others_bytes + limit)
                 result = await self.log.read_cold(
                     offset, limit, isolation, at_least_one=at_least_one
                 )
@@ -162,12 +172,15 @@ class Fetch:
         min_bytes: int,
         max_bytes: int,
         max_wait_ms: int,
+        held: HeldAnswer,
     ) -> None:
+        """`held` accounts for what is read; whoever sends it ends that."""
         self._reads = reads
         self._isolation = isolation
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
         self._max_wait_ms = min(max_wait_ms, _WAIT_MS_MAX)
+        self._held = held
         self._size_bytes = 0
 
     async def perform(self) -> None:
@@ -216,6 +229,8 @@ class Fetch:
     async def _read(self, reads: Sequence[PartitionRead]) -> None:
         for read in reads:
             others = self._size_bytes - read.size_bytes
-            budget = max(self._max_bytes - others, 0)
-            await read.read(self._isolation, budget, at_least_one=others == 0)
+            budget = max(min(self._max_bytes - others, self._held.room_bytes(others)), 0)
+            await read.read(self._isolation, budget, others, self._held)
             self._size_bytes = others + read.size_bytes
+            if self._size_bytes != self._held.size_bytes:
+                self._held.resize(self._size_bytes)

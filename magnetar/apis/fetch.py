@@ -20,6 +20,7 @@ from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.fetch_sessions import FetchedPartition, FetchPartitionRequest
 from magnetar.fetching import Fetch, PartitionRead
+from magnetar.server.answers import HeldAnswer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -41,12 +42,14 @@ TOPIC_IDS_SINCE = 13
 async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
     session = broker.fetch_sessions.open(request, context.version, context.now_ms)
     reads = [_resolve(broker, asked, context.version) for asked in session.partitions]
+    context.held = HeldAnswer(broker.answer_memory)
     await Fetch(
         reads,
         Isolation(1 if request.isolation_level == 1 else 0),
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
+        held=context.held,
     ).perform()
     said = session.respond([_fetched(read) for read in reads], broker.clock.now_ms())
     responses: list[FetchableTopicResponse] = []

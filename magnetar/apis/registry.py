@@ -22,6 +22,7 @@ from wire.message import Message
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.config.listeners import Listener
+    from magnetar.server.answers import HeldAnswer
 
 R = TypeVar("R", bound=Message)
 
@@ -53,6 +54,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "held",
         "now_ms",
         "version",
     )
@@ -73,6 +75,8 @@ class RequestContext:
         self.client_id = client_id
         self.client_address = client_address
         self.now_ms = now_ms
+        #: What the answer holds in memory until it is sent, where that may be much.
+        self.held: HeldAnswer | None = None
         self.connection = connection
 
 

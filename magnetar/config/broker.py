@@ -123,6 +123,8 @@ class BrokerConfig(Config):
         minimum=-1,
         since="0.11",
         doc="Memory for requests that are being received or worked on; beyond it no more is read."
+        " Apart from that, memory for records that clients have not taken yet; beyond it a fetch"
+        " brings 64 KB at a time."
         " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
     )
     connection_max_in_flight_requests = integer(

@@ -79,7 +79,8 @@ FAMILIES = {
         Family(
             "magnetar_request_memory_bytes",
             GAUGE,
-            "Memory that requests hold: worked on (in_flight), or being received (partial).",
+            "Memory that requests hold: worked on (in_flight), being received (partial), or records"
+            " read and not taken by their client yet (answers).",
             ("account",),
         ),
     )

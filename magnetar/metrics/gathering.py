@@ -74,7 +74,11 @@ def _server(broker: Broker) -> Iterator[Metric]:
     memory = server.memory
     yield _labelled(
         "magnetar_request_memory_bytes",
-        [(("in_flight",), memory.in_flight_bytes), (("partial",), memory.partial_bytes)],
+        [
+            (("in_flight",), memory.in_flight_bytes),
+            (("partial",), memory.partial_bytes),
+            (("answers",), server.answer_memory.held_bytes),
+        ],
     )
 
 

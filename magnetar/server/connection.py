@@ -17,12 +17,14 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
+from magnetar.server.answers import HeldAnswer
 from magnetar.server.dispatch import Answer, Call, UnsupportedVersion
 from magnetar.server.first_step import run_first_step
 from magnetar.server.frames import FrameReader
 from wire.errors import WireError
 
 if TYPE_CHECKING:
+    from magnetar.apis.registry import RequestContext
     from magnetar.config.listeners import Listener
     from magnetar.server.listening import Server
 
@@ -47,12 +49,19 @@ class _Pause(IntFlag):
 class _Exchange:
     """One request's place in the order of answers; `answer` is None until it is known."""
 
-    __slots__ = ("answer", "is_produce", "size_bytes")
+    __slots__ = ("answer", "context", "is_produce", "size_bytes")
 
     def __init__(self, size_bytes: int, is_produce: bool) -> None:
         self.size_bytes = size_bytes
         self.is_produce = is_produce
         self.answer: Answer | None = None
+        self.context: RequestContext | None = None
+
+    def end(self) -> Answer:
+        """Return the answer, which is about to be sent."""
+        if self.context is not None and self.context.held is not None:
+            self.context.held.resize(0)
+        return self.answer or []
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -69,6 +78,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server = server
         self._dispatcher = server.dispatcher
         self._memory = server.memory
+        #: Answers that the operating system did not take at once.
+        self._unread = HeldAnswer(server.answer_memory)
         self._loop = server.loop
         self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
         self._backlog: deque[bytearray] = deque()
@@ -127,6 +138,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._unread.resize(0)
         self._drop_backlog()
         # Nobody hears the answers: a long poll of a client that has gone must not go on, and hold
         # memory for as long as that client pleased. What was decided stands, and is carried out.
@@ -151,9 +163,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._unread.resize(self._transport.get_write_buffer_size())
         self._pause_reading(_Pause.UNREAD_ANSWERS)
 
     def resume_writing(self) -> None:
+        self._unread.resize(0)
         self._resume_reading(_Pause.UNREAD_ANSWERS)
         self._pump()
 
@@ -188,7 +203,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         ready: Answer = []
         while True:
             while exchanges and exchanges[0].answer is not None:
-                ready += exchanges.popleft().answer or ()
+                ready += exchanges.popleft().end()
             if len(ready) >= GATHER_MAX:
                 # Now, not at the end: it may turn out that the client does not read.
                 self._send(ready)
@@ -240,6 +255,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         is_produce = call.api.key == PRODUCE
         self._only_produce = self._only_produce and is_produce
         exchange = _Exchange(len(frame), is_produce)
+        exchange.context = call.context
         self._exchanges.append(exchange)
         self._run(call, exchange)
 

@@ -43,6 +43,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.dispatcher = Dispatcher(broker, apis, on_fatal)
         self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.answer_memory = broker.answer_memory
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.frame_bytes_max = config.socket_request_max_bytes
         self.in_flight_max = config.connection_max_in_flight_requests
