@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import java_load, measures, transaction_histories
+from benchmarks import group_load, java_load, measures, transaction_histories
 from benchmarks.subjects import running
 from benchmarks.table import Results, Row
 from compat_tests.brokers import Broker
@@ -29,6 +29,8 @@ class Size(NamedTuple):
     latency_rounds: int
     transaction_rounds: int
     history: int
+    group_seconds: int
+    committed_offsets: int
 
 
 QUICK = Size(
@@ -38,6 +40,8 @@ QUICK = Size(
     latency_rounds=500,
     transaction_rounds=60,
     history=1_000,
+    group_seconds=3,
+    committed_offsets=20_000,
 )
 FULL = Size(
     rounds=3,
@@ -46,8 +50,12 @@ FULL = Size(
     latency_rounds=2000,
     transaction_rounds=200,
     history=10_000,
+    group_seconds=10,
+    committed_offsets=100_000,
 )
 _IDLE_CONNECTIONS = 500
+#: A part's brokers run with these; the others as they come.
+_SETTINGS = {"groups": group_load.SETTINGS}
 Measure = Callable[[Broker], dict[Row, float]]
 
 
@@ -64,6 +72,9 @@ def parts(size: Size) -> dict[str, Measure]:
         "recovery": lambda broker: transaction_histories.recovery(broker, size.history),
         "end": lambda broker: transaction_histories.end_txn(
             broker, size.history, min(size.history // 10, 1000)
+        ),
+        "groups": lambda broker: group_load.measure(
+            broker, seconds=size.group_seconds, committed=size.committed_offsets
         ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
@@ -91,7 +102,7 @@ def main() -> int:
             for kind in kinds:
                 elapsed_s = time.monotonic() - began_at
                 print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
-                with running(kind) as broker:
+                with running(kind, _SETTINGS.get(name)) as broker:
                     results.add(kind, measure(broker))
     print(f"\n{results.table()}\n")
     print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")

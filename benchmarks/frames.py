@@ -66,7 +66,14 @@ class Frames:
 
     def send(self, version: int, *requests: Message) -> None:
         """Send requests of one version in one write."""
-        self._socket.sendall(b"".join(_framed(request, version) for request in requests))
+        self._socket.sendall(b"".join(framed(request, version) for request in requests))
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def fileno(self) -> int:
+        """Of the socket: whole answers are taken from it, so it shows what is not read yet."""
+        return self._socket.fileno()
 
     def receive_frame(self) -> bytes:
         """Return the next answer, its size left out."""
@@ -93,7 +100,8 @@ class Frames:
         return taken
 
 
-def _framed(request: Message, version: int) -> bytes:
+def framed(request: Message, version: int) -> bytes:
+    """Return a request with its header and size, ready to be sent any number of times."""
     header = RequestHeader(
         request_api_key=request.api_key,
         request_api_version=version,
