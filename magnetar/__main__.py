@@ -2,4 +2,4 @@
 
 from magnetar.cli import main
 
-main()
+main(prog_name="magnetar")

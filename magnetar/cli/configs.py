@@ -125,7 +125,7 @@ def list_command(
         print(table(header, [_row(entry)[: len(header)] for entry in shown]))
 
 
-@configs.command("get")
+@configs.command("get", short_help="Print the values of settings, for scripts.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_of_one_resource
 @json_output
@@ -206,7 +206,7 @@ def set_command(
     print(f"{resource}: {done}{' could be set' if dry_run else ''}")
 
 
-@configs.command("unset")
+@configs.command("unset", short_help="Remove settings of its own.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_of_one_resource
 @json_output

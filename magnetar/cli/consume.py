@@ -31,12 +31,13 @@ class Limits(NamedTuple):
     at_end: bool
 
 
-@click.command("consume")
+@click.command("consume", short_help="Print the records of topics.")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "--partition",
     "-p",
     "partitions",
+    metavar="N",
     type=click.IntRange(min=0),
     multiple=True,
     help="Only this one. Repeatable.  [default: all]",
@@ -48,7 +49,9 @@ class Limits(NamedTuple):
     help="Where to begin: beginning, end, 17, -5 (the last five of each partition), s@TIME."
     "  [default: beginning, or where --group is]",
 )
-@click.option("--count", "-c", "limit", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option(
+    "--count", "-c", "limit", metavar="N", type=click.IntRange(min=1), help="Stop after so many."
+)
 @click.option("--exit", "-e", "at_end", is_flag=True, help="Stop at the end of what there is.")
 @click.option(
     "--group",
@@ -57,7 +60,11 @@ class Limits(NamedTuple):
     help="As a member of it: shares the partitions, begins at its offsets, commits them.",
 )
 @click.option(
-    "--isolation", type=click.Choice(tuple(_ISOLATION)), default="read_committed", show_default=True
+    "--isolation",
+    type=click.Choice(tuple(_ISOLATION)),
+    default="read_committed",
+    show_default=True,
+    help="read_uncommitted: also what is open or aborted.",
 )
 @click.option(
     "--format",

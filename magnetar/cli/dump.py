@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"})
 
 
-@click.command("dump")
+@click.command("dump", short_help="Show what lies in the files of a stopped broker.")
 @click.argument(
     "paths",
     metavar="PATH...",
@@ -35,6 +35,7 @@ _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"
 @click.option(
     "--from-offset",
     "first_offset",
+    metavar="N",
     type=click.IntRange(min=0),
     default=0,
     help="Leave out the batches of segments that end before it.",

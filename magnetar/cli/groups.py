@@ -76,7 +76,7 @@ def list_command(
     print(table(("group", "state", "type", "protocol", "coordinator"), rows))
 
 
-@groups.command("describe")
+@groups.command("describe", short_help="Show groups, their members, and what each reads.")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
 @json_output
 @bootstrap
@@ -97,7 +97,7 @@ def describe_command(
         print("\n\n".join(map(_described, found)))
 
 
-@groups.command("lag")
+@groups.command("lag", short_help="Show how far groups have read.")
 @click.argument("group_ids", metavar="[GROUP...]", nargs=-1)
 @click.option("--topic", help="Only in this topic.")
 @json_output

@@ -32,7 +32,7 @@ def _parse_configs(
     return tuple(found)
 
 
-@click.command("import")
+@click.command("import", short_help="Take over the topics of a stopped Apache Kafka.")
 @click.argument("source", metavar="DIRECTORY", type=click.Path(path_type=Path))
 @click.option(
     "--data-dir",

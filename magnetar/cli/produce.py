@@ -28,7 +28,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DELIMITER = DelimiterType()
 
 
-@click.command("produce")
+@click.command("produce", short_help="Write lines of standard input to a topic.")
 @click.argument("topic")
 @click.argument(
     "files",
@@ -36,7 +36,9 @@ _DELIMITER = DelimiterType()
     nargs=-1,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Always to this partition.")
+@click.option(
+    "--partition", "-p", metavar="N", type=click.IntRange(min=0), help="Always to this partition."
+)
 @click.option("--key-delimiter", "-K", type=_DELIMITER, help="A line is KEY, this, VALUE.")
 @click.option("--key", "-k", help="The key of records that have none of their own.")
 @click.option(
@@ -47,7 +49,14 @@ _DELIMITER = DelimiterType()
 )
 @click.option("--null", "-Z", "empty_is_null", is_flag=True, help="Empty keys, values are null.")
 @click.option("--from-json", is_flag=True, help="Lines are what `magnetar consume --json` prints.")
-@click.option("--compression", "-z", type=click.Choice(_CODECS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(_CODECS),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
 @click.option(
     "--transactional-id",
     metavar="ID",

@@ -39,11 +39,13 @@ def topics() -> None:
 @click.option(
     "--partitions",
     "-p",
+    metavar="N",
     type=click.IntRange(min=1),
     help="How many partitions.  [default: the broker's num.partitions]",
 )
 @click.option(
     "--replication-factor",
+    metavar="N",
     type=click.IntRange(min=1),
     help="How many replicas.  [default: the broker's default.replication.factor]",
 )
@@ -131,7 +133,7 @@ def list_command(internal: bool, as_json: bool, bootstrap_server: str, timeout_m
     print(table(("topic", "partitions", "replicas", "topic id"), rows))
 
 
-@topics.command("describe")
+@topics.command("describe", short_help="Show settings, offsets and sizes of topics.")
 @click.argument("names", metavar="[TOPIC...]", nargs=-1)
 @json_output
 @bootstrap
@@ -163,7 +165,9 @@ def describe_command(
 
 @topics.command("alter")
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="More than there are now.")
+@click.option(
+    "--partitions", "-p", metavar="N", type=click.IntRange(min=1), help="More than there are now."
+)
 @click.option(
     "--config", "-c", "configs", metavar="NAME=VALUE", multiple=True, help="Set it. Repeatable."
 )

@@ -46,7 +46,7 @@ def transactions() -> None:
     """Look at transactions, and abort them."""
 
 
-@transactions.command("list")
+@transactions.command("list", short_help="List transactions, and what they hold back.")
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not ended.")
 @click.option(
     "--state",
@@ -115,7 +115,7 @@ def list_command(
     print(table(header, [_row(each, now_ms) for each in found]))
 
 
-@transactions.command("describe")
+@transactions.command("describe", short_help="Show all that is known of transactional ids.")
 @click.argument("transactional_ids", metavar="TRANSACTIONAL_ID...", nargs=-1, required=True)
 @json_output
 @bootstrap
@@ -141,8 +141,10 @@ def describe_command(
 @transactions.command("abort")
 @click.argument("transactional_id", required=False)
 @click.option("--topic", help="With --partition and --start-offset: a transaction that hangs.")
-@click.option("--partition", type=click.IntRange(min=0))
-@click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins there.")
+@click.option("--partition", metavar="N", type=click.IntRange(min=0), help="Where it hangs.")
+@click.option(
+    "--start-offset", metavar="N", type=click.IntRange(min=0), help="Where it begins there."
+)
 @click.option("--force", is_flag=True, help="Write the marker even if it does not hang.")
 @json_output
 @bootstrap
@@ -192,9 +194,14 @@ def abort_command(
     print(json.dumps({"aborted": aborted}) if as_json else text)
 
 
-@transactions.command("hanging")
+@transactions.command("hanging", short_help="Find transactions that no coordinator knows of.")
 @click.option("--topic", help="Only in this topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only in this partition of --topic.")
+@click.option(
+    "--partition",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Only in this partition of --topic.",
+)
 @click.option(
     "--max-transaction-timeout",
     "older_than_ms",
