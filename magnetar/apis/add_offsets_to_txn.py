@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.error_versions import ADD_OFFSETS_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import ProducerIdentity
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from wire.errors import KafkaError
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -31,6 +32,13 @@ async def add_offsets_to_txn(
             request.group_id,
         )
     except KafkaError as refusal:
+        log_refusal(
+            broker,
+            context,
+            refusal,
+            transactional_id=request.transactional_id,
+            group_id=request.group_id,
+        )
         return AddOffsetsToTxnResponse(
             error_code=code_for_version(
                 refusal.code, context.version, fenced_since=ADD_OFFSETS_FENCED_SINCE

@@ -20,6 +20,7 @@ from coordinator.transactions.metadata import (
     ProducerIdentity,
     TopicPartition,
 )
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -50,7 +51,7 @@ async def add_partitions_to_txn(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
                     transactional_id=transaction.transactional_id,
-                    topic_results=await _answer(broker, transaction, context.version),
+                    topic_results=await _answer(broker, transaction, context),
                 )
                 for transaction in request.transactions
             ]
@@ -61,14 +62,12 @@ async def add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    results = await _answer(broker, transaction, context.version)
-    if broker.transactions.find(transaction.transactional_id) is not None:
-        broker.transactions.clients.note(transaction.transactional_id, context)
+    results = await _answer(broker, transaction, context)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _answer(
-    broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int
+    broker: Broker, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Add or verify one transaction's partitions; return the code of each."""
     partitions = [
@@ -93,12 +92,16 @@ async def _answer(
                     frozenset(partitions),
                     transaction_version=(
                         TRANSACTION_VERSION_2
-                        if version >= _BATCHED_SINCE
+                        if context.version >= _BATCHED_SINCE
                         else TRANSACTION_VERSION_1
                     ),
                 )
+                broker.transactions.clients.note(transaction.transactional_id, context)
         except KafkaError as refusal:
-            code = code_for_version(refusal.code, version, fenced_since=ADD_PARTITIONS_FENCED_SINCE)
+            log_refusal(broker, context, refusal, transactional_id=transaction.transactional_id)
+            code = code_for_version(
+                refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
+            )
             codes = dict.fromkeys(partitions, code)
     return _results(transaction.topics, codes)
 

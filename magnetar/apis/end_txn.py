@@ -20,6 +20,7 @@ from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_2,
     ProducerIdentity,
 )
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from wire.errors import KafkaError
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -41,6 +42,7 @@ async def end_txn(
             transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
         )
     except KafkaError as refusal:
+        log_refusal(broker, context, refusal, transactional_id=request.transactional_id)
         return EndTxnResponse(
             error_code=code_for_version(
                 refusal.code, context.version, fenced_since=END_TXN_FENCED_SINCE

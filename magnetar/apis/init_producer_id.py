@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.error_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
 from coordinator.transactions.init_producer_id import claimed_identity
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from wire.errors import KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,6 +34,7 @@ async def init_producer_id(
             claimed_identity(request.producer_id, request.producer_epoch),
         )
     except KafkaError as refusal:
+        log_refusal(broker, context, refusal, transactional_id=request.transactional_id)
         code = code_for_version(
             refusal.code, context.version, fenced_since=INIT_PRODUCER_ID_FENCED_SINCE
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition import PartitionDeleted, PartitionLog
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
@@ -91,13 +92,13 @@ class _Appending:
         try:
             name = self._name_of(topic)
         except KafkaError as refusal:
-            answers = [self._refused(data, refusal) for data in topic.partition_data]
+            answers = [self._refused(topic, data, refusal) for data in topic.partition_data]
             return TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
         for data in topic.partition_data:
             try:
                 answers.append(self._append(name, data))
             except KafkaError as refusal:
-                answers.append(self._refused(data, refusal))
+                answers.append(self._refused(topic, data, refusal))
         return TopicProduceResponse(
             name=topic.name, topic_id=topic.topic_id, partition_responses=answers
         )
@@ -201,8 +202,18 @@ class _Appending:
                 if not is_answered and (not is_held or log.high_watermark < end_offset):
                     _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
 
-    def _refused(self, data: PartitionProduceData, refusal: KafkaError) -> PartitionProduceResponse:
+    def _refused(
+        self, topic: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
+    ) -> PartitionProduceResponse:
         self.is_any_refused = True
+        log_refusal(
+            self._broker,
+            self._context,
+            refusal,
+            transactional_id=self._request.transactional_id,
+            topic=topic.name or str(topic.topic_id),
+            partition=data.index,
+        )
         return PartitionProduceResponse(
             index=data.index,
             error_code=refusal.code,

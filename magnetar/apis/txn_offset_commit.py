@@ -22,6 +22,7 @@ from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
     TXN_OFFSET_COMMIT_ADDS_SINCE,
 )
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups_offsets import Commit, check_group_id
 from wire.error_code import ErrorCode
@@ -65,15 +66,16 @@ async def txn_offset_commit(
             commits.append((topic.name, index, committed))
         topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=results))
     if commits:
-        codes = await _commit_all(broker, request, commits, context.version)
+        codes = await _commit_all(broker, request, commits, context)
         for result, code in zip(accepted, codes, strict=True):
             result.error_code = code
     return TxnOffsetCommitResponse(topics=topics)
 
 
 async def _commit_all(
-    broker: Broker, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+    broker: Broker, request: TxnOffsetCommitRequest, commits: list[Commit], context: RequestContext
 ) -> list[ErrorCode]:
+    version = context.version
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -95,6 +97,13 @@ async def _commit_all(
         await log.durable(end_offset)
         return codes
     except KafkaError as refusal:
+        log_refusal(
+            broker,
+            context,
+            refusal,
+            transactional_id=request.transactional_id,
+            group_id=request.group_id,
+        )
         is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
         code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
         return [code] * len(commits)

@@ -28,6 +28,7 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import PREPARED
 from coordinator.transactions.work import work_due
 from magnetar.logging import get_logger
+from magnetar.runtime.active_limit import ActiveLimit
 from magnetar.runtime.completions import Completions
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
@@ -64,6 +65,7 @@ class Transactions:
         self._producer_ids = ProducerIds(broker.catalog)
         #: Who speaks for each id, for the log.
         self.clients = TransactionClients()
+        self._active_limit = ActiveLimit(broker, self._index, self.clients)
         self._expiry = TransactionExpiry(
             broker,
             self.clients,
@@ -201,7 +203,7 @@ class Transactions:
             identity,
             partitions,
             transaction_version,
-            may_begin=self._may_begin(),
+            may_begin=self._active_limit.may_begin(),
             may_wait=True,
         )
         await self._completions.durable(transactional_id, log)
@@ -228,7 +230,7 @@ class Transactions:
                 ProducerIdentity(producer_id, producer_epoch),
                 partitions,
                 TRANSACTION_VERSION_2,
-                may_begin=self._may_begin(),
+                may_begin=self._active_limit.may_begin(),
             )
         except KafkaError as refusal:
             raise checks.refusal_of_data(refusal) from None
@@ -370,10 +372,6 @@ class Transactions:
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
         return add_partitions.offsets_partition(group_id, len(topic.partitions))
-
-    def _may_begin(self) -> bool:
-        limit = self._broker.config.max_active_transactions
-        return limit == 0 or self._index.open_count < limit
 
     def _open_shards(self) -> None:
         """Replay the state topic, and set to work on what is due."""

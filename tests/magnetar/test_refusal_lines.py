@@ -1,0 +1,107 @@
+"""The log names who was refused what, once a second, and who holds what others wait for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from magnetar.apis import refusals
+from magnetar.broker import Broker
+from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.raw_producer import RawProducer
+from wire.error_code import ErrorCode
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_written", {})
+
+
+def lines(capsys: pytest.CaptureFixture[str], event: str) -> list[dict[str, Any]]:
+    """Return the lines of this event since the last call."""
+    written = [json.loads(one) for one in capsys.readouterr().err.splitlines() if "{" in one]
+    return [one for one in written if one["event"] == event]
+
+
+async def test_a_refused_batch_names_its_client_transaction_and_partition(
+    broker: Broker, client: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.topics.create("a", 1)
+    producer = RawProducer(client, "tx")
+    assert await producer.init() == await producer.add() == await producer.produce(11) == 0
+    txn = broker.transactions.find("tx")
+    assert txn is not None
+    assert await producer.end(commit=True) == 0
+    lines(capsys, "refused")
+    assert await producer.produce(11, sequence=1) == ErrorCode.TRANSACTION_ABORTABLE
+    (line,) = lines(capsys, "refused")
+    assert line["client_address"].startswith("127.0.0.1")
+    expected = {
+        "api": "Produce",
+        "version": 11,
+        "client_id": "raw",
+        "transactional_id": "tx",
+        "txn_id": str(txn.txn_id),
+        "topic": "a",
+        "partition": 0,
+        "level": "info",
+    }
+    assert expected.items() <= line.items()
+    assert "TRANSACTION_ABORTABLE" in line["error"]
+
+
+async def test_a_client_that_repeats_its_mistake_writes_one_line_a_second(
+    start_broker: StartBroker,
+    connect: Connect,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await start_broker()
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init() == 0
+    monkeypatch.setattr(refusals, "INTERVAL_MS", 60_000)
+    for _ in range(20):
+        assert await producer.end(commit=True) == ErrorCode.INVALID_TXN_STATE
+    (line,) = lines(capsys, "refused")
+    assert (line["api"], line["transactional_id"], line["txn_id"]) == ("EndTxn", "tx", None)
+    monkeypatch.setattr(refusals, "INTERVAL_MS", 0)
+    assert await producer.end(commit=True) == ErrorCode.INVALID_TXN_STATE
+    (line,) = lines(capsys, "refused")
+    assert line["left_out"] == 19
+
+
+async def test_what_is_retried_in_the_ordinary_course_is_no_line(
+    start_broker: StartBroker, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = await start_broker({"max.active.transactions": "1"})
+    broker.topics.create("a", 1)
+    first = RawProducer(await connect(broker), "first")
+    second = RawProducer(await connect(broker), "second")
+    assert await first.init() == await second.init() == await first.add() == 0
+    for _ in range(20):
+        assert await second.add() == ErrorCode.CONCURRENT_TRANSACTIONS
+    written = capsys.readouterr().err
+    assert '"refused"' not in written
+    # But who keeps the others waiting is told, once.
+    told = [json.loads(one) for one in written.splitlines() if "max.active" in one]
+    assert len(told) == 1
+    assert (told[0]["oldest_transactional_id"], told[0]["oldest_client_id"]) == ("first", "raw")
+    assert told[0]["open"] == 1
+
+
+async def test_a_refused_client_is_not_taken_for_who_speaks_for_the_id(
+    broker: Broker, client: RawClient, connect: Connect
+) -> None:
+    broker.topics.create("a", 1)
+    fenced, current = RawProducer(client, "tx"), RawProducer(await connect(broker), "tx")
+    assert await fenced.init() == await current.init() == await current.add() == 0
+    speaks = broker.transactions.clients.of("tx")
+    assert await fenced.add() == ErrorCode.PRODUCER_FENCED
+    assert await fenced.produce(12) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await fenced.end(commit=True) == ErrorCode.PRODUCER_FENCED
+    assert broker.transactions.clients.of("tx") == speaks
