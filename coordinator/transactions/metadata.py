@@ -7,8 +7,9 @@ begins, so that an EndTxn retried after a lost answer is success.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from coordinator.transactions.states import PREDECESSORS, PREPARED, State
@@ -92,6 +93,12 @@ class TransactionMetadata:
         return self.producer_epoch >= PRODUCER_EPOCH_MAX
 
 
+#: As `dataclasses.replace`, which takes twice as long and is asked three times per transaction.
+_PLACES = {field.name: place for place, field in enumerate(fields(TransactionMetadata))}
+_VALUES = attrgetter(*_PLACES)
+_STATE, _UPDATED_AT_MS = _PLACES["state"], _PLACES["updated_at_ms"]
+
+
 class Relation(Enum):
     """How the producer that a request names stands to the one that a coordinator holds."""
 
@@ -127,7 +134,11 @@ def transition(
     ours."""
     if txn.state not in PREDECESSORS[state]:
         raise AssertionError(f"{txn.transactional_id}: {txn.state.name} -> {state.name}")
-    return replace(txn, state=state, updated_at_ms=now_ms, **changes)
+    values = list(_VALUES(txn))
+    values[_STATE], values[_UPDATED_AT_MS] = state, now_ms
+    for name, value in changes.items():
+        values[_PLACES[name]] = value
+    return TransactionMetadata(*values)
 
 
 def require_producer(

@@ -10,6 +10,7 @@ has no place for goes into tagged fields of our own, which they skip.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 
@@ -33,9 +34,14 @@ _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 
 def encode_record(txn: TransactionMetadata) -> SimpleRecord:
     """Return the record that makes `txn` the value of its transactional id; DEAD: its tombstone."""
-    key = encode_versioned(TransactionLogKey(transactional_id=txn.transactional_id))
+    key = _encode_key(txn.transactional_id)
     value = None if txn.state is State.DEAD else encode_versioned(_to_value(txn), VALUE_VERSION)
     return SimpleRecord(key, value, txn.updated_at_ms)
+
+
+@lru_cache(maxsize=1024)
+def _encode_key(transactional_id: str) -> bytes:
+    return encode_versioned(TransactionLogKey(transactional_id=transactional_id))
 
 
 def decode_key(key: bytes | memoryview) -> str | None:

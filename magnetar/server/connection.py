@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from enum import IntFlag
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
@@ -36,8 +35,9 @@ GATHER_MAX = 64
 _log = get_logger("server")
 
 
-class _Pause(IntFlag):
-    """Why nothing is read. Reading goes on when no reason is left."""
+class _Pause:
+    """Why nothing is read: bits. Reading goes on when none is set. Plain integers: an IntFlag's
+    operators are functions, called a dozen times for each request."""
 
     NONE = 0
     UNANSWERED = 1
@@ -84,7 +84,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
         self._backlog: deque[bytearray] = deque()
         self._exchanges: deque[_Exchange] = deque()
-        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._pause = _Pause.NONE
         self._only_produce = True
@@ -199,11 +199,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._is_pumping = True
         backlog = self._backlog
-        exchanges = self._exchanges
         ready: Answer = []
         while True:
-            while exchanges and exchanges[0].answer is not None:
-                ready += exchanges.popleft().end()
+            ready += self._take_ready()
             if len(ready) >= GATHER_MAX:
                 # Now, not at the end: it may turn out that the client does not read.
                 self._send(ready)
@@ -261,13 +259,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _run(self, call: Call, exchange: _Exchange) -> None:
         try:
-            answer, task = run_first_step(self._dispatcher.answer(call), self._loop)
+            _, task = run_first_step(self._serve(call, exchange), self._loop)
         except WireError as error:
             self._answered(exchange, [])
             self._refuse(error)
             return
         if task is None:
-            self._answered(exchange, answer or [])
             return
         if not exchange.is_produce:
             # Nothing looks at its frame any more: records alone are views of it. It may wait for
@@ -277,14 +274,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._finished(done, exchange))
 
-    def _finished(self, task: asyncio.Task[Answer], exchange: _Exchange) -> None:
+    async def _serve(self, call: Call, exchange: _Exchange) -> None:
+        """Work on a request. An answer that was waited for leaves in the step that brings it."""
+        self._answered(exchange, await self._dispatcher.answer(call))
+        if not self._is_pumping and (ready := self._take_ready()):
+            self._send(ready)
+
+    def _take_ready(self) -> Answer:
+        """Remove and return the answers that are known, up to the first that is not."""
+        ready: Answer = []
+        exchanges = self._exchanges
+        while exchanges and exchanges[0].answer is not None:
+            ready += exchanges.popleft().end()
+        return ready
+
+    def _finished(self, task: asyncio.Task[None], exchange: _Exchange) -> None:
         self._tasks.discard(task)
-        if task.cancelled():
+        error = None if task.cancelled() else task.exception()
+        if exchange.answer is None:
             self._answered(exchange, [])
-        elif (error := task.exception()) is None:
-            self._answered(exchange, task.result())
-        else:
-            self._answered(exchange, [])
+        if error is not None:
             self._refuse(error)
         self._pump()
 
@@ -332,12 +341,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if dropped:
             self._memory.resize_partial(-dropped)
 
-    def _pause_reading(self, reason: _Pause) -> None:
+    def _pause_reading(self, reason: int) -> None:
         if not self._pause and self._transport is not None:
             self._transport.pause_reading()
         self._pause |= reason
 
-    def _resume_reading(self, reason: _Pause) -> None:
+    def _resume_reading(self, reason: int) -> None:
         if not self._pause & reason:
             return
         self._pause &= ~reason
