@@ -90,6 +90,9 @@ class Connection:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         """Connect and learn the broker's versions. ClientError: nobody there who speaks Kafka."""
+        self.address = address
+        #: Whether every request so far got its answer: else the next answer would be an older's.
+        self.is_usable = True
         self._name = f"{address[0]}:{address[1]}"
         self._timeout_s = timeout_s
         self._correlation_id = 0
@@ -163,6 +166,7 @@ class Connection:
             body = header.encode(request.header_version(version)) + request.encode(version)
         except WireError as error:
             raise ClientError(f"cannot ask the broker that: {error}") from None
+        self.is_usable = False
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(_SIZE.pack(len(body)) + body)
@@ -175,7 +179,9 @@ class Connection:
             )
             if answered.correlation_id != self._correlation_id:
                 raise WireError(f"an answer to request {answered.correlation_id}")
-            return response_class.decode(memoryview(frame)[start:], version)
+            decoded = response_class.decode(memoryview(frame)[start:], version)
+            self.is_usable = True
+            return decoded
         except TimeoutError:
             raise ClientError(
                 f"{self._name} did not answer {API_NAMES[request.api_key]} within "
@@ -250,7 +256,7 @@ class Client:
         longer_s: float = 0.0,
     ) -> R:
         """Return the answer of broker `node_id` (None: any) in a version within these bounds."""
-        connection = self._bootstrap if node_id is None else self._connection(node_id)
+        connection = self._any() if node_id is None else self._connection(node_id)
         return connection.call(
             request, response_class, at_least=at_least, at_most=at_most, longer_s=longer_s
         )
@@ -277,7 +283,7 @@ class Client:
         Refused for a topic that does not exist; partitions without a leader are left out.
         """
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = self._bootstrap.call(
+        answer = self._any().call(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
         self._learn(answer)
@@ -317,7 +323,7 @@ class Client:
             request.key = key
 
         def ask() -> tuple[int, int]:
-            answer = self._bootstrap.call(request, FindCoordinatorResponse)
+            answer = self._any().call(request, FindCoordinatorResponse)
             if version < _COORDINATOR_KEYS_SINCE:
                 return answer.error_code, answer.node_id
             return answer.coordinators[0].error_code, answer.coordinators[0].node_id
@@ -335,8 +341,18 @@ class Client:
                 failures.append(failure)
         raise failures[0]
 
+    def _any(self) -> Connection:
+        """Return the first connection, made anew where an interruption left it without answer."""
+        if not self._bootstrap.is_usable:
+            self._bootstrap.close()
+            self._bootstrap = Connection(self._bootstrap.address, self._timeout_s)
+        return self._bootstrap
+
     def _connection(self, node_id: int) -> Connection:
         connection = self._connections.get(node_id)
+        if connection is not None and not connection.is_usable:
+            connection.close()
+            connection = None
         if connection is None:
             address = self._addresses.get(node_id)
             if address is None:
