@@ -29,6 +29,8 @@ from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
 from coordinator.groups.classic.leaving import leave
+from coordinator.groups.classic.rebalance import prepare
+from coordinator.groups.classic.records import resume
 from coordinator.groups.classic.syncing import sync
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
@@ -36,6 +38,7 @@ from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.groups_classic_members import ClassicMembers
 from magnetar.runtime.groups_consumer import ConsumerGroups
 from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
 from magnetar.runtime.groups_shard import RunningShard
@@ -96,6 +99,7 @@ class Groups:
         self._work: set[asyncio.Task[None]] = set()
         self.offsets = GroupOffsetCommits(broker, self)
         self.consumer = ConsumerGroups(broker, self)
+        self.classic_members = ClassicMembers(broker, self)
 
     async def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
@@ -130,6 +134,11 @@ class Groups:
             )
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
+        consumer_group = shard.state.consumer_groups.get(group_id)
+        if consumer_group is not None and consumer_group.members:
+            return await self.classic_members.join(shard, consumer_group, request)
+        if consumer_group is not None:
+            shard.append(shard.state.group_deletion(group_id), now_ms)
         group = shard.state.joinable(group_id, request.member_id, now_ms)
         reply: _Reply[JoinAnswer] = _Reply(connection)
         try:
@@ -147,6 +156,9 @@ class Groups:
         check_group_id(group_id)
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
+        consumer_group = shard.state.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            return await self.classic_members.sync(shard, consumer_group, request)
         group = shard.state.member_group(group_id)
         reply: _Reply[SyncAnswer] = _Reply(connection)
         outcome = sync(group, request, now_ms, reply)
@@ -158,14 +170,25 @@ class Groups:
     ) -> None:
         """Restart a member's session; it rests on nothing that has to be durable."""
         check_group_id(group_id)
-        group = self.shard_of(group_id).state.member_group(group_id)
-        heartbeat(group, member_id, generation_id, group_instance_id, self._broker.clock.now_ms())
+        state = self.shard_of(group_id).state
+        now_ms = self._broker.clock.now_ms()
+        consumer_group = state.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            self.classic_members.heartbeat(
+                consumer_group, member_id, generation_id, group_instance_id
+            )
+            return
+        group = state.member_group(group_id)
+        heartbeat(group, member_id, generation_id, group_instance_id, now_ms)
 
     async def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Return a code for each member named, once the group without them is durable."""
         check_group_id(group_id)
         shard = self.shard_of(group_id)
         now_ms = self._broker.clock.now_ms()
+        consumer_group = shard.state.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            return await self.classic_members.leave(shard, consumer_group, leaving)
         group = shard.state.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
@@ -300,11 +323,22 @@ class Groups:
             except KafkaError as refusal:
                 # The generation lives on in memory; only a restart would have needed the record.
                 _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
+        self.give(outcome, end_offset)
+        self.watch(group, now_ms)
+        return end_offset
+
+    def give(self, outcome: Outcome, end_offset: int) -> None:
+        """Answer whoever an outcome answers, once what is before `end_offset` is durable."""
         for token, answer in outcome.answers:
             assert isinstance(token, _Reply)
             token.give(answer, end_offset)
-        self.watch(group, now_ms)
-        return end_offset
+
+    def rebalance(self, shard: RunningShard, group: ClassicGroup, now_ms: int) -> None:
+        """Have all members of a classic group that was just made of another join again."""
+        resume(group, now_ms)
+        outcome = Outcome()
+        prepare(group, now_ms, outcome)
+        self._carry_out(shard, group, outcome, now_ms)
 
     # --- time
 

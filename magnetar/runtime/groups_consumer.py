@@ -11,16 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from coordinator.groups.classic.state import GroupState
+from coordinator.groups.consumer.downgrade import deletion, downgraded, is_downgrade_due
 from coordinator.groups.consumer.draft import Draft
 from coordinator.groups.consumer.exchange import (
     ConsumerLimits,
     HeartbeatAnswer,
-    HeartbeatDecision,
     HeartbeatRequest,
 )
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.heartbeat import decide_heartbeat
-from coordinator.groups.consumer.leaving import decide_leave, decide_removal
+from coordinator.groups.consumer.leaving import (
+    decide_absence,
+    decide_removal,
+    leaving_member,
+)
 from coordinator.groups.consumer.member import (
     JOINING,
     LEAVING,
@@ -31,7 +36,9 @@ from coordinator.groups.consumer.member import (
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
 from coordinator.groups.consumer.subscribing import decide_regexes
 from coordinator.groups.consumer.timers import Wait
+from coordinator.groups.consumer.upgrade import decide_upgrade, refuse_parked
 from coordinator.groups.consumer.validation import check_heartbeat
+from coordinator.groups.records import GroupRecord
 from magnetar import patterns
 from magnetar.config.group import group_integer
 from magnetar.config_resources import ResourceType
@@ -46,6 +53,10 @@ if TYPE_CHECKING:
     from magnetar.runtime.groups_shard import RunningShard
 
 _log = get_logger("groups")
+
+#: Values of group.consumer.migration.policy.
+_UPGRADES = ("bidirectional", "upgrade")
+_DOWNGRADES = ("bidirectional", "downgrade")
 
 #: However quickly topics come and go, a group's patterns are matched again this often at most.
 _REGEX_REFRESH_INTERVAL_MS = 1_000
@@ -83,20 +94,32 @@ class ConsumerGroups:
         check_heartbeat(request, version, self._broker.config.group_consumer_assignors)
         shard = self._groups.shard_of(request.group_id)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
-            group = shard.state.find_consumer_group(request.group_id)
-            decision = decide_leave(group, request, self.topics)
-            return await self._carry_out(shard, group.group_id, decision)
+            return await self._leave(shard, request)
         request = await self._with_resolved_regex(shard, request)
-        return await self._carry_out(shard, request.group_id, self._decide(shard, request))
-
-    def _decide(self, shard: RunningShard, request: HeartbeatRequest) -> HeartbeatDecision:
         now_ms = self._broker.clock.now_ms()
-        draft = self._draft(shard, request)
+        draft = self._draft(shard, request, now_ms)
         limits = self.limits(request.group_id)
-        return decide_heartbeat(draft, request, self.topics, limits, now_ms)
+        decision = decide_heartbeat(draft, request, self.topics, limits, now_ms)
+        group = self.carry_out(
+            shard, request.group_id, decision.records, decision.answer.member_id, now_ms
+        )
+        self._refresh_regexes_later(shard, group, now_ms)
+        await shard.log.durable(group.rests_on)
+        return decision.answer
 
-    def _draft(self, shard: RunningShard, request: HeartbeatRequest) -> Draft:
-        """Return the group that a heartbeat is for. A first join makes it."""
+    async def _leave(self, shard: RunningShard, request: HeartbeatRequest) -> HeartbeatAnswer:
+        now_ms = self._broker.clock.now_ms()
+        group = shard.state.find_consumer_group(request.group_id)
+        member = leaving_member(group, request)
+        if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
+            self._append(shard, group.group_id, decide_absence(group, member), now_ms)
+        else:
+            self.remove(shard, group, [member.member_id], now_ms)
+        await shard.log.durable(shard.log.end_offset)
+        return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def _draft(self, shard: RunningShard, request: HeartbeatRequest, now_ms: int) -> Draft:
+        """Return the group that a heartbeat is for. A first join makes it, of a classic one too."""
         group_id = request.group_id
         group = shard.state.consumer_groups.get(group_id)
         if group is not None:
@@ -108,29 +131,68 @@ class ConsumerGroups:
                 if shard.state.exists(group_id)
                 else f"Consumer group {group_id} not found.",
             )
-        return Draft(ConsumerGroup(group_id), is_new=True)
+        classic = shard.state.groups.get(group_id)
+        if classic is None or classic.state is GroupState.EMPTY:
+            return Draft(ConsumerGroup(group_id), is_new=True)
+        config = self._broker.config
+        return decide_upgrade(
+            classic,
+            self.topics,
+            allowed=config.group_consumer_migration_policy in _UPGRADES,
+            size_max=config.group_consumer_max_size,
+            now_ms=now_ms,
+        )
 
-    async def _carry_out(
-        self, shard: RunningShard, group_id: str, decision: HeartbeatDecision
-    ) -> HeartbeatAnswer:
-        """Append, apply, set deadlines; answer when all that the answer rests on is durable."""
-        now_ms = self._broker.clock.now_ms()
-        answer = decision.answer
+    # --- one step
+
+    def carry_out(
+        self,
+        shard: RunningShard,
+        group_id: str,
+        records: Sequence[ConsumerGroupRecord],
+        member_id: str,
+        now_ms: int,
+    ) -> ConsumerGroup:
+        """Make a member's decision so: records, what it is waited for. Returns its group.
+
+        A classic group of that id is deleted in the same step; whoever waits in it is sent back.
+        """
         known = shard.state.consumer_groups.get(group_id)
-        before = None if known is None else known.members.get(answer.member_id)
-        self._append(shard, group_id, decision.records, now_ms)
-        group = shard.state.consumer_groups.get(group_id)
-        if group is None:
-            await shard.log.durable(shard.log.end_offset)
-            return answer
+        before = None if known is None else known.members.get(member_id)
+        self._append(shard, group_id, records, now_ms)
+        group = shard.state.consumer_groups[group_id]
         group.topics_seen = self._broker.topics.version
-        member = group.members.get(answer.member_id)
-        if member is not None and answer.member_epoch >= JOINING:
+        members = group.members.values() if known is None else [group.members[member_id]]
+        for member in members:
             self._wait_for(group, before, member, now_ms)
         self._watch(group, now_ms)
-        self._refresh_regexes_later(shard, group, now_ms)
-        await shard.log.durable(group.rests_on)
-        return answer
+        return group
+
+    def remove(
+        self, shard: RunningShard, group: ConsumerGroup, member_ids: Sequence[str], now_ms: int
+    ) -> None:
+        """Have the members gone; the group is a classic one then, if only such are left."""
+        if self.downgrade_if_due(shard, group, member_ids, now_ms):
+            return
+        records = decide_removal(group, member_ids, self.topics)
+        self._append(shard, group.group_id, records, now_ms)
+        self._watch(group, now_ms)
+
+    def downgrade_if_due(
+        self, shard: RunningShard, group: ConsumerGroup, leaving: Sequence[str], now_ms: int
+    ) -> bool:
+        """Turn the group into a classic one where only classic members are left; True: it is."""
+        config = self._broker.config
+        allowed = config.group_consumer_migration_policy in _DOWNGRADES
+        size_max = config.group_max_size
+        if not is_downgrade_due(group, leaving, allowed=allowed, size_max=size_max):
+            return False
+        classic = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
+        shard.append([*deletion(group), shard.state.group_record(classic)], now_ms)
+        shard.state.groups[group.group_id] = classic
+        _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
+        self._groups.rebalance(shard, classic, now_ms)
+        return True
 
     def _append(
         self,
@@ -141,7 +203,13 @@ class ConsumerGroups:
     ) -> None:
         if not records:
             return
-        end_offset = shard.append(records, now_ms)
+        classic = shard.state.groups.get(group_id)
+        if classic is None:
+            end_offset = shard.append(records, now_ms)
+        else:
+            end_offset = shard.append([GroupRecord(group_id, None), *records], now_ms)
+            self._groups.give(refuse_parked(classic), end_offset)
+            _log.info("group upgraded", group_id=group_id, members=len(classic.members))
         group = shard.state.consumer_groups.get(group_id)
         if group is not None:
             group.rests_on = end_offset
@@ -159,22 +227,24 @@ class ConsumerGroups:
         """Give up the members whose time has come."""
         expired = group.timers.expired(now_ms)
         for member_id, wait in expired:
-            _log.info(
-                "member removed", group_id=group.group_id, member_id=member_id, why=wait.value
-            )
+            group_id, why = group.group_id, wait.value
+            _log.info("member removed", group_id=group_id, member_id=member_id, why=why)
         if expired:
-            member_ids = [each.member_id for each in expired]
-            records = decide_removal(group, member_ids, self.topics)
-            self._append(shard, group.group_id, records, now_ms)
-        self._watch(group, now_ms)
+            self.remove(shard, group, [each.member_id for each in expired], now_ms)
+        else:
+            self._watch(group, now_ms)
 
     def _wait_for(
         self, group: ConsumerGroup, before: Member | None, member: Member, now_ms: int
     ) -> None:
         """Restart the member's session; give it its time where it has just been asked for more."""
         member_id = member.member_id
-        limits = self.limits(group.group_id)
-        group.timers.set(Wait.SESSION, member_id, now_ms + limits.session_timeout_ms)
+        if member.classic is not None:
+            session_ms = member.classic.session_timeout_ms
+            group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
+            return
+        session_ms = self.limits(group.group_id).session_timeout_ms
+        group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.timers.clear(Wait.REVOCATION, member_id)
         elif before is None or before.revoking != member.revoking:

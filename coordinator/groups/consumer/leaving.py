@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from coordinator.decision import Answered
 from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.exchange import (
-    HeartbeatAnswer,
-    HeartbeatDecision,
-    HeartbeatRequest,
-)
+from coordinator.groups.consumer.exchange import HeartbeatRequest
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import LEAVING_FOR_A_WHILE, Member
+from coordinator.groups.consumer.partitions import as_target, with_epoch
 from coordinator.groups.consumer.records import (
     ConsumerGroupRecord,
     assignment_record,
@@ -23,24 +19,25 @@ from coordinator.groups.consumer.subscribing import next_epoch, unused_regexes
 from coordinator.groups.consumer.topics import TopicImage
 
 
-def decide_leave(
-    group: ConsumerGroup, request: HeartbeatRequest, topics: TopicImage
-) -> HeartbeatDecision:
-    """Return the records and the answer of a heartbeat with epoch -1, or -2: for a while.
-
-    A static member that leaves for a while keeps its place until its session ends. Refuses with
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-    """
-    answer = HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
+def leaving_member(group: ConsumerGroup, request: HeartbeatRequest) -> Member:
+    """Return who leaves with a heartbeat. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if request.instance_id is None:
-        member = group.member(request.member_id)
-    else:
-        member = group.static_member(request.instance_id, request.member_id)
-    if request.instance_id is not None and request.member_epoch == LEAVING_FOR_A_WHILE:
-        records = [assignment_record(group.group_id, _on_leave(member))]
-    else:
-        records = decide_removal(group, [member.member_id], topics)
-    return Answered(records=tuple(records), answer=answer)
+        return group.member(request.member_id)
+    return group.static_member(request.instance_id, request.member_id)
+
+
+def decide_absence(group: ConsumerGroup, member: Member) -> list[ConsumerGroupRecord]:
+    """Return the record of a static member that leaves for a while (epoch -2).
+
+    It keeps its place and its partitions until its session ends.
+    """
+    absent = replace(
+        member,
+        epoch=LEAVING_FOR_A_WHILE,
+        assigned=with_epoch(as_target(member.assigned), 0),
+        revoking={},
+    )
+    return [assignment_record(group.group_id, absent)]
 
 
 def decide_removal(
@@ -56,15 +53,3 @@ def decide_removal(
     draft.add(unused_regexes(draft.group))
     draft.add(next_epoch(draft.group, topics, changed=True))
     return draft.records
-
-
-def _on_leave(member: Member) -> Member:
-    return replace(
-        member,
-        epoch=LEAVING_FOR_A_WHILE,
-        assigned={
-            topic_id: dict.fromkeys(partitions, 0)
-            for topic_id, partitions in member.assigned.items()
-        },
-        revoking={},
-    )

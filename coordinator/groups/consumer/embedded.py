@@ -1,0 +1,77 @@
+"""The consumer protocol inside the classic one: subscriptions and assignments as bytes.
+
+Newer versions than ours begin as ours do; what follows is passed over, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from coordinator.groups.consumer.partitions import Owned, Target
+from coordinator.groups.consumer.topics import TopicImage
+from wire.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from wire.internal.versioned import decode_compatible, encode_versioned, peek_version
+
+#: The protocol type of consumers.
+CONSUMER = "consumer"
+
+
+class Subscription(NamedTuple):
+    """What a classic member said when it joined. Eager assignors own nothing then."""
+
+    topic_names: frozenset[str]
+    rack_id: str | None
+    owned: Owned
+
+
+def read_subscription(metadata: bytes, topics: TopicImage) -> Subscription:
+    """Return what the bytes say; topics that are not there are not owned. Raises WireError."""
+    said = decode_compatible(ConsumerProtocolSubscription, metadata)
+    owned = ((each.topic, each.partitions) for each in said.owned_partitions)
+    return Subscription(frozenset(said.topics), said.rack_id or None, _by_id(owned, topics))
+
+
+class CustomAssignor(ValueError):
+    """An assignment with data of its assignor's own, which would be lost."""
+
+
+def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
+    """Return the partitions that the bytes assign; none for no bytes.
+
+    Raises WireError, CustomAssignor.
+    """
+    if not assignment:
+        return {}
+    given = decode_compatible(ConsumerProtocolAssignment, assignment)
+    if given.user_data:
+        raise CustomAssignor
+    return _by_id(((each.topic, each.partitions) for each in given.assigned_partitions), topics)
+
+
+def write_assignment(target: Target, subscription: bytes, topics: TopicImage) -> bytes:
+    """Return the bytes that assign `target`, in the version of the member's subscription."""
+    version = min(peek_version(subscription), ConsumerProtocolAssignment.max_version)
+    assigned = []
+    for topic_id, partitions in target.items():
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            assigned.append(TopicPartition(topic=topic.name, partitions=sorted(partitions)))
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
+
+
+def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target:
+    found: dict[UUID, frozenset[int]] = {}
+    for name, partitions in named:
+        topic = topics.by_name(name)
+        if topic is None:
+            continue
+        existing = frozenset(p for p in partitions if 0 <= p < topic.partition_count)
+        if existing:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | existing
+    return found

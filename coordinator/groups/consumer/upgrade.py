@@ -1,0 +1,146 @@
+"""A classic group becomes a consumer group: the first member of the consumer protocol has come.
+
+Its members stay, at the generation they were in and with what they were assigned; they learn with
+their next heartbeat that there is a new assignment. Source: KIP-848, the part on migration.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from coordinator.groups.classic.exchange import JoinAnswer, Outcome, SyncAnswer
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.member import Member as ClassicMember
+from coordinator.groups.consumer.draft import Draft
+from coordinator.groups.consumer.embedded import (
+    CONSUMER,
+    CustomAssignor,
+    read_assignment,
+    read_subscription,
+)
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.member import ClassicProtocols, Member
+from coordinator.groups.consumer.partitions import Target, with_epoch
+from coordinator.groups.consumer.records import (
+    assignment_record,
+    epoch_record,
+    subscription_record,
+    target_epoch_record,
+    target_record,
+)
+from coordinator.groups.consumer.topics import TopicImage, metadata_hash
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+
+
+def decide_upgrade(
+    classic: ClassicGroup, topics: TopicImage, *, allowed: bool, size_max: int, now_ms: int
+) -> Draft:
+    """Return a draft of the consumer group with the classic group's members.
+
+    Its records are for after the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND, and
+    the reason: not allowed by the migration policy, no consumers, too many of them, or an assignor
+    of their own whose data would be lost.
+    """
+    _check(classic, allowed=allowed, size_max=size_max)
+    draft = Draft(ConsumerGroup(classic.group_id), is_new=True)
+    taken: set[tuple[UUID, int]] = set()
+    try:
+        upgraded = [
+            (_member(classic, member, topics), _assigned(member, topics, taken))
+            for member in classic.members.values()
+        ]
+    except WireError:
+        raise _refusal(classic, "the embedded consumer protocol is malformed.") from None
+    except CustomAssignor:
+        raise _refusal(
+            classic,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch"
+            " to a default assignor before re-attempting the upgrade.",
+        ) from None
+    _add_records(draft, classic.generation_id, upgraded, topics, now_ms)
+    return draft
+
+
+def _add_records(
+    draft: Draft,
+    generation_id: int,
+    upgraded: list[tuple[Member, Target]],
+    topics: TopicImage,
+    now_ms: int,
+) -> None:
+    group_id = draft.group.group_id
+    draft.add(subscription_record(group_id, member) for member, _ in upgraded)
+    known = metadata_hash(draft.group.subscribed_names(), topics)
+    draft.add([epoch_record(group_id, generation_id, known)])
+    draft.add(target_record(group_id, member.member_id, target) for member, target in upgraded)
+    draft.add([target_epoch_record(group_id, generation_id, now_ms)])
+    draft.add(
+        assignment_record(group_id, _at(member, generation_id, target))
+        for member, target in upgraded
+    )
+
+
+def _check(classic: ClassicGroup, *, allowed: bool, size_max: int) -> None:
+    if not allowed:
+        raise _refusal(classic, "online upgrade is disabled.")
+    if classic.protocol_type != CONSUMER:
+        raise _refusal(classic, "the group does not use the consumer embedded protocol.")
+    if len(classic.members) > size_max:
+        raise _refusal(classic, "the group size exceeds the consumer group maximum size.")
+
+
+def _refusal(classic: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}",
+    )
+
+
+def _member(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) -> Member:
+    # A group that has never had a generation has chosen no protocol yet.
+    metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
+    said = read_subscription(metadata, topics)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=said.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=said.topic_names,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _assigned(member: ClassicMember, topics: TopicImage, taken: set[tuple[UUID, int]]) -> Target:
+    """Return what the member was assigned, but what another was assigned too: `taken`."""
+    mine: dict[UUID, frozenset[int]] = {}
+    for topic_id, partitions in read_assignment(member.assignment, topics).items():
+        free = frozenset(each for each in partitions if (topic_id, each) not in taken)
+        taken.update((topic_id, each) for each in free)
+        if free:
+            mine[topic_id] = free
+    return mine
+
+
+def _at(member: Member, epoch: int, target: Target) -> Member:
+    return Member(
+        member_id=member.member_id,
+        epoch=epoch,
+        previous_epoch=epoch,
+        assigned=with_epoch(target, epoch),
+    )
+
+
+def refuse_parked(classic: ClassicGroup) -> Outcome:
+    """Send back whoever waits in the classic group: join again, there is a consumer group now."""
+    outcome = Outcome()
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    for member in classic.members.values():
+        if (joining := classic.take_join(member)) is not None:
+            outcome.answer(joining, JoinAnswer(member_id=member.member_id, error_code=code))
+        syncing, member.syncing = member.syncing, None
+        if syncing is not None:
+            outcome.answer(syncing, SyncAnswer(error_code=code))
+    return outcome
