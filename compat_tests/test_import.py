@@ -204,6 +204,22 @@ def test_producer_ids_and_epochs_begin_above_those_found(moved: Moved) -> None:
     assert len(epochs) > 1 and epochs == sorted(set(epochs)), "a leader epoch of its own"
 
 
+def test_a_dump_reads_all_of_kafkas_files(moved: Moved) -> None:
+    """Exit code 0: nothing is damaged. The internal topics are decoded, the metadata log too."""
+    dumped = magnetar("dump", str(moved.kafka.log_directory), "--json").stdout
+    lines = [json.loads(line) for line in dumped.splitlines()]
+    assert {"batch", "index", "timeindex", "producer", "aborted", "checkpoint"} <= {
+        line["kind"] for line in lines
+    }
+    records = [line for line in lines if line["kind"] == "record"]
+    assert records and all("decoded" in line for line in records)
+    types = {line["decoded"]["type"] for line in records}
+    assert {"transaction", "OffsetCommit", "GroupMetadata", "TopicRecord"} <= types
+    assert {"resuming", "zombie", "ended"} <= {
+        line["decoded"].get("transactional_id") for line in records
+    }
+
+
 def test_kafkas_own_files_are_as_they_were(moved: Moved) -> None:
     """Closed segments are linked, and neither they nor the others are written to."""
     source = moved.kafka.partition_directory("orders", 1)
