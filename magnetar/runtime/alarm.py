@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: The longest sleep, so that a deadline is met within this time of a wall clock that jumped ahead.
+#: The longest sleep: a machine that was suspended looks again within this time.
 SLEEP_MS_MAX = 60_000
 
 

@@ -133,7 +133,7 @@ class Groups:
                 " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
             )
         shard = self.shard_of(group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         consumer_group = shard.state.consumer_groups.get(group_id)
         if consumer_group is not None and consumer_group.members:
             return await self.classic_members.join(shard, consumer_group, request)
@@ -155,7 +155,7 @@ class Groups:
         """
         check_group_id(group_id)
         shard = self.shard_of(group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         consumer_group = shard.state.consumer_groups.get(group_id)
         if consumer_group is not None:
             return await self.classic_members.sync(shard, consumer_group, request)
@@ -171,7 +171,7 @@ class Groups:
         """Restart a member's session; it rests on nothing that has to be durable."""
         check_group_id(group_id)
         state = self.shard_of(group_id).state
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         consumer_group = state.consumer_groups.get(group_id)
         if consumer_group is not None:
             self.classic_members.heartbeat(
@@ -185,7 +185,7 @@ class Groups:
         """Return a code for each member named, once the group without them is durable."""
         check_group_id(group_id)
         shard = self.shard_of(group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         consumer_group = shard.state.consumer_groups.get(group_id)
         if consumer_group is not None:
             return await self.classic_members.leave(shard, consumer_group, leaving)
@@ -299,7 +299,7 @@ class Groups:
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             is_abandoned=_is_abandoned,
         )
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         topic = self._broker.topics.ensure_internal(CONSUMER_OFFSETS)
         for log in topic.partitions:
             shard = RunningShard(log, limits)
@@ -346,7 +346,7 @@ class Groups:
         self.spawn(self._expire_due())
 
     async def _expire_due(self) -> None:
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         for group_id in self._deadlines.take_due(now_ms):
             shard = self.shard_of(group_id)
             consumer_group = shard.state.consumer_groups.get(group_id)
@@ -367,7 +367,7 @@ class Groups:
         self._retention_alarm.set(self._retention_due_ms, now_ms)
 
     def _on_retention_alarm(self) -> None:
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         if now_ms < self._retention_due_ms:
             self._retention_alarm.set(self._retention_due_ms, now_ms)
         else:
@@ -382,7 +382,7 @@ class Groups:
                 expired = shard.state.decide_expiry(group_id, now_ms, retention_ms)
                 shard.append_in_parts(expired, now_ms)
             await asyncio.sleep(0)
-        self._check_retention_later(now_ms)
+        self._check_retention_later(self._broker.clock.steady_ms())
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Have work done that nobody waits for; a failure ends the broker."""

@@ -55,7 +55,7 @@ class ClassicMembers:
                 f"Cannot join the consumer group {group.group_id} with the classic protocol because"
                 " the group migration is disabled.",
             )
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         consumer = self._groups.consumer
         limits = consumer.limits(group.group_id)
         decision = decide_join(Draft(group), request, consumer.topics, limits, now_ms)
@@ -73,7 +73,7 @@ class ClassicMembers:
         self, shard: RunningShard, group: ConsumerGroup, request: SyncRequest
     ) -> SyncAnswer:
         """Return the member's assignment; as `answer_sync` refuses."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         try:
             answer = answer_sync(group, request, self._groups.consumer.topics)
         except KafkaError as refusal:
@@ -92,7 +92,7 @@ class ClassicMembers:
         group_instance_id: str | None,
     ) -> None:
         """Restart the member's session. REBALANCE_IN_PROGRESS: it is to join again."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         member, _ = known_classic_member(group, member_id, group_instance_id, generation_id)
         self._restart_session(group, member, now_ms)
         if must_join_again(group, member):
@@ -116,7 +116,7 @@ class ClassicMembers:
             except KafkaError as refusal:
                 codes.append(refusal.code)
         if gone:
-            now_ms = self._broker.clock.now_ms()
+            now_ms = self._broker.clock.steady_ms()
             self._groups.consumer.remove(shard, group, list(gone), now_ms)
         await shard.log.durable(shard.log.end_offset)
         return codes

@@ -96,7 +96,7 @@ class ConsumerGroups:
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(shard, request)
         request = await self._with_resolved_regex(shard, request)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         draft = self._draft(shard, request, now_ms)
         limits = self.limits(request.group_id)
         decision = decide_heartbeat(draft, request, self.topics, limits, now_ms)
@@ -108,7 +108,7 @@ class ConsumerGroups:
         return decision.answer
 
     async def _leave(self, shard: RunningShard, request: HeartbeatRequest) -> HeartbeatAnswer:
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         group = shard.state.find_consumer_group(request.group_id)
         member = leaving_member(group, request)
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:

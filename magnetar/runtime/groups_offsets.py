@@ -71,7 +71,7 @@ class GroupOffsetCommits:
         `GroupShard.decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE.
         """
         shard = self._groups.shard_of(committer.group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         codes = [self._check_metadata(committed) for _, _, committed in commits]
         records = shard.state.decide_commit(
             committer,
@@ -104,7 +104,7 @@ class GroupOffsetCommits:
         """
         check_group_id(committer.group_id)
         shard = self._groups.shard_of(committer.group_id)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.steady_ms()
         codes = [self._check_metadata(committed) for _, _, committed in commits]
         records = shard.state.decide_commit(
             committer, _accepted(commits, codes), now_ms, transactional=True

@@ -1,8 +1,9 @@
 """Deadlines at work: transactions past their timeout are aborted, ids long unused are forgotten.
 
 One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
-nothing sweeps. The rules are in `coordinator.transactions.expire`. Nobody waits for any of it; the
-log names who let a transaction time out.
+nothing sweeps; the wall clock may be set meanwhile. The rules are in
+`coordinator.transactions.expire`. Nobody waits for any of it; the log names who let a transaction
+time out.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class TransactionExpiry:
         self._find = find
         self._submit = submit
         self._deadlines = Deadlines()
+        #: By transactional id: its deadline in wall time, and the steady time that this was when it
+        #: was set. The wall clock may be set meanwhile; the time that is left stays the same.
+        self._due: dict[str, tuple[int, int]] = {}
         self._alarm = Alarm(self.expire_due)
         #: Transactions that their timeout has aborted.
         self.timed_out = 0
@@ -59,9 +63,15 @@ class TransactionExpiry:
     def schedule(self, txn: Txn) -> None:
         """Have the id looked at when its next deadline comes. After every change of it."""
         due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
-        if due_ms is not None:
-            self._deadlines.schedule(txn.transactional_id, due_ms)
-            self._alarm.set(due_ms, self._broker.clock.now_ms())
+        known = self._due.get(txn.transactional_id)
+        if due_ms is None or (known is not None and known[0] == due_ms):
+            return
+        clock = self._broker.clock
+        steady_ms = clock.steady_ms()
+        due_steady_ms = steady_ms + due_ms - clock.now_ms()
+        self._due[txn.transactional_id] = (due_ms, due_steady_ms)
+        self._deadlines.schedule(txn.transactional_id, due_steady_ms)
+        self._alarm.set(due_steady_ms, steady_ms)
 
     def cancel(self) -> None:
         """Nothing expires any more."""
@@ -70,25 +80,37 @@ class TransactionExpiry:
     def expire_due(self) -> None:
         """Decide for ids whose deadline may have come, the oldest first, some in each turn."""
         self._alarm.cancel()
-        now_ms = self._broker.clock.now_ms()
+        steady_ms = self._broker.clock.steady_ms()
+        for transactional_id in self._deadlines.take_due(steady_ms, _SLICE):
+            if transactional_id not in self._due:
+                continue  # forgotten meanwhile
+            due_ms, due_steady_ms = self._due[transactional_id]
+            if due_steady_ms > steady_ms:
+                self._deadlines.schedule(transactional_id, due_steady_ms)
+            else:
+                del self._due[transactional_id]
+                self._expire(transactional_id, due_ms)
+        self._alarm.set(self._deadlines.next_ms(), steady_ms)
+
+    def _expire(self, transactional_id: str, due_ms: int) -> None:
+        """Decide for an id whose time has passed, also where the wall clock was put back."""
+        now_ms = max(self._broker.clock.now_ms(), due_ms)
         id_expiration_ms = self._broker.config.transactional_id_expiration_ms
-        for transactional_id in self._deadlines.take_due(now_ms, _SLICE):
-            before = self._find(transactional_id)
-            txn = self._submit(
-                transactional_id,
-                lambda txn, fresh_producer_id: expire.expire(
-                    txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
-                ),
-            )
-            if txn is None:
-                self._clients.forget(transactional_id)
-                self._forget(transactional_id)
-                continue
-            self.schedule(txn)
-            if before is not None and before.state is State.ONGOING and txn is not before:
-                self.timed_out += 1
-                self._report_timeout(before, now_ms)
-        self._alarm.set(self._deadlines.next_ms(), now_ms)
+        before = self._find(transactional_id)
+        txn = self._submit(
+            transactional_id,
+            lambda txn, fresh_producer_id: expire.expire(
+                txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
+            ),
+        )
+        if txn is None:
+            self._clients.forget(transactional_id)
+            self._due.pop(transactional_id, None)
+            return
+        self.schedule(txn)
+        if before is not None and before.state is State.ONGOING and txn is not before:
+            self.timed_out += 1
+            self._report_timeout(before, now_ms)
 
     def _report_timeout(self, txn: Txn, now_ms: int) -> None:
         client = self._clients.of(txn.transactional_id)

@@ -34,6 +34,9 @@ class Clock:
     def now_ms(self) -> int:
         return self.ms
 
+    def steady_ms(self) -> int:
+        return self.ms
+
 
 @pytest.fixture
 def clock() -> Clock:

@@ -12,6 +12,7 @@ import pytest
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
 from magnetar.broker import Broker
+from magnetar.clock import SystemClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -101,13 +102,17 @@ async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restar
     assert again.transactions.find("tx") is None
 
 
-class Clock:
-    """Jumps when told."""
+class Clock(SystemClock):
+    """Time passes when told (`ahead_ms`); the wall clock alone is set (`set_by_ms`)."""
 
     ahead_ms = 0
+    set_by_ms = 0
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
+        return super().now_ms() + self.ahead_ms + self.set_by_ms
+
+    def steady_ms(self) -> int:
+        return super().steady_ms() + self.ahead_ms
 
 
 async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_to(
@@ -126,6 +131,27 @@ async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_
     clock.ahead_ms *= 3
     await broker.healing.sweep()
     assert not log.producers
+
+
+@pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000])
+async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
+    start_broker: StartBroker, connect: Connect, set_by_ms: int
+) -> None:
+    clock = Clock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    before, after = RawProducer(client, "before"), RawProducer(client, "after")
+    assert await before.init(10_000) == await before.add() == ErrorCode.NONE
+    clock.set_by_ms = set_by_ms
+    assert await after.init(10_000) == await after.add() == ErrorCode.NONE
+    for passed_ms, is_open in ((9_000, True), (10_100, False)):
+        clock.ahead_ms = passed_ms
+        broker.transactions.expire_due()
+        for name in ("before", "after"):
+            txn = broker.transactions.find(name)
+            assert txn is not None and (txn.state is State.ONGOING) is is_open, name
+    assert await before.end(commit=True) == ErrorCode.PRODUCER_FENCED
 
 
 async def abandon(broker: Broker, count: int) -> None:

@@ -73,7 +73,7 @@ class World:
             groups=self,
             transactions=getattr(self, "coordinator", None),
             catalog=self,
-            clock=SimpleNamespace(now_ms=lambda: self.now_ms),
+            clock=SimpleNamespace(now_ms=lambda: self.now_ms, steady_ms=lambda: self.now_ms),
             config=SimpleNamespace(
                 transaction_max_timeout_ms=900_000,
                 transactional_id_expiration_ms=604_800_000,

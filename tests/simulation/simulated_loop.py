@@ -45,3 +45,6 @@ class LoopClock:
 
     def now_ms(self) -> int:
         return START_MS + int(self._loop.now_s * 1000)
+
+    def steady_ms(self) -> int:
+        return self.now_ms()
