@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
+#: The name that Kafka keeps for the log of its quorum; DescribeQuorum knows it.
+CLUSTER_METADATA = "__cluster_metadata"
 INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 
 NAME_LENGTH_MAX = 249
@@ -141,6 +143,8 @@ class Topics:
         INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
         """
         check_name(name)
+        if name == CLUSTER_METADATA:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         self._check_collision(name)
@@ -149,6 +153,11 @@ class Topics:
         if replication_factor == BROKER_DEFAULT:
             replication_factor = self._default_replication_factor(name)
         check_counts(partition_count, replication_factor)
+        if replication_factor > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{replication_factor} replicas cannot be had from the one broker there is.",
+            )
         try:
             parse_topic_configs(configs)
         except InvalidValue as invalid:
@@ -291,11 +300,8 @@ class Topics:
         return self._config.num_partitions
 
     def _default_replication_factor(self, name: str) -> int:
-        if name == CONSUMER_OFFSETS:
-            return self._config.offsets_topic_replication_factor
-        if name == TRANSACTION_STATE:
-            return self._config.transaction_state_log_replication_factor
-        return self._config.default_replication_factor
+        """What is configured; of the coordinators' topics the one replica that can be had."""
+        return 1 if name in INTERNAL else self._config.default_replication_factor
 
     def _internal_configs(self, name: str) -> dict[str, str | None]:
         """Return what Kafka gives its coordinators' topics too."""
@@ -329,7 +335,12 @@ def check_name(name: str) -> None:
 
 
 def check_counts(partition_count: int, replication_factor: int) -> None:
-    """Raise for counts no topic can have. Replication factors above 1 are stored as asked."""
+    """Raise for counts no topic can have."""
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0, not {replication_factor}.",
+        )
     if partition_count <= 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -339,9 +350,4 @@ def check_counts(partition_count: int, replication_factor: int) -> None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"{partition_count} partitions are more than the {PARTITIONS_MAX} a topic may have.",
-        )
-    if replication_factor <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor must be larger than 0, not {replication_factor}.",
         )

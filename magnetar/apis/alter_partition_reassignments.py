@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.replica_assignments import check_replicas
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_partition_reassignments import (
@@ -61,14 +62,4 @@ def _reassign(
 def _check_replicas(node_id: int, replicas: list[int] | None) -> None:
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    if not replicas:
-        reason = "an empty replica list"
-    elif strangers := [replica for replica in replicas if replica != node_id]:
-        reason = f"broker {strangers[0]}, but no such broker is registered"
-    elif len(replicas) > 1:
-        reason = f"the broker {node_id} more than once"
-    else:
-        return
-    raise KafkaError(
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
-    )
+    check_replicas(node_id, replicas)

@@ -3,8 +3,8 @@
 Versions 0-3.  2: flexible.  3: as 2 (Kafka throttles there; nothing is throttled here).
 
 A topic's new count is its whole count, and an increase; each topic stands alone, and its new
-partitions can be written to when it is answered. Replicas on brokers that do not exist are accepted
-as CreateTopics accepts them. The coordinators' topics cannot grow: a difference to Kafka, which
+partitions can be written to when it is answered. Replicas on brokers that do not exist are
+INVALID_REPLICA_ASSIGNMENT. The coordinators' topics cannot grow: a difference to Kafka, which
 loses groups and transactions so.
 """
 
@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.replica_assignments import check_replicas
 from magnetar.topics import PARTITIONS_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -43,7 +44,7 @@ async def create_partitions(
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = broker.topics.check_growth(name, asked.count)
-            _check_assignments(topic, asked)
+            _check_assignments(broker.node_id, topic, asked)
             if not request.validate_only:
                 broker.topics.grow(name, asked.count)
         except KafkaError as refusal:
@@ -67,7 +68,7 @@ def _check_total(broker: Broker, asked: list[CreatePartitionsTopic]) -> None:
         )
 
 
-def _check_assignments(topic: Topic, asked: CreatePartitionsTopic) -> None:
+def _check_assignments(node_id: int, topic: Topic, asked: CreatePartitionsTopic) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT unless each new partition is given its replicas, or none."""
     if asked.assignments is None:
         return
@@ -79,10 +80,4 @@ def _check_assignments(topic: Topic, asked: CreatePartitionsTopic) -> None:
             " assignment(s) were specified.",
         )
     for assignment in asked.assignments:
-        replicas = assignment.broker_ids
-        if len(set(replicas)) != len(replicas) or len(replicas) != topic.replication_factor:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Every new partition must name {topic.replication_factor} brokers as the others"
-                " do, none twice.",
-            )
+        check_replicas(node_id, assignment.broker_ids)

@@ -3,8 +3,8 @@
 Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible, the created topic's settings in
 the answer (KIP-525).  7: its topic id.
 
-Each topic stands alone and is durable when it is answered. Replication factors above 1, and
-replicas on brokers that do not exist, are accepted and stored: one node holds every replica.
+Each topic stands alone and is durable when it is answered. There is one broker: replication factors
+above 1 are INVALID_REPLICATION_FACTOR, replicas on others INVALID_REPLICA_ASSIGNMENT, as in Kafka.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.replica_assignments import check_replicas
 from magnetar.config.described import describe_setting
+from magnetar.config.topic import TopicConfig
 from magnetar.topics import BROKER_DEFAULT, PARTITIONS_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -28,6 +29,7 @@ from wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
+    from magnetar.catalog import TopicRow
     from magnetar.topics import Topic
 
 
@@ -71,28 +73,27 @@ def _check_total(broker: Broker, asked: list[CreatableTopic]) -> None:
 
 
 def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    partition_count, replication_factor = _counts(asked)
+    partition_count, replication_factor = _counts(broker, asked)
     configs = {config.name: config.value for config in asked.configs}
     if validate_only:
         row = broker.topics.check_creation(asked.name, partition_count, replication_factor, configs)
-        return CreatableTopicResult(
-            name=row.name,
-            error_message=None,
-            num_partitions=row.partition_count,
-            replication_factor=row.replication_factor,
-        )
+        return _created(broker, row, row.partition_count)
     topic = broker.topics.create(asked.name, partition_count, replication_factor, configs)
+    return _created(broker, topic, len(topic.partitions))
+
+
+def _created(broker: Broker, topic: Topic | TopicRow, partition_count: int) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
         error_message=None,
-        num_partitions=len(topic.partitions),
+        num_partitions=partition_count,
         replication_factor=topic.replication_factor,
-        configs=_configs(broker, topic),
+        configs=_configs(broker, topic.configs),
     )
 
 
-def _counts(asked: CreatableTopic) -> tuple[int, int]:
+def _counts(broker: Broker, asked: CreatableTopic) -> tuple[int, int]:
     """Return partition count and replication factor, from the assignment where one is given."""
     if not asked.assignments:
         return asked.num_partitions, asked.replication_factor
@@ -102,30 +103,21 @@ def _counts(asked: CreatableTopic) -> tuple[int, int]:
             "A replica assignment leaves no choice: partition count and replication factor"
             " must be -1.",
         )
-    return len(asked.assignments), _assigned_replicas(asked.assignments)
-
-
-def _assigned_replicas(assignments: list[CreatableReplicaAssignment]) -> int:
-    indexes = sorted(assignment.partition_index for assignment in assignments)
-    if indexes != list(range(len(assignments))):
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    if indexes != list(range(len(indexes))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions must be numbered from 0 without gaps.",
         )
-    factors = {len(assignment.broker_ids) for assignment in assignments}
-    unique = all(len(set(each.broker_ids)) == len(each.broker_ids) for each in assignments)
-    if len(factors) != 1 or 0 in factors or not unique:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Every partition must name the same number of brokers, at least one, none twice.",
-        )
-    return factors.pop()
+    for assignment in asked.assignments:
+        check_replicas(broker.node_id, assignment.broker_ids)
+    return len(indexes), 1
 
 
-def _configs(broker: Broker, topic: Topic) -> list[CreatableTopicConfigs]:
+def _configs(broker: Broker, own: dict[str, str]) -> list[CreatableTopicConfigs]:
     described = []
-    for name in topic.settings.settings:
-        value = describe_setting(name, topic.configs, broker.config)
+    for name in TopicConfig.settings:
+        value = describe_setting(name, own, broker.config)
         described.append(
             CreatableTopicConfigs(name=name, value=value.text, config_source=value.source)
         )

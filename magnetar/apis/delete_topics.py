@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
@@ -43,12 +44,19 @@ async def delete_topics(
         raise KafkaError(code, "delete.topic.enable is false.")
     asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
     named = Counter((topic.name, topic.topic_id) for topic in asked)
+    twice = _named_by_both(broker, asked)
     results = []
     for name, topic_id in named:
+        if topic_id in twice:
+            continue  # Kafka has one refusal for the two of them.
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         try:
             if named[name, topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            if name in twice.values():
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
+                )
             topic = _find(broker, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
             broker.topics.delete(topic)
@@ -57,6 +65,18 @@ async def delete_topics(
             result.error_message = refusal.detail
         results.append(result)
     return DeleteTopicsResponse(responses=results)
+
+
+def _named_by_both(broker: Broker, asked: list[DeleteTopicState]) -> dict[UUID, str]:
+    """Return the topics that are named by their name and, elsewhere, by their id."""
+    names = {topic.name for topic in asked if topic.topic_id == ZERO_UUID}
+    return {
+        topic.topic_id: found.name
+        for topic in asked
+        if topic.name is None
+        and (found := broker.topics.by_id(topic.topic_id)) is not None
+        and found.name in names
+    }
 
 
 def _find(broker: Broker, asked: DeleteTopicState) -> Topic:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.topics import CLUSTER_METADATA
 from wire.error_code import ErrorCode
 from wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -24,8 +25,6 @@ from wire.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-
-_METADATA = "__cluster_metadata"
 
 
 @handles(DescribeQuorumRequest, versions="0-2")
@@ -59,7 +58,7 @@ def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
         for topic in request.topics
         for each in topic.partitions
     ]
-    return asked == [(_METADATA, 0)]
+    return asked == [(CLUSTER_METADATA, 0)]
 
 
 def _quorum(broker: Broker, now_ms: int) -> ResponsePartitionData:

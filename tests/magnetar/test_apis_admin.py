@@ -99,7 +99,8 @@ async def test_api_versions_lists_what_is_served(client: Any, version: int) -> N
     assert answer.error_code == 0
     assert answer.finalized_features_epoch == (FEATURES_EPOCH if version >= 3 else -1)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert finalized == ({"transaction.version": 2} if version >= 3 else {})
+    expected = {"transaction.version": 2, "group.version": 1}
+    assert finalized == (expected if version >= 3 else {})
 
 
 @pytest.mark.parametrize("name", ["", "-raw", "raw!", "raw-"])
@@ -199,7 +200,7 @@ async def test_create_topics(broker: Broker, client: Any, version: int) -> None:
     config = CreatableTopicConfig(name="retention.ms", value="5")
     request = CreateTopicsRequest(
         topics=[
-            CreatableTopic(name="a", num_partitions=2, replication_factor=3, configs=[config]),
+            CreatableTopic(name="a", num_partitions=2, replication_factor=1, configs=[config]),
             CreatableTopic(name="b", num_partitions=-1, replication_factor=-1),
             CreatableTopic(name="c", num_partitions=0, replication_factor=1),
         ]
@@ -211,7 +212,7 @@ async def test_create_topics(broker: Broker, client: Any, version: int) -> None:
     assert made is not None
     assert (len(made.partitions), made.settings.retention_ms) == (2, 5)
     if version >= 5:
-        assert (a.num_partitions, a.replication_factor) == (2, 3)
+        assert (a.num_partitions, a.replication_factor) == (2, 1)
         shown = {each.name: (each.value, each.config_source) for each in a.configs}
         assert shown["retention.ms"] == ("5", 1)
         assert shown["segment.bytes"] == ("1073741824", 5)
@@ -239,7 +240,9 @@ async def test_create_topics_validates_only(broker: Broker, client: Any) -> None
     ("assignments", "partitions", "code"),
     [
         ([(0, [1]), (1, [1])], -1, ErrorCode.NONE),
-        ([(0, [1, 2, 3])], -1, ErrorCode.NONE),
+        ([(0, [1, 2, 3])], -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [2])], -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [1]), (0, [1])], -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ([(0, [1])], 1, ErrorCode.INVALID_REQUEST),
         ([(1, [1])], -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ([(0, [])], -1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),

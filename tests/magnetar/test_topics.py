@@ -57,10 +57,10 @@ async def test_counts_no_topic_can_have(
 
 
 async def test_a_topic_is_found_by_name_and_id(broker: Broker) -> None:
-    topic = broker.topics.create("a", 3, 3, {"retention.ms": "5"})
+    topic = broker.topics.create("a", 3, 1, {"retention.ms": "5"})
     assert broker.topics.by_name("a") is topic
     assert broker.topics.by_id(topic.id) is topic
-    assert topic.replication_factor == 3
+    assert topic.replication_factor == 1
     assert topic.settings.retention_ms == 5
     assert broker.topics.partition("a", 2).partition == 2
     for name, index in (("a", 3), ("a", -1), ("b", 0)):
@@ -98,14 +98,14 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
 async def test_topics_and_their_settings_survive_a_restart(start_broker: StartBroker) -> None:
     settings = {"durability": "page-cache"}
     first = await start_broker(settings)
-    topic = first.topics.create("a", 2, 3, {"retention.ms": "5"})
+    topic = first.topics.create("a", 2, 1, {"retention.ms": "5"})
     deleted = first.topics.create("b")
     first.topics.delete(deleted)
     await first.stop()
     second = await start_broker(settings)
     again = second.topics.by_name("a")
     assert again is not None
-    assert (again.id, len(again.partitions), again.replication_factor) == (topic.id, 2, 3)
+    assert (again.id, len(again.partitions), again.replication_factor) == (topic.id, 2, 1)
     assert again.settings.retention_ms == 5
     assert [each.name for each in second.topics.all()] == ["a"]
     assert (first.epoch, second.epoch) == (0, 1)

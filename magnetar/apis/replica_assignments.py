@@ -1,0 +1,24 @@
+"""Replicas that a client assigns by hand: of one broker there is one choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless the partition is to be on this broker, once."""
+    strangers = [replica for replica in replicas if replica != node_id]
+    if strangers:
+        reason = f"broker {strangers[0]}, but no such broker is registered"
+    elif not replicas:
+        reason = "an empty replica list"
+    elif len(replicas) > 1:
+        reason = f"the broker {node_id} more than once"
+    else:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
+    )
