@@ -3,6 +3,7 @@
     leader-epoch-checkpoint            0, count, then a line `<epoch> <start offset>` each
     recovery-point-offset-checkpoint   0, count, then a line `<topic> <partition> <offset>` each
     log-start-offset-checkpoint        the same
+    cleaner-offset-checkpoint          the same
     partition.metadata                 version: 0, topic_id: <id in url-safe base64>
     .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}
     meta.properties                    Java properties: version, cluster.id, node.id, directory.id
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"

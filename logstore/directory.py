@@ -5,6 +5,7 @@
     <directory>/.kafka_cleanshutdown               there only between a clean stop and a start
     <directory>/recovery-point-offset-checkpoint   where recovery of each log's bytes may begin
     <directory>/log-start-offset-checkpoint        where logs begin that DeleteRecords has cut
+    <directory>/cleaner-offset-checkpoint          up to where logs are compacted
     <directory>/<topic>-<partition>/               the log, created by its first append
     <directory>/<topic>-<partition>.<id>-delete/   being deleted
     <directory>/<topic>-<partition>.<id>-stray/    of a topic id that is not the one opened
@@ -20,11 +21,13 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.attachments import Attachments
 from logstore.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -116,6 +119,7 @@ class LogDirectory:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._recovery_points: Offsets = {}
         self._start_offsets: Offsets = {}
+        self._first_dirty_offsets: Offsets = {}
         self._call_later = call_later
         self._checkpoint_due: Cancellable | None = None
         self._unlock: Callable[[], None] | None = None
@@ -132,6 +136,7 @@ class LogDirectory:
         self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._start_offsets = self._read_offsets(LOG_START_OFFSETS)
+        self._first_dirty_offsets = self._read_offsets(CLEANER_OFFSETS)
         # From here on a stop is not clean, unless `close` says so again.
         self._top.delete(CLEAN_SHUTDOWN)
         for name in files.list(self.path):
@@ -222,6 +227,7 @@ class LogDirectory:
             persist_start_offset=self._persist_start_offset,
             on_recovery_point=self._schedule_checkpoint,
         )
+        log.first_dirty_offset = self._first_dirty_offsets.get(key, 0)
         log.open(self._now_ms(), was_clean=self.was_clean, is_locked=True)
         self._logs[key] = log
         return log
@@ -253,9 +259,11 @@ class LogDirectory:
         The checkpoints are written once and the directory is synced once, however many there are.
         """
         sources = []
+        was_cleaned = False
         for key in keys:
             self._start_offsets.pop(key, None)
             self._recovery_points.pop(key, None)
+            was_cleaned |= self._first_dirty_offsets.pop(key, None) is not None
             source = self._directory_of(key)
             if self._files.exists(source):
                 sources.append(source)
@@ -263,6 +271,8 @@ class LogDirectory:
             return []
         self._write_recovery_points(sync=True)
         self._write_start_offsets()
+        if was_cleaned:
+            self._write_first_dirty_offsets(sync=True)
         targets = [f"{source}.{uuid.uuid4().hex}{suffix}" for source in sources]
         for source, target in zip(sources, targets, strict=True):
             self._files.rename(source, target)
@@ -308,6 +318,22 @@ class LogDirectory:
         except OSError as error:
             raise self._failed(error) from error
 
+    def checkpoint_cleaned(self, log: PartitionLog) -> None:
+        """Write up to where the log is clean. Not synced: it may be cleaned once more."""
+        key = log.topic, log.partition
+        if not self._in_memory and self._logs.get(key) is log:
+            self._first_dirty_offsets[key] = log.first_dirty_offset
+            try:
+                self._write_first_dirty_offsets(sync=False)
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Delete files that segments have left, if they are still there. In any thread."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._files.unlink(path)
+
     def _schedule_checkpoint(self) -> None:
         if self._checkpoint_due is None and not self._in_memory:
             call_later = self._call_later or asyncio.get_running_loop().call_later
@@ -328,6 +354,9 @@ class LogDirectory:
     def _write_start_offsets(self) -> None:
         """Always synced: it replaces what was, and that was a promise."""
         self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=True)
+
+    def _write_first_dirty_offsets(self, *, sync: bool) -> None:
+        self._top.write(CLEANER_OFFSETS, encode_offsets(self._first_dirty_offsets), sync=sync)
 
     async def close(self) -> None:
         """Make everything durable, write snapshots and checkpoints, and leave the clean marker.

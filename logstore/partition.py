@@ -320,24 +320,24 @@ class PartitionLog(VisibleLog):
 
     # Being cleaned.
 
-    def on_replaced(
-        self, first_offset: int, end_offset: int, aborted: list[AbortedEntry], last_crc: int
-    ) -> None:
+    async def secure_state(self) -> None:
+        """Return when all of the state is durable, in a snapshot too. As `durable`."""
+        end_offset = self._state.end_offset
+        self._snapshots.take(self._state, for_kafka=False, synced=True)
+        self._snapshots.on_durable(self.high_watermark)
+        await self.durable(end_offset)
+
+    def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
         """One segment holds [first_offset, end_offset) from this step on, cleaned.
 
-        `aborted` are the entries that stay, of the markers in it; `last_crc` is its last batch's.
+        `aborted` are the entries that stay, of the markers in it.
         """
-        state = self._state
-        state.transactions.aborted.replace(first_offset, end_offset, aborted)
-        if end_offset == state.end_offset:
-            state.last_batch_crc = last_crc
+        self._state.transactions.aborted.replace(first_offset, end_offset, aborted)
         self._snapshots.forget_segments(self._ledger.segment_base_offsets, end_offset)
 
     def on_cleaned(self, first_dirty_offset: int) -> None:
-        """The log is clean up to there. Recovery is to rely on a snapshot of it as it is now."""
+        """The log is clean up to there."""
         self.first_dirty_offset = first_dirty_offset
-        self._snapshots.take(self._state, for_kafka=False, synced=True)
-        self._snapshots.on_durable(self.high_watermark)
 
     def close(self, *, clean: bool) -> None:
         """Release the log; `clean` writes a snapshot at its end, so that nothing is replayed."""

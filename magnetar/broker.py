@@ -29,6 +29,7 @@ from magnetar.config.load import ConfigError
 from magnetar.fetch_sessions import FetchSessions
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
+from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.retention import Retention
@@ -70,6 +71,7 @@ class Broker:
     transactions: Transactions
     healing: Healing
     retention: Retention
+    cleaner: Cleaner
     server: Server
     cluster_id: str
 
@@ -133,12 +135,15 @@ class Broker:
         await self.healing.start()
         self.retention = Retention(self)
         self.retention.start()
+        self.cleaner = Cleaner(self)
+        self.cleaner.start()
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
         self.is_stopped = True
         await self.server.stop()
         self.retention.stop()
+        await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()
         await self.groups.stop()

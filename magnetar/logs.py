@@ -34,7 +34,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
     """Return what the log store obeys of a topic's settings."""
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        segment_ms=_segment_ms(config),
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         max_message_bytes=config.max_message_bytes,
@@ -45,8 +45,19 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         delete_retention_ms=config.delete_retention_ms,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
+
+
+def _segment_ms(config: TopicConfig) -> int:
+    """A compacted log rolls in time for its records not to wait for longer than they may."""
+    if "compact" in config.cleanup_policy:
+        return min(config.segment_ms, config.max_compaction_lag_ms)
+    return config.segment_ms
 
 
 class Logs:
@@ -114,6 +125,14 @@ class Logs:
     def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
         """Make it durable, by one sync, where these logs start; `advance_start` comes after."""
         self._directory.persist_start_offsets(starts)
+
+    def checkpoint_cleaned(self, log: PartitionLog) -> None:
+        """Remember over a restart up to where a log is compacted."""
+        self._directory.checkpoint_cleaned(log)
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete files that compaction has replaced. In any thread."""
+        self._directory.discard(paths)
 
     def delete(self, logs: Sequence[PartitionLog]) -> None:
         """Wake whoever waits on these logs, then remove them."""

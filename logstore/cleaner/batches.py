@@ -25,7 +25,7 @@ from logstore.cleaner.transactions import CleanedTransactions
 from logstore.ledger import Buffer
 from logstore.producer_state import ProducerState
 from wire.errors import WireError
-from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, crc_ok, parse_marker
+from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, parse_marker
 from wire.records.record import records_of
 from wire.records.spans import (
     RecordSpan,
@@ -35,8 +35,9 @@ from wire.records.spans import (
     timestamp_of,
 )
 
-#: Called often while a thread works, to let others work: it may sleep, and raise to end the work.
-Pause = Callable[[], None]
+#: Called often while a thread works, with the bytes read or written since, to let others work: it
+#: may sleep, and raise to end the work.
+Pause = Callable[[int], None]
 
 #: Records scanned between two pauses: some 50 microseconds.
 _RECORDS_PER_PAUSE = 32
@@ -75,7 +76,7 @@ def map_batch(
                 return offset
             offset_map.put(key, offset)
         done += count
-        pause()
+        pause(0)
     return None
 
 
@@ -89,6 +90,8 @@ class BatchCleaner:
     mapped_end_offset: int
     #: Base offsets, as `offsets_of_state` returns them.
     offsets_of_state: frozenset[int]
+    #: The marker of the last abort of all, by which snapshots know the aborted index: it stays.
+    last_aborted_offset: int
     delete_retention_ms: int
     now_ms: int
     pause: Pause
@@ -98,8 +101,8 @@ class BatchCleaner:
     def clean(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
         """Return what stays of the batch: `batch` itself, a new one, or None.
 
-        `is_last`: of its segment, so that something must stay. Raises WireError for a batch that is
-        damaged: nothing may be made of it.
+        `is_last`: of its segment, so that something must stay. Raises WireError for records that
+        are none.
         """
         is_needed = is_last or header.base_offset in self.offsets_of_state
         if header.is_control:
@@ -118,12 +121,14 @@ class BatchCleaner:
         except WireError:
             return batch  # No marker of a transaction: not the cleaner's business.
         is_without_data, entry = self.transactions.on_marker(header, control_type)
-        if entry is not None:
+        is_last_abort = header.base_offset == self.last_aborted_offset
+        is_needed |= is_last_abort
+        if entry is not None and (is_last_abort or not is_without_data):
             self.aborted.append(entry)
         if not is_without_data:
             return batch
         if not header.has_delete_horizon:
-            body = _checked_body(header, batch)
+            body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
             spans, _ = scan_records(body, 0, header.record_count)
             return self._with_horizon(header, body, spans, header.max_timestamp)
         return batch if is_needed or self.now_ms < header.base_timestamp else None
@@ -142,13 +147,12 @@ class BatchCleaner:
                     kept.append(span)
                     has_tombstone |= not span[4]
             done += count
-            self.pause()
+            self.pause(0)
         needs_horizon = has_tombstone and not header.has_delete_horizon
         if len(kept) == header.record_count and not needs_horizon:
             return batch
         if not kept:
             return _emptied(header, batch) if is_needed else None
-        body = _checked_body(header, batch)
         max_timestamp = header.max_timestamp
         if not is_needed and header.timestamp_type is TimestampType.CREATE_TIME:
             # Producer state holds that of the batches that it is replayed from.
@@ -180,16 +184,5 @@ class BatchCleaner:
         )
 
 
-def _checked_body(header: BatchHeader, batch: Buffer) -> bytes:
-    """The batch's records, from which another is to be made: a damaged one would look whole."""
-    if not crc_ok(batch):
-        raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
-    return records_of(header, batch, DECOMPRESSED_BYTES_MAX)
-
-
 def _emptied(header: BatchHeader, batch: Buffer) -> Buffer:
-    if not header.record_count:
-        return batch
-    if not crc_ok(batch):
-        raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
-    return empty_batch(header)
+    return empty_batch(header) if header.record_count else batch

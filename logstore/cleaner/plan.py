@@ -1,8 +1,9 @@
 """What of a log may be cleaned, how much of that is dirty, and which segments become one: rules.
 
 A log is clean up to its first dirty offset, dirty from there to its first uncleanable offset, and
-whole segments only are cleaned. Never the active one, nothing from the last stable offset on (who
-could say what becomes of an open transaction?), nothing younger than `min.compaction.lag.ms`.
+whole segments only are cleaned. Never the active one, nor the one with the log's last batch, by
+which snapshots of its end know it; nothing from the last stable offset on (who could say what
+becomes of an open transaction?); nothing younger than `min.compaction.lag.ms`.
 Source: Kafka's LogCleanerManager and Cleaner, KIP-58, KIP-354.
 """
 
@@ -62,9 +63,10 @@ def cleanable(
         return Cleanable(first_dirty_offset=start_offset)
     if not start_offset <= first_dirty_offset <= segments[-1].base_offset:
         first_dirty_offset = start_offset
+    sealed = segments[:-1] if segments[-1].size_bytes else segments[:-2]
     eligible: list[SegmentFacts] = []
     clean_bytes = dirty_bytes = 0
-    for segment in segments[:-1]:
+    for segment in sealed:
         if segment.end_offset > stable_offset:
             break
         is_dirty = segment.end_offset > first_dirty_offset

@@ -11,7 +11,7 @@ Source: Kafka's Cleaner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from logstore.partition import PartitionLog
 from logstore.producer_state import ProducerState
 from logstore.replacement import Replacement, Runner, SealedSegment
 from wire.errors import WireError
-from wire.records import BatchHeader, ControlType, parse_marker
+from wire.records import BatchHeader, ControlType, crc_ok, parse_marker
 
 #: A table with this many slots for a key finds it at the first look, mostly.
 _SLOTS_PER_KEY = 2
@@ -80,8 +80,8 @@ class Cleaning:
         self.leftovers: list[str] = []
 
     async def perform(self) -> Cleaned:
-        """Clean. Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost), and
-        StorageFailure (stop the process); whatever `pause` raises."""
+        """Clean. Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost),
+        PartitionDeleted, and StorageFailure (stop the process); whatever `pause` raises."""
         log, found = self._log, self._found
         done = Cleaned(found.first_dirty_offset)
         offset_map, end_offset = await self._map_keys(done)
@@ -94,6 +94,9 @@ class Cleaning:
                 list(log.producers.values()),
             )
         )
+        # What was needed before must not go for a batch that a crash could take; and whatever
+        # happens from here on, recovery finds a snapshot that cleaning has not made untrue.
+        await log.secure_state()
         for group in grouped(found.segments, log.config, end_offset):
             await self._clean_group(group, cleaner, done)
         log.on_cleaned(end_offset)
@@ -131,8 +134,8 @@ class Cleaning:
         transactions: CleanedTransactions,
         first_offset: int,
     ) -> int | None:
-        for header, batch in source.batches():
-            self._pause()
+        for header, batch in _whole(source):
+            self._pause(header.size_bytes)
             if header.last_offset < first_offset or not header.record_count:
                 continue
             if header.is_control:
@@ -157,6 +160,7 @@ class Cleaning:
             offset_map,
             end_offset,
             offsets_of_state(producers),
+            aborted.last_offset,
             self._log.config.delete_retention_ms,
             self._now_ms,
             self._pause,
@@ -169,43 +173,43 @@ class Cleaning:
         if replacement is None:
             raise Overtaken
         cleaner.aborted = []
-        last = _LastBatch()
+        written_bytes = 0
         try:
             is_changed = len(bases) > 1
             for base_offset in bases:
                 source = self._open(base_offset)
                 try:
-                    work = partial(self._clean_segment, source, replacement, cleaner, last)
+                    work = partial(self._clean_segment, source, replacement, cleaner)
                     is_last = base_offset == bases[-1]
-                    is_changed |= await self._run(partial(work, is_last_segment=is_last))
+                    changed, size_bytes = await self._run(partial(work, is_last_segment=is_last))
+                    is_changed |= changed
+                    written_bytes += size_bytes
                 finally:
                     source.close()
-            if not is_changed:
-                replacement.abandon()
-            else:
-                entries = list(cleaner.aborted)
-                await self._run(
-                    partial(replacement.seal, b"".join(entry.encode() for entry in entries))
-                )
+            entries = list(cleaner.aborted)
+            if is_changed:
+                aborted = b"".join(entry.encode() for entry in entries)
+                await self._run(partial(replacement.seal, aborted))
         except BaseException:
             replacement.abandon()
             raise
         done.read_bytes += sum(segment.size_bytes for segment in group.segments)
         if is_changed:
-            await self._swap(group, replacement, entries, last)
+            await self._swap(group, replacement, entries)
+        else:
+            replacement.abandon()
         done.segments_before += len(bases)
         done.segments_after += 1
-        done.written_bytes += last.written_bytes
+        done.written_bytes += written_bytes
 
     async def _swap(
         self,
         group: Group,
         replacement: Replacement,
         entries: list[AbortedEntry],
-        last: _LastBatch,
     ) -> None:
         def on_swapped() -> None:
-            self._log.on_replaced(group.base_offset, group.end_offset, entries, last.crc)
+            self._log.on_replaced(group.base_offset, group.end_offset, entries)
 
         is_swapped = await replacement.swap(self._run, on_swapped)
         self.leftovers += replacement.leftovers
@@ -217,18 +221,17 @@ class Cleaning:
         source: SealedSegment,
         replacement: Replacement,
         cleaner: BatchCleaner,
-        last: _LastBatch,
         *,
         is_last_segment: bool,
-    ) -> bool:
-        """Write what stays of a segment; whether that is not all of it."""
-        is_changed = False
-        batches = source.batches()
+    ) -> tuple[bool, int]:
+        """Write what stays of a segment; whether that is not all of it, and its size."""
+        is_changed, written_bytes = False, 0
+        batches = _whole(source)
         following = next(batches, None)
         while following is not None:
             header, batch = following
             following = next(batches, None)
-            self._pause()
+            self._pause(header.size_bytes)
             is_last = is_last_segment and following is None
             kept = cleaner.clean(header, batch, is_last=is_last)
             is_changed |= kept is not batch
@@ -236,8 +239,9 @@ class Cleaning:
                 if kept is not batch:
                     header = BatchHeader.parse(kept)
                 replacement.append(kept, header)
-                last.note(header)
-        return is_changed
+                self._pause(header.size_bytes)
+                written_bytes += header.size_bytes
+        return is_changed, written_bytes
 
     def _open(self, base_offset: int) -> SealedSegment:
         source = self._log.ledger.read_sealed(base_offset)
@@ -246,16 +250,12 @@ class Cleaning:
         return source
 
 
-class _LastBatch:
-    """The CRC of the last batch written, and the size of all."""
-
-    def __init__(self) -> None:
-        self.crc = 0
-        self.written_bytes = 0
-
-    def note(self, header: BatchHeader) -> None:
-        self.crc = header.crc
-        self.written_bytes += header.size_bytes
+def _whole(source: SealedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Its batches. Raises WireError for a damaged one: of a key that is none, nothing may go."""
+    for header, batch in source.batches():
+        if not crc_ok(batch):
+            raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
+        yield header, batch
 
 
 def _transactions(aborted: AbortedIndex, first_offset: int) -> CleanedTransactions:

@@ -45,7 +45,8 @@ class CleanedTransactions:
     def on_marker(
         self, header: BatchHeader, control_type: ControlType
     ) -> tuple[bool, AbortedEntry | None]:
-        """Account for a marker: whether its transaction has no data, and the entry to keep."""
+        """Account for a marker: whether its transaction has no data, and its entry of the aborted
+        index, if it has one."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if control_type is ControlType.COMMIT:
@@ -56,7 +57,7 @@ class CleanedTransactions:
         # Data whose entry was lost stays as it is, and its marker with it.
         has_data |= producer_id in self._committed
         self._committed.discard(producer_id)
-        return not has_data, entry if has_data else None
+        return not has_data, entry
 
     def _begin_up_to(self, offset: int) -> None:
         to_come = self._to_come

@@ -6,7 +6,7 @@ does, from its start; `check_compacted` compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ _FETCH_BYTES = 400
 class Sent:
     """A record as it was appended. `is_committed` is None while its transaction is open."""
 
+    producer_id: int
     key: bytes
     value: bytes | None
     is_committed: bool | None
@@ -87,7 +88,7 @@ class KeyedTraffic:
         )
         base_offset = self.log.log_end_offset
         for offset, key in enumerate(keys, base_offset):
-            self.sent[offset] = Sent(key, value, None if transactional else True)
+            self.sent[offset] = Sent(producer, key, value, None if transactional else True)
         self.log.append(batch, self.now_ms)
         one.sequence += len(keys)
         if transactional:
@@ -116,6 +117,10 @@ class KeyedTraffic:
             transaction = log.transactions.open_transaction(one.producer_id)
             if transaction is not None:
                 epoch = log.producers[one.producer_id].producer_epoch
+                for offset, record in self.sent.items():
+                    # The marker that was written may be what is gone.
+                    if record.producer_id == one.producer_id and offset >= transaction.first_offset:
+                        record.is_committed = False
                 log.append_marker(one.producer_id, epoch, 1, commit=False, now_ms=self.now_ms)
             for offset, commit in ended.get(one.producer_id, {}).items():
                 if offset in self.sent and self.sent[offset].is_committed is None:
@@ -153,13 +158,19 @@ def perform(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise AssertionError("it waits")
 
 
-async def run_here(work: Any) -> Any:
-    """The thread that is none."""
-    return work()
+def clean(
+    log: PartitionLog,
+    now_ms: int,
+    settle: Callable[[], None],
+    limits: OffsetMapLimits | None = None,
+) -> Cleaned | None:
+    """Clean all that may be cleaned, now; None if nothing is dirty. `settle` makes all durable."""
 
+    async def run_here(work: Any) -> Any:
+        done = work()
+        settle()
+        return done
 
-def clean(log: PartitionLog, now_ms: int, limits: OffsetMapLimits | None = None) -> Cleaned | None:
-    """Clean all that may be cleaned, now; None if nothing is dirty."""
     found = cleanable(
         list(log.ledger.segment_facts()),
         log.config,
@@ -170,7 +181,7 @@ def clean(log: PartitionLog, now_ms: int, limits: OffsetMapLimits | None = None)
     )
     if not found.dirty_bytes:
         return None
-    cleaning = Cleaning(log, found, now_ms, run=run_here, pause=lambda: None, limits=limits)
+    cleaning = Cleaning(log, found, now_ms, run=run_here, pause=lambda _: None, limits=limits)
     return perform(cleaning.perform())
 
 
@@ -240,7 +251,7 @@ def check_replay(log: PartitionLog, now_ms: int) -> None:
     state = PartitionState(first_offset)
     replay(log.ledger, state, now_ms)
     live = log.state
-    assert state.producers == live.producers
+    assert state.producers == live.producers, (state.producers, live.producers)
     assert state.end_offset == live.end_offset
     assert state.last_batch_crc == live.last_batch_crc
     assert list(state.transactions.open_transactions()) == list(

@@ -247,23 +247,23 @@ class BrokerConfig(Config):
         doc="How often logs are checked for retention; the first time after 30 s at most.",
     )
     log_segment_delete_delay_ms = long(
-        60000, minimum=0, since="0.8", doc="How long a removed file is kept.", acts=False
+        60000, minimum=0, since="0.8", doc="How long files are kept that compaction has replaced."
     )
     log_cleanup_policy = words(
         ["delete"],
         one_of=CLEANUP_POLICIES,
         since="0.8.1",
-        doc="delete: old segments are deleted by age and size. compact: records need a key;"
-        " cleaning by key is not done yet.",
+        doc="delete: old segments are deleted by age and size. compact: of each key the last"
+        " record stays. Both may be given.",
     )
     log_cleaner_delete_retention_ms = long(
-        86400000, minimum=0, since="0.8.1", doc="How long tombstones are kept.", acts=False
+        86400000, minimum=0, since="0.8.1", doc="How long tombstones and markers are kept."
     )
     log_cleaner_min_compaction_lag_ms = long(
-        0, minimum=0, since="0.10.1", doc="Age before which a record is not compacted.", acts=False
+        0, minimum=0, since="0.10.1", doc="Age before which a record is not compacted."
     )
     log_cleaner_max_compaction_lag_ms = long(
-        INT64_MAX, minimum=1, since="2.3", doc="Age at which a record is compacted.", acts=False
+        INT64_MAX, minimum=1, since="2.3", doc="Age at which a record is compacted."
     )
     log_cleaner_min_cleanable_ratio = double(
         0.5,
@@ -271,7 +271,27 @@ class BrokerConfig(Config):
         maximum=1,
         since="0.8.1",
         doc="Part of a log that must be uncompacted before compaction begins.",
-        acts=False,
+    )
+    log_cleaner_enable = boolean(True, since="0.9", doc="Whether logs are compacted at all.")
+    log_cleaner_threads = integer(
+        1, minimum=0, since="0.8.1", doc="Threads that compact: 0 is none, more than one are one."
+    )
+    log_cleaner_backoff_ms = long(
+        15000, minimum=0, since="0.8.1", doc="How often logs are looked at when none is dirty."
+    )
+    log_cleaner_dedupe_buffer_size = long(
+        134217728,
+        minimum=1048576,
+        since="0.8.1",
+        doc="Memory for the keys of one log's compaction, 24 bytes each. It is taken as needed.",
+    )
+    log_cleaner_io_buffer_load_factor = double(
+        0.9, minimum=0, maximum=1, since="0.8.1", doc="Part of that memory that may be filled."
+    )
+    log_cleaner_io_max_bytes_per_second = double(
+        1.7976931348623157e308,
+        since="0.8.1",
+        doc="Most bytes that compaction reads and writes in a second.",
     )
 
     # Fetching.
@@ -322,13 +342,18 @@ class BrokerConfig(Config):
         50, minimum=1, since="0.11", doc="Partitions of __transaction_state."
     )
     transaction_state_log_replication_factor = integer(
-        3, minimum=1, maximum=32767, since="0.11", doc="Stored with __transaction_state."
+        3,
+        minimum=1,
+        maximum=32767,
+        since="0.11",
+        doc="Shown: one node holds every replica.",
+        acts=False,
     )
     transaction_state_log_segment_bytes = integer(
         104857600, minimum=1, since="0.11", doc="Segment size of __transaction_state."
     )
     transaction_state_log_min_isr = integer(
-        2, minimum=1, since="0.11", doc="Stored with __transaction_state.", acts=False
+        2, minimum=1, since="0.11", doc="Shown: one node holds every replica.", acts=False
     )
     transaction_partition_verification_enable = boolean(
         True, since="3.6", doc="Shown: every transactional batch is verified.", acts=False
@@ -423,7 +448,12 @@ class BrokerConfig(Config):
         50, minimum=1, since="0.8.1", doc="Partitions of __consumer_offsets."
     )
     offsets_topic_replication_factor = integer(
-        3, minimum=1, maximum=32767, since="0.8.1", doc="Stored with __consumer_offsets."
+        3,
+        minimum=1,
+        maximum=32767,
+        since="0.8.1",
+        doc="Shown: one node holds every replica.",
+        acts=False,
     )
     offsets_topic_segment_bytes = integer(
         104857600, minimum=1, since="0.8.1", doc="Segment size of __consumer_offsets."

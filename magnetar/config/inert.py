@@ -254,14 +254,8 @@ _TABLE: dict[str, str] = {
         group.streams.num.standby.replicas int 0
         group.streams.session.timeout.ms int 45000
     """,
-    "logs are not compacted yet": """
-        log.cleaner.backoff.ms* long 15000
-        log.cleaner.dedupe.buffer.size* long 134217728
-        log.cleaner.enable boolean true
-        log.cleaner.io.buffer.load.factor* double 0.9
+    "a batch is read whole, and segments are read in steps of their own": """
         log.cleaner.io.buffer.size* int 524288
-        log.cleaner.io.max.bytes.per.second* double 1.7976931348623157E308
-        log.cleaner.threads* int 1
     """,
     "durability decides when data is synced, and checkpoints follow the syncs": """
         log.dir.failure.timeout.ms long 30000

@@ -36,8 +36,8 @@ class TopicConfig(Config):
         one_of=CLEANUP_POLICIES,
         synonyms=("log.cleanup.policy",),
         since="0.8.1",
-        doc="delete: old segments are deleted by age and size. compact: records need a key;"
-        " cleaning by key is not done yet.",
+        doc="delete: old segments are deleted by age and size. compact: of each key the last"
+        " record stays. Both may be given.",
     )
     compression_type = string(
         "producer",
@@ -74,16 +74,14 @@ class TopicConfig(Config):
         minimum=0,
         synonyms=("log.cleaner.delete.retention.ms",),
         since="0.8.1",
-        doc="How long tombstones are kept.",
-        acts=False,
+        doc="How long tombstones and markers are kept.",
     )
     file_delete_delay_ms = long(
         60000,
         minimum=0,
         synonyms=("log.segment.delete.delay.ms",),
         since="0.8",
-        doc="How long a removed file is kept.",
-        acts=False,
+        doc="How long files are kept that compaction has replaced.",
     )
     flush_messages = long(
         INT64_MAX,
@@ -136,7 +134,6 @@ class TopicConfig(Config):
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         since="2.3",
         doc="Age at which a record is compacted.",
-        acts=False,
     )
     max_message_bytes = integer(
         1048588,
@@ -173,7 +170,6 @@ class TopicConfig(Config):
         synonyms=("log.cleaner.min.cleanable.ratio",),
         since="0.8.1",
         doc="Part of a log that must be uncompacted before compaction begins.",
-        acts=False,
     )
     min_compaction_lag_ms = long(
         0,
@@ -181,7 +177,6 @@ class TopicConfig(Config):
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         since="0.10.1",
         doc="Age before which a record is not compacted.",
-        acts=False,
     )
     min_insync_replicas = integer(
         1,

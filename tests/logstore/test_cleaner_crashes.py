@@ -110,7 +110,7 @@ class World:
             self.trim()
         else:
             limits = SMALL_MAP if operation == "clean a part" else None
-            clean(self.log, traffic.now_ms, limits)
+            clean(self.log, traffic.now_ms, self.executor.run, limits)
         self.highest_seen = max(self.highest_seen, self.log.high_watermark)
 
     def trim(self) -> None:
@@ -202,10 +202,10 @@ def test_power_loss_at_every_step_of_a_swap(first_point: int) -> None:
         world.highest_seen = world.log.high_watermark
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
-            clean(world.log, world.traffic.now_ms)
+            clean(world.log, world.traffic.now_ms, world.executor.run)
             world.disk.lose_power_after(10**9)
             world.check()
         world.restart(world.disk.crash(random))
         world.check_recovered()
-        clean(world.log, world.traffic.now_ms + 100)
+        clean(world.log, world.traffic.now_ms + 100, world.executor.run)
         world.check()

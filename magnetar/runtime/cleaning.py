@@ -1,0 +1,274 @@
+"""Compaction at work: the dirtiest log is cleaned, then the next, while any is dirty enough.
+
+Which log, how far and what stays are the log store's rules (`logstore.cleaner`). Here: when, in
+which thread, how fast. The thread works in slices of a fraction of a millisecond and sleeps in
+between, so that the event loop never waits long for the interpreter; and it keeps to
+`log.cleaner.io.max.bytes.per.second`. Every log is looked at again after `log.cleaner.backoff.ms`.
+
+A log that is damaged is left alone from then on, and said so; whatever else goes wrong with the
+disk ends the process, except where only a file was concerned that nobody relies on yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
+
+from logstore.cleaner.plan import Cleanable, cleanable, is_dirty_enough, is_overdue
+from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
+from logstore.log_config import INT64_MAX
+from logstore.partition import PartitionDeleted, PartitionLog
+from magnetar.logging import get_logger
+from wire.errors import WireError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Logs looked at in one turn of the event loop.
+_LOGS = 64
+#: The thread works for so long at a time, and sleeps for so long.
+_SLICE_S = 0.000_2
+_PAUSE_S = 0.000_1
+#: No single sleep is longer, so that a stop is noticed.
+_SLEEP_MAX_S = 0.1
+
+_T = TypeVar("_T")
+_log = get_logger("cleaner")
+
+
+class Stopped(Exception):
+    """The broker stops: what is being cleaned is given up."""
+
+
+class Pace:
+    """The speed of the cleaner's thread. Called by it, often; sleeps there, or raises Stopped."""
+
+    def __init__(self, bytes_per_second: Callable[[], float]) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._slice_began = 0.0
+        self._bytes = 0
+        self._bytes_since = 0.0
+        self.is_stopped = False
+
+    def __call__(self, size_bytes: int = 0) -> None:
+        """Account for bytes read or written; sleep when it is time."""
+        self._bytes += size_bytes
+        now = time.perf_counter()
+        if now - self._slice_began < _SLICE_S:
+            return
+        if self.is_stopped:
+            raise Stopped
+        time.sleep(_PAUSE_S)
+        while (ahead_s := self._ahead_s(time.perf_counter())) > 0 and not self.is_stopped:
+            time.sleep(min(ahead_s, _SLEEP_MAX_S))
+        self._slice_began = time.perf_counter()
+
+    def _ahead_s(self, now: float) -> float:
+        """How long what was done should have taken, beyond what it took."""
+        due_s = self._bytes / self._bytes_per_second()
+        ahead_s = self._bytes_since + due_s - now
+        if ahead_s < -1:
+            # Time in which there was nothing to do is not saved for later.
+            self._bytes, self._bytes_since = 0, now
+        return ahead_s
+
+
+class Cleaner:
+    """The compaction of all partitions of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._pace = Pace(lambda: broker.config.log_cleaner_io_max_bytes_per_second)
+        self._task: asyncio.Task[None] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._discarding: dict[asyncio.TimerHandle, Sequence[str]] = {}
+        #: Logs that are damaged.
+        self.uncleanable: WeakSet[PartitionLog] = WeakSet()
+        #: Since the start: runs, bytes read and written by them.
+        self.runs = 0
+        self.read_bytes = 0
+        self.written_bytes = 0
+
+    def start(self) -> None:
+        """Clean periodically from here on."""
+        if self._broker.config.log_cleaner_enable:
+            self._task = asyncio.get_running_loop().create_task(self._clean_periodically())
+            self._task.add_done_callback(self._on_ended)
+
+    async def stop(self) -> None:
+        """Clean no more. What is under way is given up; replaced files the next start deletes."""
+        self._pace.is_stopped = True
+        for handle in self._discarding:
+            handle.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._executor is not None:
+            self._executor.shutdown()
+
+    async def clean(self) -> int:
+        """Clean logs while any is dirty enough; returns how many runs that took."""
+        runs = 0
+        passed_over: set[PartitionLog] = set()
+        while (filthiest := await self._filthiest(passed_over)) is not None:
+            log, found = filthiest
+            if not await self._clean_one(log, found):
+                passed_over.add(log)
+            runs += 1
+        return runs
+
+    async def _filthiest(
+        self, passed_over: set[PartitionLog]
+    ) -> tuple[PartitionLog, Cleanable] | None:
+        """The log to be cleaned next: an overdue one first, then by its dirty ratio."""
+        best: tuple[tuple[bool, float], PartitionLog, Cleanable] | None = None
+        number = 0
+        for topic in list(self._broker.topics.all()):
+            for log in topic.partitions:
+                number += 1
+                if number % _LOGS == 0:
+                    await asyncio.sleep(0)
+                if not log.config.is_compacted or log in self.uncleanable or log in passed_over:
+                    continue
+                found = await self._cleanable(log)
+                overdue = await self._is_overdue(log, found)
+                rank = (overdue, found.dirty_ratio)
+                is_due = overdue or is_dirty_enough(found, log.config)
+                if is_due and (best is None or rank > best[0]):
+                    best = rank, log, found
+        return None if best is None else (best[1], best[2])
+
+    async def _cleanable(self, log: PartitionLog) -> Cleanable:
+        while not log.is_deleted:
+            found = cleanable(
+                list(log.ledger.segment_facts()),
+                log.config,
+                first_dirty_offset=log.first_dirty_offset,
+                start_offset=log.log_start_offset,
+                stable_offset=log.last_stable_offset,
+                now_ms=self._broker.clock.now_ms(),
+            )
+            if found.unread is None:
+                return found
+            await log.ledger.read_max_timestamp(found.unread)
+        return Cleanable()
+
+    async def _is_overdue(self, log: PartitionLog, found: Cleanable) -> bool:
+        """By the first batch that is dirty, as in Kafka."""
+        if not found.dirty_bytes or log.config.max_compaction_lag_ms == INT64_MAX:
+            return False
+        first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
+        source = log.ledger.read_sealed(first.base_offset)
+        if source is None:
+            return False
+        try:
+            batch = await self._in_thread(lambda: next(source.batches(), None))
+        finally:
+            source.close()
+        now_ms = self._broker.clock.now_ms()
+        return batch is not None and is_overdue(log.config, batch[0].max_timestamp, now_ms)
+
+    async def _clean_one(self, log: PartitionLog, found: Cleanable) -> bool:
+        """Clean one log; whether it makes sense to look at it again at once."""
+        config = self._broker.config
+        cleaning = Cleaning(
+            log,
+            found,
+            self._broker.clock.now_ms(),
+            run=self._in_thread,
+            pause=self._pace,
+            limits=OffsetMapLimits(
+                config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
+            ),
+        )
+        began = time.perf_counter()
+        try:
+            cleaned = await cleaning.perform()
+        except (Overtaken, PartitionDeleted):
+            return False
+        except WireError as error:
+            self.uncleanable.add(log)
+            _log.error(
+                "a damaged log is not cleaned any more",
+                topic=log.topic,
+                partition=log.partition,
+                reason=str(error),
+            )
+            return False
+        except OSError as error:
+            if not log.is_deleted:
+                _log.error(
+                    "a log could not be cleaned",
+                    topic=log.topic,
+                    partition=log.partition,
+                    reason=str(error),
+                )
+            return False
+        finally:
+            self._discard_later(log, cleaning.leftovers)
+        if log.is_deleted:
+            return False
+        self._broker.logs.checkpoint_cleaned(log)
+        self._account(log, cleaned, time.perf_counter() - began)
+        return True
+
+    def _account(self, log: PartitionLog, cleaned: Cleaned, took_s: float) -> None:
+        self.runs += 1
+        self.read_bytes += cleaned.read_bytes
+        self.written_bytes += cleaned.written_bytes
+        _log.info(
+            "log cleaned",
+            topic=log.topic,
+            partition=log.partition,
+            first_dirty_offset=cleaned.first_dirty_offset,
+            keys=cleaned.keys,
+            read_bytes=cleaned.read_bytes,
+            written_bytes=cleaned.written_bytes,
+            segments_before=cleaned.segments_before,
+            segments_after=cleaned.segments_after,
+            took_ms=round(1000 * took_s),
+        )
+
+    def _discard_later(self, log: PartitionLog, paths: Sequence[str]) -> None:
+        """Readers have what they read open; the delay is for whoever looks at the files."""
+        if not paths:
+            return
+        loop = asyncio.get_running_loop()
+
+        def discard() -> None:
+            del self._discarding[handle]
+            loop.run_in_executor(None, self._broker.logs.discard, paths)
+
+        handle = loop.call_later(log.config.file_delete_delay_ms / 1000, discard)
+        self._discarding[handle] = paths
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        if self._pace.is_stopped:
+            raise Stopped
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "log-cleaner")
+        # Its files are closed by who waits for it, so it is waited for, also when that is
+        # cancelled; it notices a stop within a slice.
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()
+            raise
+
+    async def _clean_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+            if self._broker.config.log_cleaner_threads > 0:
+                await self.clean()
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and not isinstance(failure, Stopped):
+            self._broker.fail(failure)
