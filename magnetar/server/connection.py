@@ -215,7 +215,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._after_answers()
 
     def _send(self, buffers: Answer) -> None:
-        if self._transport is None:
+        if self._transport is None or not buffers:
             return
         if len(buffers) == 1:
             self.sent_bytes += len(buffers[0])
@@ -275,10 +275,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         task.add_done_callback(lambda done: self._finished(done, exchange))
 
     async def _serve(self, call: Call, exchange: _Exchange) -> None:
-        """Work on a request. An answer that was waited for leaves in the step that brings it."""
+        """Work on a request. An answer that was waited for leaves in the step that brings it.
+
+        Where others are under way it leaves a step later, together with those that the same sync
+        has brought.
+        """
         self._answered(exchange, await self._dispatcher.answer(call))
-        if not self._is_pumping and (ready := self._take_ready()):
-            self._send(ready)
+        if len(self._exchanges) == 1 and not self._is_pumping:
+            self._send(self._take_ready())
 
     def _take_ready(self) -> Answer:
         """Remove and return the answers that are known, up to the first that is not."""
