@@ -101,7 +101,8 @@ class Producer:
     _producer_id: int = -1
     _producer_epoch: int = -1
     _coordinator: int | None = None
-    _sticky: int = 0
+    #: Records without a key go to one partition until a batch is full.
+    _sticky: int = -1
 
     @property
     def acknowledged(self) -> int:
@@ -169,9 +170,11 @@ class Producer:
             size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
             batch = filling.get(partition)
             if batch is None or batch.size_bytes + size_bytes > _BATCH_BYTES:
+                if batch is not None and record.key is None and self.partition is None:
+                    self._sticky += 1
+                    partition = self._choose(record, indexes)
                 batch = filling[partition] = _Batch(partition, [])
                 done.append(batch)
-                self._sticky += 1
             batch.records.append(record)
             batch.size_bytes += size_bytes
         return done
