@@ -70,6 +70,7 @@ class Recovery:
         """Recover. Blocks; raises `OSError`. Everything in the result is durable."""
         result = Recovered(self.start_offset)
         if not self.files.exists(self.directory):
+            result.lost_offsets = max(0, self.recovery_point - result.end_offset)
             return result
         finish_swaps(self.files, self.directory)
         segments = self._drop_trimmed(self._find_segments())
@@ -198,7 +199,10 @@ class Recovery:
             stem = name.partition(".")[0]
             if name.endswith(SUFFIXES) or (stem.isdigit() and stem < first_stem):
                 continue
-            file = self.files.open(f"{self.directory}/{name}")
+            try:
+                file = self.files.open(f"{self.directory}/{name}")
+            except IsADirectoryError:
+                continue  # somebody else's
             file.write((file.read(file.size(), 0),), 0)
             file.sync()
             file.close()

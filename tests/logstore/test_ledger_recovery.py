@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
+from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import LedgerFenced, StorageFailure
 from logstore.log_config import LogConfig
@@ -211,6 +213,26 @@ def test_a_clean_stop_is_taken_at_its_word_unless_the_file_says_otherwise(disk: 
     again = disk.open(recovery_point=30, clean=True)
     assert contents(again) == batches[:-1]
     assert again.recovered is not None and again.recovered.lost_offsets == 1
+
+
+def test_a_log_that_is_not_there_is_said_to_be_lost(disk: Disk) -> None:
+    again = disk.open(start_offset=3, recovery_point=10)
+    assert again.recovered is not None and again.recovered.lost_offsets == 7
+    assert again.end_offset == 3
+    new = disk.open()
+    assert new.recovered is not None and new.recovered.lost_offsets == 0
+
+
+def test_a_directory_in_a_partitions_is_left_alone(tmp_path: Path) -> None:
+    files = DiskFiles(str(tmp_path))
+    path = str(tmp_path / "t-0")
+    (tmp_path / "t-0" / "backup.d").mkdir(parents=True)
+    group_commit = GroupCommit(files, Durability.FSYNC, on_failure=lambda _: None)
+    ledger = FileLedger(files, path, group_commit, LIMITS)
+    ledger.open(0)
+    assert (tmp_path / "t-0" / "backup.d").is_dir()
+    group_commit.close()
+    files.close()
 
 
 def test_recovery_reads_no_more_than_what_lies_past_the_recovery_point(disk: Disk) -> None:
