@@ -104,7 +104,7 @@ _TABLE: dict[str, str] = {
         metadata.max.idle.interval.ms int 500
         metadata.max.retention.bytes long 104857600
         metadata.max.retention.ms long 604800000
-        process.roles list ""
+        process.roles list
     """,
     "SASL is not served": """
         connection.failed.authentication.delay.ms int 100

@@ -101,7 +101,7 @@ class Setting(Generic[T]):
             return "true" if value else "false"
         if isinstance(value, list | tuple):
             return ",".join(map(str, value))
-        return str(value)
+        return _java_double(value) if isinstance(value, float) else str(value)
 
 
 class Config:
@@ -122,6 +122,20 @@ class Config:
 
     def __getitem__(self, name: str) -> object:
         return cast(object, getattr(self, attribute_of(name)))
+
+
+def _java_double(value: float) -> str:
+    """Return a finite number as Java's Double.toString has it."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    # A millisecond that a start need not pay.
+    from decimal import Decimal
+
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), "settings are finite"
+    first, *rest = map(str, digits)
+    fraction = "".join(rest) or "0"
+    return f"{'-' * sign}{first}.{fraction}E{exponent + len(rest)}"
 
 
 def attribute_of(name: str) -> str:

@@ -233,3 +233,20 @@ def test_listeners_are_joined_with_their_advertised_addresses() -> None:
 def test_listeners_nobody_can_serve_are_refused(listeners: str) -> None:
     with pytest.raises(ConfigError):
         parse_listeners(broker_config(listeners=listeners))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (1e-3, "0.001"),
+        (1e-4, "1.0E-4"),
+        (123456.75, "123456.75"),
+        (1e7, "1.0E7"),
+        (-12345678.5, "-1.23456785E7"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_numbers_are_shown_as_java_shows_them(value: float, text: str) -> None:
+    assert BrokerConfig.settings["log.cleaner.min.cleanable.ratio"].render(value) == text

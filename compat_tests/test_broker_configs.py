@@ -1,0 +1,170 @@
+"""Configs of the broker change while it runs: sources, precedence, effect, refusals."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import KafkaException
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+from compat_tests.confluent_client import producer, send
+from compat_tests.conftest import MakeTopic
+from compat_tests.raw import Connection
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND = 0, 1, 2
+OWN, EVERY = "1", ""
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
+Synonyms = list[tuple[str, str | None, int]]
+
+
+def alter(
+    broker: Broker,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    resource_type: int = BROKER,
+    validate_only: bool = False,
+) -> int:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[
+            IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig(
+                name=each, config_operation=operation, value=value
+            )
+            for each, operation, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(
+        version=1, resources=[resource], validate_only=validate_only
+    )
+    with Connection(broker.bootstrap) as connection:
+        (response,) = connection.call(request, IncrementalAlterConfigsResponse).responses
+    return int(response.error_code)
+
+
+def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:
+    """Return name, value and source of all that apply to a config."""
+    request = DescribeConfigsRequest(
+        version=4,
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=resource_type, resource_name=resource, configuration_keys=[name]
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=False,
+    )
+    with Connection(broker.bootstrap) as connection:
+        (result,) = connection.call(request, DescribeConfigsResponse).results
+    return [
+        (each.name, each.value, each.source)
+        for config in result.configs
+        for each in config.synonyms
+    ]
+
+
+def await_synonyms(
+    broker: Broker, resource_type: int, resource: str, name: str, expected: Synonyms
+) -> None:
+    """Kafka applies after its answer."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (found := synonyms(broker, resource_type, resource, name)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def test_one_brokers_wins_over_every_brokers_and_topics_inherit(
+    broker: Broker, topic: MakeTopic
+) -> None:
+    orders, name = topic("orders"), "log.message.timestamp.before.max.ms"
+    default = (name, str(2**63 - 1), 5)
+    assert alter(broker, EVERY, (name, SET, "9000000000000000"), validate_only=True) == 0
+    await_synonyms(broker, BROKER, OWN, name, [default])
+    assert alter(broker, EVERY, (name, SET, "9000000000000000")) == 0
+    assert alter(broker, OWN, (name, SET, "8000000000000000")) == 0
+    shared, own = (name, "9000000000000000", 3), (name, "8000000000000000", 2)
+    await_synonyms(broker, BROKER, OWN, name, [own, shared, default])
+    await_synonyms(broker, BROKER, EVERY, name, [shared])
+    inherited = "message.timestamp.before.max.ms"
+    await_synonyms(broker, TOPIC, orders, inherited, [own, shared, default])
+    assert alter(broker, OWN, (name, DELETE, None)) == 0
+    await_synonyms(broker, TOPIC, orders, inherited, [shared, default])
+    assert alter(broker, EVERY, (name, DELETE, None)) == 0
+    await_synonyms(broker, TOPIC, orders, inherited, [default])
+
+
+def test_a_brokers_limit_acts_on_topics_at_once_and_outlives_it(
+    own_broker: Broker, topic_on: MakeTopic
+) -> None:
+    orders, name = topic_on(own_broker, "orders"), "message.max.bytes"
+    large = [(b"k", b"x" * 3000)]
+    assert alter(own_broker, EVERY, (name, SET, "2000")) == 0
+    await_synonyms(own_broker, BROKER, OWN, name, [(name, "2000", 3), (name, "1048588", 5)])
+    own_broker.restart(clean=False)
+    await_synonyms(own_broker, BROKER, OWN, name, [(name, "2000", 3), (name, "1048588", 5)])
+    with pytest.raises(KafkaException) as refused:
+        send(producer(own_broker.bootstrap), orders, large)
+    assert refused.value.args[0].name() == "MSG_SIZE_TOO_LARGE"
+    assert alter(own_broker, EVERY, (name, DELETE, None)) == 0
+    await_synonyms(own_broker, BROKER, OWN, name, [(name, "1048588", 5)])
+    assert send(producer(own_broker.bootstrap), orders, large) == [0]
+
+
+@pytest.mark.parametrize("name", [OWN, EVERY])
+def test_what_no_broker_changes_while_it_runs(broker: Broker, name: str) -> None:
+    for changes, code in (
+        ([("num.partitions", SET, "7")], INVALID_REQUEST),
+        ([("node.id", SET, "7")], INVALID_REQUEST),
+        ([("log.retention.hours", SET, "7")], INVALID_REQUEST),
+        ([("ssl.keystore.location", SET, "/x")], INVALID_REQUEST),
+        ([("message.max.bytes", SET, "x")], INVALID_REQUEST),
+        ([("message.max.bytes", SET, "-1")], INVALID_REQUEST),
+        ([("log.segment.bytes", SET, "20")], INVALID_REQUEST),
+        ([("log.retention.ms", SET, "0")], INVALID_REQUEST),
+        ([("log.roll.ms", SET, "0")], INVALID_REQUEST),
+        ([("message.max.bytes", APPEND, "7")], INVALID_CONFIG),
+        ([("log.cleanup.policy", APPEND, "burn")], INVALID_REQUEST),
+        ([("message.max.bytes", 9, "7")], INVALID_REQUEST),
+        ([("max.connections", SET, "7"), ("max.connections", SET, "8")], INVALID_REQUEST),
+        ([("message.max.bytes", SET, "7"), ("node.id", SET, "7")], INVALID_REQUEST),
+    ):
+        assert alter(broker, name, *changes) == code, changes
+    assert synonyms(broker, BROKER, OWN, "message.max.bytes") == [
+        ("message.max.bytes", "1048588", 5)
+    ]
+
+
+def test_other_brokers_are_not_this_one(broker: Broker) -> None:
+    change = ("message.max.bytes", SET, "7000")
+    assert alter(broker, "2", change) == INVALID_REQUEST
+    assert alter(broker, "x", change) == INVALID_REQUEST
+    assert alter(broker, "2") == INVALID_REQUEST
+    assert alter(broker, OWN) == 0
+
+
+def test_replacing_forgets_what_is_not_named(broker: Broker) -> None:
+    first, second = "log.index.interval.bytes", "log.message.timestamp.after.max.ms"
+    assert alter(broker, OWN, (first, SET, "5000")) == 0
+    config = AlterConfigsRequest.AlterConfigsResource.AlterableConfig(name=second, value="70000")
+    for configs in ([config], []):
+        resource = AlterConfigsRequest.AlterConfigsResource(
+            resource_type=BROKER, resource_name=OWN, configs=configs
+        )
+        request = AlterConfigsRequest(version=2, resources=[resource], validate_only=False)
+        with Connection(broker.bootstrap) as connection:
+            (response,) = connection.call(request, AlterConfigsResponse).responses
+        assert response.error_code == 0
+        own = [(second, "70000", 2)] if configs else []
+        await_synonyms(broker, BROKER, OWN, second, [*own, (second, "3600000", 5)])
+        await_synonyms(broker, BROKER, OWN, first, [(first, "4096", 5)])
