@@ -209,7 +209,9 @@ class ConsumerGroup:
     @property
     def is_gone(self) -> bool:
         """Whether the log holds nothing of the group any more."""
-        return self.epoch == 0 and not self.members and not self.targets
+        return not (
+            self.epoch or self.assignment_epoch or self.members or self.targets or self.regexes
+        )
 
     def _on_subscription(
         self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
