@@ -75,6 +75,18 @@ class FoundPartition(NamedTuple):
     topic_id: uuid.UUID | None
 
 
+class Damage(NamedTuple):
+    """What recovery had to leave out of a log, which ends at `end_offset` now."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    #: Cut off behind the last valid batch. A crash leaves some that nobody was promised.
+    truncated_bytes: int
+    #: Not 0: so many offsets are gone that had been durable.
+    lost_offsets: int
+
+
 class Cancellable(Protocol):
     """What `call_later` returns."""
 
@@ -101,10 +113,12 @@ class LogDirectory:
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         call_later: CallLater | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
-        `call_later` is the running loop's, unless a simulation has another. Raises DirectoryInUse.
+        `call_later` is the running loop's, unless a simulation has another. `on_damage` is told
+        of every log that is opened and lacks something. Raises DirectoryInUse.
         With `Durability.MEMORY` nothing is read nor written.
         """
         self.path = path
@@ -121,6 +135,7 @@ class LogDirectory:
         self._start_offsets: Offsets = {}
         self._first_dirty_offsets: Offsets = {}
         self._call_later = call_later
+        self._on_damage = on_damage
         self._checkpoint_due: Cancellable | None = None
         self._unlock: Callable[[], None] | None = None
         if not self._in_memory:
@@ -217,10 +232,11 @@ class LogDirectory:
         config = config or self.defaults
         if not self._in_memory:
             self._set_stray_aside(key, topic_id)
+        ledger = self._ledger(key, config)
         log = PartitionLog(
             topic,
             partition,
-            self._ledger(key, config),
+            ledger,
             config,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
@@ -229,8 +245,16 @@ class LogDirectory:
         )
         log.first_dirty_offset = self._first_dirty_offsets.get(key, 0)
         log.open(self._now_ms(), was_clean=self.was_clean, is_locked=True)
+        self._tell_damage(key, ledger)
         self._logs[key] = log
         return log
+
+    def _tell_damage(self, key: tuple[str, int], ledger: Ledger) -> None:
+        found = ledger.recovered if isinstance(ledger, FileLedger) else None
+        if self._on_damage and found and (found.truncated_bytes or found.lost_offsets):
+            self._on_damage(
+                Damage(*key, found.end_offset, found.truncated_bytes, found.lost_offsets)
+            )
 
     def _ledger(self, key: tuple[str, int], config: LogConfig) -> Ledger:
         if self._in_memory:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from logstore.directory import DirectoryInUse, ForeignDirectory, FoundPartition, LogDirectory
+from logstore.directory import (
+    Damage,
+    DirectoryInUse,
+    ForeignDirectory,
+    FoundPartition,
+    LogDirectory,
+)
 from logstore.durability import Durability
 from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit
@@ -22,7 +28,10 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
+from magnetar.logging import get_logger
 from wire.records import TimestampType
+
+_log = get_logger("logs")
 
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -85,7 +94,12 @@ class Logs:
         self.leader_epoch = 0
         try:
             self._directory = LogDirectory(
-                path, files, self._group_commit, LogConfig(), now_ms=clock.now_ms
+                path,
+                files,
+                self._group_commit,
+                LogConfig(),
+                now_ms=clock.now_ms,
+                on_damage=_tell_damage,
             )
         except DirectoryInUse as in_use:
             raise ConfigError(
@@ -142,6 +156,15 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+
+
+def _tell_damage(damage: Damage) -> None:
+    """Say what a log lacks: what a crash has cut off is a warning, what was durable an error."""
+    fields = damage._asdict()
+    if damage.lost_offsets:
+        _log.error("acknowledged records are gone: the disk has lost them", **fields)
+    else:
+        _log.warning("log cut off behind its last valid batch", **fields)
 
 
 def _complete_import(directory: Path) -> None:
