@@ -147,8 +147,9 @@ class Catalog:
             ]
 
     def add_topic(self, topic: TopicRow) -> None:
-        """Store a topic whose name and id are new."""
+        """Store a topic whose name and id are new. One of that id may have been deleted before."""
         with self._change("add topic") as database:
+            database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic.id.bytes,))
             database.execute(
                 "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
                 (

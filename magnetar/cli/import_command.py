@@ -33,7 +33,13 @@ def _parse_configs(
 
 
 @click.command("import", short_help="Take over the topics of a stopped Apache Kafka.")
-@click.argument("source", metavar="DIRECTORY", type=click.Path(path_type=Path))
+@click.argument(
+    "sources",
+    metavar="DIRECTORY...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+)
 @click.option(
     "--data-dir",
     metavar="DIR",
@@ -60,7 +66,7 @@ def _parse_configs(
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would be done.")
 @json_output
 def import_command(
-    source: Path,
+    sources: tuple[Path, ...],
     data_dir: Path,
     only: tuple[str, ...],
     except_: tuple[str, ...],
@@ -72,9 +78,10 @@ def import_command(
 ) -> None:
     """Import the topics of a stopped Apache Kafka 4, with its transactions and groups.
 
-    DIRECTORY is one of Kafka's log.dirs. Names, ids and settings of topics come from the metadata
-    log in it. Clients go on where they were: offsets stay, groups have theirs, transactions that
-    are open can be ended by their producers, or time out. Nothing in DIRECTORY is changed.
+    Each DIRECTORY is one of its log.dirs; give all of them. Names, ids and settings of topics come
+    from the metadata log in one. Clients go on where they were: offsets stay, groups have theirs,
+    transactions that are open can be ended by their producers, or time out. Nothing in the
+    directories is changed.
 
     \b
     magnetar import /var/lib/kafka/data --data-dir data
@@ -85,13 +92,13 @@ def import_command(
     from magnetar.catalog import CatalogFailure
     from magnetar.cli.progress import progress
     from magnetar.importing.plan import Choice
-    from magnetar.importing.run import import_directory
+    from magnetar.importing.run import import_directories
     from magnetar.importing.source import ImportRefused
 
     choice = Choice(only, except_, abort_open, configs)
     try:
-        outcome = import_directory(
-            source, data_dir, choice, link=link, dry_run=dry_run, progress=progress
+        outcome = import_directories(
+            sources, data_dir, choice, link=link, dry_run=dry_run, progress=progress
         )
     except (ImportRefused, CatalogFailure) as refusal:
         print(f"magnetar: error: {refusal}", file=sys.stderr)

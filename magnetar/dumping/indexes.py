@@ -18,13 +18,11 @@ _TIME_ENTRY = Struct(">qi")
 
 def dump_offset_index(path: Path) -> Iterator[Entry]:
     """Yield the entries; a damage where one does not lead to the batch that it is about."""
-    data, base_offset = path.read_bytes(), int(path.stem)
+    data, base_offset = _written(path, _OFFSET_ENTRY), int(path.stem)
     starts = _batch_starts(path.with_suffix(".log"))
     last = (-1, -1)
     for number, (relative, position) in enumerate(_whole(_OFFSET_ENTRY, data)):
         entry = base_offset + relative, position
-        if number and not any(data[number * _OFFSET_ENTRY.size :]):
-            return  # Preallocated, as Kafka does until it closes the segment.
         yield Entry("index", {"offset": entry[0], "position": position})
         if entry <= last or position <= last[1]:
             yield Entry.damage("it does not ascend", number * _OFFSET_ENTRY.size)
@@ -42,11 +40,9 @@ def dump_offset_index(path: Path) -> Iterator[Entry]:
 
 def dump_time_index(path: Path) -> Iterator[Entry]:
     """Yield the entries; a damage where they do not ascend."""
-    data, base_offset = path.read_bytes(), int(path.stem)
+    data, base_offset = _written(path, _TIME_ENTRY), int(path.stem)
     last = (-1, -1)
     for number, (timestamp, relative) in enumerate(_whole(_TIME_ENTRY, data)):
-        if number and not any(data[number * _TIME_ENTRY.size :]):
-            return
         yield Entry("timeindex", {"timestamp": timestamp, "offset": base_offset + relative})
         if timestamp <= last[0] or relative < last[1]:
             yield Entry.damage("it does not ascend", number * _TIME_ENTRY.size)
@@ -115,6 +111,13 @@ def dump_snapshot(path: Path) -> Iterator[Entry]:
         yield Entry("open", transaction._asdict())
     for epoch, start_offset in state.leader_epochs.entries:
         yield Entry("leader_epoch", {"epoch": epoch, "start_offset": start_offset})
+
+
+def _written(path: Path, entry: Struct) -> bytes:
+    """Return the file without the zeros that Kafka preallocates until it closes the segment."""
+    data = path.read_bytes()
+    written = len(data.rstrip(b"\0"))
+    return data[: -(-written // entry.size) * entry.size]
 
 
 def _whole(entry: Struct, data: bytes) -> Iterator[tuple[int, int]]:

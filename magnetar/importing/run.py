@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from magnetar.catalog import FILE_NAME, Catalog, TopicRow
 from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
-from magnetar.importing.source import ImportRefused, Source, held, read_source
+from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
 from magnetar.segment_files import segments
 
@@ -27,8 +27,8 @@ class Outcome:
     finished_earlier: bool
 
 
-def import_directory(
-    source_path: Path,
+def import_directories(
+    source_paths: Sequence[Path],
     data_dir: Path,
     choice: Choice,
     *,
@@ -36,28 +36,28 @@ def import_directory(
     dry_run: bool,
     progress: Progress,
 ) -> Outcome:
-    """Import the topics of `source_path` into the data directory of a stopped magnetar.
+    """Import the topics of one broker's directories into that of a stopped magnetar.
 
     All of them or none; interrupted, it is called again. Raises ImportRefused, and OSError of a
     failing or full disk. With `dry_run` nothing is written.
     """
-    if data_dir.exists() and source_path.exists() and data_dir.samefile(source_path):
+    if any(
+        path.exists() and data_dir.exists() and data_dir.samefile(path) for path in source_paths
+    ):
         raise ImportRefused(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
             " `magnetar serve` adopts what lies there."
         )
-    if dry_run:
-        with held(source_path):
-            source = read_source(source_path)
-            plan = _planned(source, _present(data_dir), choice, progress)
-            return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
     with ExitStack() as locks:
-        locks.enter_context(held(source_path))
+        for path in source_paths:
+            locks.enter_context(held(path))
+        if dry_run:
+            plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
+            return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
         data_dir.mkdir(parents=True, exist_ok=True)
         locks.enter_context(held(data_dir, create=True))
         finished = finish_interrupted(data_dir)
-        source = read_source(source_path)
-        plan = _planned(source, _present(data_dir), choice, progress)
+        plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
         files = files_of(plan, data_dir, link=link)
         size_bytes = _size(files)
         if plan.topics:

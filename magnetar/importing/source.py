@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,9 +50,8 @@ class FoundTopic:
 
 @dataclass
 class Source:
-    """A stopped broker's data directory."""
+    """What lies in a stopped broker's data directories."""
 
-    path: Path
     cluster_id: str | None
     is_clean: bool
     recovery_points: Offsets
@@ -89,10 +88,46 @@ def held(directory: Path, *, create: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
-def read_source(path: Path) -> Source:
+def read_sources(paths: Sequence[Path]) -> Source:
+    """Return what lies in all of one broker's data directories. ImportRefused, as `_read_source`,
+    and where they are not one broker's.
+    """
+    first, *others = [_read_source(path) for path in paths]
+    for path, other in zip(paths[1:], others, strict=True):
+        if None not in (first.cluster_id, other.cluster_id) and (
+            first.cluster_id != other.cluster_id
+        ):
+            raise ImportRefused(
+                f"{path} is of cluster {other.cluster_id}, {paths[0]} of {first.cluster_id}."
+                " Import one after the other."
+            )
+        _merge(first, other)
+    return first
+
+
+def _merge(source: Source, other: Source) -> None:
+    source.cluster_id = source.cluster_id or other.cluster_id
+    source.is_clean &= other.is_clean
+    source.recovery_points |= other.recovery_points
+    source.start_offsets |= other.start_offsets
+    source.metadata = source.metadata or other.metadata
+    for name, found in other.topics.items():
+        known = source.topics.setdefault(name, FoundTopic(name))
+        for index, directory in found.directories.items():
+            if index in known.directories:
+                raise ImportRefused(
+                    f"{directory} and {known.directories[index]} are the same partition."
+                    " Remove the older one."
+                )
+            known.directories[index] = directory
+        known.topic_ids |= found.topic_ids
+        known.is_swapping |= found.is_swapping
+
+
+def _read_source(path: Path) -> Source:
     """Return what lies in `path`. ImportRefused: it is no data directory, or is damaged."""
     if not path.is_dir():
-        raise ImportRefused(f"{path} is no directory. Name Kafka's log.dirs.")
+        raise ImportRefused(f"{path} is no directory. Name one of Kafka's log.dirs.")
     topics: dict[str, FoundTopic] = {}
     for directory in sorted(path.iterdir()):
         name, dash, index = directory.name.rpartition("-")
@@ -103,11 +138,10 @@ def read_source(path: Path) -> Source:
     if not topics:
         raise ImportRefused(
             f"{path} holds no partitions, which are directories like orders-0."
-            " Name Kafka's log.dirs."
+            " Name one of Kafka's log.dirs."
         )
     properties = _read(path / META_PROPERTIES)
     return Source(
-        path=path,
         cluster_id=decode_properties(properties).get("cluster.id") if properties else None,
         is_clean=(path / CLEAN_SHUTDOWN).exists(),
         recovery_points=_offsets(path / RECOVERY_POINTS),

@@ -170,6 +170,14 @@ def test_a_damaged_index_says_where(directory: Path, suffix: str, reason: str) -
     assert damages(path)[-1][1].startswith("1 bytes where an entry has")
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_the_zeros_of_a_killed_kafka_are_no_damage(directory: Path, suffix: str) -> None:
+    path = directory / "orders-0" / f"00000000000000000000{suffix}"
+    entries = dumped(path)
+    path.write_bytes(path.read_bytes() + bytes(10 << 20))
+    assert dumped(path) == entries
+
+
 @pytest.mark.parametrize("suffix", [".snapshot", ".state"])
 def test_a_damaged_snapshot_is_named(directory: Path, suffix: str) -> None:
     path = sorted((directory / "orders-0").glob(f"*{suffix}"))[-1]

@@ -20,7 +20,7 @@ from magnetar.catalog import Catalog
 from magnetar.cli.main import main
 from magnetar.importing.metadata_log import read_cluster_metadata
 from magnetar.importing.plan import Choice
-from magnetar.importing.run import import_directory
+from magnetar.importing.run import import_directories
 from magnetar.importing.source import held
 from magnetar.testing import start_broker
 from wire.internal.cluster_metadata import (
@@ -169,7 +169,9 @@ def test_an_import_interrupted_anywhere_is_repeated_cleanly(
     before = contents(source)
 
     def attempt(target: Path) -> None:
-        import_directory(source, target, Choice(), link=True, dry_run=False, progress=no_progress)
+        import_directories(
+            [source], target, Choice(), link=True, dry_run=False, progress=no_progress
+        )
 
     whole = tmp_path / "whole"
     attempt(whole)
@@ -205,8 +207,8 @@ def test_a_broker_that_starts_completes_an_interrupted_import(
     with monkeypatch.context() as patches:
         patches.setattr(Catalog, "add_topic", _interrupt)
         with pytest.raises(Interrupted):
-            import_directory(
-                source, target, Choice(), link=False, dry_run=False, progress=no_progress
+            import_directories(
+                [source], target, Choice(), link=False, dry_run=False, progress=no_progress
             )
     with start_broker(target) as broker:
         arguments = ["topics", "list", "--json", "-b", broker.bootstrap_servers]
@@ -327,6 +329,38 @@ def test_another_topic_of_that_name_is_refused(source: Path, tmp_path: Path) -> 
         path.write_bytes(encode_partition_metadata(GONE))
     refused = run(source, "--data-dir", tmp_path / "data")
     assert "the data directory has another topic of that name" in refused.stderr
+
+
+def test_the_directories_of_one_broker_are_imported_together(source: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second disk"
+    second.mkdir()
+    (source / "orders-1").rename(second / "orders-1")
+    shutil.copy(source / "meta.properties", second)
+    assert "1 of its 2 partitions" in run(source, "--data-dir", tmp_path / "data").stderr
+    assert run(source, second, "--data-dir", tmp_path / "data").exit_code == 0
+    assert (tmp_path / "data" / "orders-1" / SEGMENT.format(0)).exists()
+    (second / "meta.properties").write_text("cluster.id=another\n")
+    refused = run(source, second, "--data-dir", tmp_path / "other")
+    assert "is of cluster another" in refused.stderr
+    shutil.copy(source / "meta.properties", second)
+    shutil.copytree(source / "orders-0", second / "orders-0")
+    refused = run(source, second, "--data-dir", tmp_path / "other")
+    assert "are the same partition" in refused.stderr
+
+
+def test_a_topic_that_was_deleted_can_be_imported_again(source: Path, tmp_path: Path) -> None:
+    """Its files are not taken for remains of the deleted one when the broker starts."""
+    target = tmp_path / "data"
+    assert run(source, "--data-dir", target).exit_code == 0
+    catalog = Catalog(target)
+    catalog.remove_topic(ORDERS)
+    catalog.close()
+    for index in range(2):
+        shutil.rmtree(target / f"orders-{index}")
+    assert run(source, "--data-dir", target).exit_code == 0
+    catalog = Catalog(target)
+    assert not catalog.is_deleted(ORDERS)
+    catalog.close()
 
 
 @pytest.mark.parametrize("side", ["source", "data"])
