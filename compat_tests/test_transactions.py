@@ -7,8 +7,10 @@ import time
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from compat_tests import aiokafka_client, confluent_client, kafka_python_client
+from compat_tests.admin import delete_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S, Client, Pair
 from compat_tests.clients import CLIENTS, CONFLUENT, JAVA, PYTHON_CLIENTS, client_name
@@ -149,6 +151,38 @@ def test_a_transaction_timeout_above_the_limit_is_refused(broker: Broker, name: 
     with Connection(broker.bootstrap) as connection:
         code, _ = connection.init_producer_id(name("txn"), timeout_ms=900_001)
     assert code == KafkaError.INVALID_TRANSACTION_TIMEOUT
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_topic_that_goes_in_mid_transaction_takes_nobody_along(
+    broker: Broker, topic: MakeTopic, commit: bool, name: MakeName
+) -> None:
+    stays, goes = topic("stays"), topic("goes")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(name("txn"))
+        for orders in (stays, goes):
+            assert connection.add_partitions(identity, orders) == [0]
+            records = batch([b"v"], identity, 0)
+            sent = connection.produce(orders, records, transactional_id=identity.transactional_id)
+            assert sent.error_code == 0
+        delete_topic(broker.bootstrap, goes)
+        assert connection.end(identity, commit=commit).error_code == 0
+        deadline = time.monotonic() + TIMEOUT_S
+        while connection.fetch(stays, 0, isolation=1).last_stable_offset < 2:
+            assert time.monotonic() < deadline, "the other topic has no marker"
+            time.sleep(0.02)
+        assert len(CONFLUENT.consume(broker.bootstrap, stays)) == (1 if commit else 0)
+        # The producer goes on.
+        assert connection.add_partitions(identity, stays) == [0]
+        assert connection.end(identity, commit=True).error_code == 0
+
+
+def test_an_empty_transactional_id_is_refused_and_a_very_long_one_is_served(broker: Broker) -> None:
+    request = InitProducerIdRequest[4](transactional_id="", transaction_timeout_ms=1000)
+    with Connection(broker.bootstrap) as connection:
+        answer = connection.call(request, InitProducerIdResponse)
+        assert answer.error_code == KafkaError.INVALID_REQUEST
+        assert connection.init_producer_id("x" * 32_000)[0] == 0
 
 
 def test_kafka_python_is_told_where_its_records_went(
