@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.frames import Frames, eventually, framed
+from benchmarks.frames import NOT_YET, Frames, eventually, framed
 from benchmarks.subjects import cpu_seconds
 from benchmarks.table import Row
 from compat_tests.admin import create_topic
@@ -104,11 +104,7 @@ class Member:
 def measure(broker: Broker, *, seconds: int, committed: int) -> dict[Row, float]:
     """Every figure of groups; `seconds` of heartbeats and commits each, `committed` offsets."""
     create_topic(broker.bootstrap, _TOPIC, _PARTITIONS)
-    with Frames(broker.bootstrap) as connection:
-        finding = FindCoordinatorRequest(key="join-0", key_type=0)
-        eventually(
-            lambda: connection.call(finding, FindCoordinatorResponse, 2).error_code, "coordinator"
-        )
+    _await_coordinators(broker)
     return {
         **_joins(broker, 200),
         **_rebalances(broker, 50, 20),
@@ -116,6 +112,21 @@ def measure(broker: Broker, *, seconds: int, committed: int) -> dict[Row, float]
         **_commits(broker, 50, seconds),
         **_start(broker, committed),
     }
+
+
+def _await_coordinators(broker: Broker) -> None:
+    """Return when every partition of `__consumer_offsets` is led, and read to its end."""
+    with Frames(broker.bootstrap) as connection:
+        finding = FindCoordinatorRequest(key="any", key_type=0)
+        eventually(
+            lambda: connection.call(finding, FindCoordinatorResponse, 2).error_code, "coordinator"
+        )
+        for number in range(400):
+            asked = HeartbeatRequest(group_id=f"any-{number}", member_id="nobody")
+            deadline = time.monotonic() + TIMEOUT_S
+            while connection.call(asked, HeartbeatResponse, _HEARTBEAT).error_code in NOT_YET:
+                assert time.monotonic() < deadline, f"no coordinator of any-{number}"
+                time.sleep(0.01)
 
 
 def _joins(broker: Broker, count: int) -> dict[Row, float]:

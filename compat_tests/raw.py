@@ -23,7 +23,12 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -360,6 +365,11 @@ class Connection:
         )
         answer = self.call(request, FetchResponse)
         return answer.responses[0].partitions[0]
+
+    def serves(self, api_key: int) -> bool:
+        """Return whether ApiVersions advertises the key."""
+        answer = self.call(ApiVersionsRequest[0](), ApiVersionsResponse)
+        return any(each.api_key == api_key for each in answer.api_keys)
 
     def _find_coordinator(self, key: str, key_type: int = 1) -> None:
         """Wait until the coordinator of a transactional id, or (type 0) of a group, is there."""

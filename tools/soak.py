@@ -1,5 +1,6 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
-transactions for ten minutes on end while everything is killed (`tools.soak_transactions`).
+transactions for ten minutes and groups for five while everything is killed
+(`tools.soak_transactions`, `tools.soak_groups`).
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed;
 failures are printed with their output, and the exit status is 1 if there was any. `--times`,
@@ -69,11 +70,19 @@ def transactions(minutes: float) -> Outcome:
     return run("transactions", command, {})
 
 
+def groups(minutes: float) -> Outcome:
+    """Members of groups that come, go, are killed and stopped, for so long."""
+    command = [sys.executable, "-m", "tools.soak_groups", "--minutes", str(minutes)]
+    return run("groups", command, {})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the transactions soak")
-    parser.add_argument("--only", choices=("crash", "pipeline", "transactions"))
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="of transactions; half of groups"
+    )
+    parser.add_argument("--only", choices=("crash", "pipeline", "transactions", "groups"))
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
     for number in range(1, arguments.times + 1):
@@ -83,6 +92,8 @@ def main() -> int:
             outcomes.append(_told(number, pipeline()))
     if arguments.only in (None, "transactions"):
         outcomes.append(_told(1, transactions(arguments.minutes)))
+    if arguments.only in (None, "groups"):
+        outcomes.append(_told(1, groups(arguments.minutes / 2)))
     return _conclude(outcomes)
 
 
