@@ -58,6 +58,10 @@ class ClientError(Exception):
     """What stopped a command, in words for its user."""
 
 
+class Unreachable(ClientError):
+    """A broker cannot be connected to, or its answer did not come. It may be back later."""
+
+
 class Refused(ClientError):
     """A broker answered with an error code."""
 
@@ -99,7 +103,7 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout_s)
         except OSError as error:
-            raise ClientError(
+            raise Unreachable(
                 f"cannot reach a broker at {self._name}: {error.strerror or error}. "
                 "Is it running? --bootstrap names another one."
             ) from None
@@ -183,12 +187,12 @@ class Connection:
             self.is_usable = True
             return decoded
         except TimeoutError:
-            raise ClientError(
+            raise Unreachable(
                 f"{self._name} did not answer {API_NAMES[request.api_key]} within "
                 f"{self._timeout_s:g} s. --timeout waits longer."
             ) from None
         except OSError as error:
-            raise ClientError(f"{self._name}: {error.strerror or error}") from None
+            raise Unreachable(f"{self._name}: {error.strerror or error}") from None
         except WireError as error:
             raise ClientError(f"{self._name} does not speak Kafka's protocol: {error}") from None
 

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from magnetar.client import Client, TopicPartition
 
 _COMMIT_EVERY_S = 5.0
+_RETRY_S = 1.0
 _DELIMITER = DelimiterType()
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -116,7 +119,7 @@ def consume(
         try:
             if group is None:
                 reader = _open(client, topics, partitions, begin, _ISOLATION[isolation], at_end)
-                _print_all(_read(reader, limits), shown)
+                _print_all(_read_patiently(reader, limits), shown)
             elif partitions:
                 raise click.UsageError("--group shares out partitions: --partition excludes it.")
             else:
@@ -195,6 +198,29 @@ def _read(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
         yield None
 
 
+def _read_patiently(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
+    """Yield as `_read`; without a broker it waits for one, unless it is to stop at the end."""
+    from magnetar.client import Unreachable
+
+    seen = 0
+    while True:
+        try:
+            left = None if limits.records is None else limits.records - seen
+            for fetched in _read(reader, limits._replace(records=left)):
+                seen += fetched is not None
+                yield fetched
+            return
+        except Unreachable as failure:
+            if limits.at_end:
+                raise
+            _wait_for_broker(failure)
+
+
+def _wait_for_broker(failure: Exception) -> None:
+    print(f"magnetar: warning: {failure} Trying again.", file=sys.stderr)
+    time.sleep(_RETRY_S)
+
+
 def _print_all(records: Iterator[Fetched | None], shown: Print) -> None:
     for fetched in records:
         _print(fetched, shown)
@@ -229,36 +255,59 @@ def _consume_as_member(
 ) -> None:
     """Consume in a group. What was printed is committed: every few seconds, and at the end."""
     from magnetar.cli.group_member import GroupMember
+    from magnetar.client import Unreachable
 
     client.topics(topics)
     member = GroupMember(client, group, topics, timeout_ms)
-    seen = 0
-    is_done = False
+    session = _Session(client, member, begin, isolation, shown)
     try:
-        while not is_done:
-            assigned = member.join()
-            reader = _assigned_reader(client, member, assigned, begin, isolation)
-            reader.waits = not limits.at_end
-            printed: dict[TopicPartition, int] = {}
-            committed_at = time.monotonic()
+        while True:
             try:
-                left = None if limits.records is None else limits.records - seen
-                for fetched in _read_as_member(reader, member, limits._replace(records=left)):
-                    _print(fetched, shown)
-                    if fetched is not None:
-                        seen += 1
-                        continue
-                    printed = dict(reader.positions)
-                    if time.monotonic() - committed_at > _COMMIT_EVERY_S:
-                        member.commit(printed)
-                        committed_at = time.monotonic()
-                _flush()
-                printed = dict(reader.positions)
-                is_done = (limits.at_end and reader.is_at_end) or seen == limits.records
-            finally:
-                member.commit(printed)
+                if session.run(limits):
+                    return
+            except Unreachable as failure:
+                if limits.at_end:
+                    raise
+                _wait_for_broker(failure)
     finally:
-        member.leave()
+        with suppress(Unreachable):
+            member.leave()
+
+
+@dataclass
+class _Session:
+    """What a member does from one rebalance to the next."""
+
+    client: Client
+    member: GroupMember
+    begin: Begin | None
+    isolation: int
+    shown: Print
+    seen: int = 0
+
+    def run(self, limits: Limits) -> bool:
+        """Join, print and commit until the group rebalances; whether the limits are reached."""
+        assigned = self.member.join()
+        reader = _assigned_reader(self.client, self.member, assigned, self.begin, self.isolation)
+        reader.waits = not limits.at_end
+        left = None if limits.records is None else limits.records - self.seen
+        printed: dict[TopicPartition, int] = {}
+        committed_at = time.monotonic()
+        try:
+            for fetched in _read_as_member(reader, self.member, limits._replace(records=left)):
+                _print(fetched, self.shown)
+                if fetched is not None:
+                    self.seen += 1
+                    continue
+                printed = dict(reader.positions)
+                if time.monotonic() - committed_at > _COMMIT_EVERY_S:
+                    self.member.commit(printed)
+                    committed_at = time.monotonic()
+            _flush()
+            printed = dict(reader.positions)
+        finally:
+            self.member.commit(printed)
+        return (limits.at_end and reader.is_at_end) or self.seen == limits.records
 
 
 def _assigned_reader(

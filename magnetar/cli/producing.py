@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from magnetar.cli.input_records import InputRecord
 from magnetar.cli.partition_queries import by_leader
 from magnetar.cli.partitioner import partition_for
-from magnetar.client import Client, ClientError, Refused, TopicPartition, check
+from magnetar.client import Client, ClientError, Refused, TopicPartition, Unreachable, check
 from wire.error_code import ErrorCode
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -48,6 +49,7 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
@@ -217,12 +219,18 @@ class Producer:
                 self._leaders, [(self.topic, index) for index in pending]
             ):
                 for index in topics[0][1]:
-                    self._request(node_id, pending[index], refused)
+                    try:
+                        self._request(node_id, pending[index], refused)
+                    except Unreachable as failure:
+                        if time.monotonic() > deadline:
+                            raise
+                        refused[index] = ErrorCode.NETWORK_EXCEPTION, str(failure)
             pending = {index: pending[index] for index in refused}
             if pending:
                 self._check_retriable(refused, time.monotonic() > deadline)
                 time.sleep(_RETRY_DELAY_S)
-                self._leaders = self.client.topics([self.topic])
+                with suppress(Unreachable):
+                    self._leaders = self.client.topics([self.topic])
 
     def _request(
         self, node_id: int, batch: _Encoded, refused: dict[int, tuple[int, str | None]]

@@ -1,0 +1,95 @@
+"""`magnetar produce` and `consume` outlive a broker that is killed and comes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from click.testing import CliRunner
+
+from magnetar.cli.main import main
+from magnetar.testing import BrokerProcess, start_broker
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with start_broker(tmp_path) as running:
+        assert run(running, "topics", "create", "a") == "a: created\n"
+        yield running
+
+
+@pytest.fixture
+def start(broker: BrokerProcess) -> Iterator[Start]:
+    """Start a command that runs beside the test; killed at its end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "magnetar", *arguments, "-b", broker.bootstrap_servers]
+        started.append(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with process:
+            process.kill()
+
+
+def run(broker: BrokerProcess, *arguments: str, text: str = "") -> str:
+    command = [*arguments, "-b", broker.bootstrap_servers]
+    result = CliRunner().invoke(main, command, input=text)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def stream(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+@pytest.mark.parametrize("group", [(), ("-g", "readers")], ids=["alone", "in a group"])
+def test_a_consumer_waits_for_its_broker_and_goes_on(
+    broker: BrokerProcess, start: Start, group: tuple[str, ...]
+) -> None:
+    consumer = start("consume", "a", *group)
+    run(broker, "produce", "a", text="before\n")
+    assert stream(consumer.stdout).readline() == "before\n"
+    broker.kill()
+    assert "Trying again" in stream(consumer.stderr).readline()
+    broker.start()
+    run(broker, "produce", "a", text="after\n")
+    lines = [stream(consumer.stdout).readline()]
+    if lines == ["before\n"]:
+        # In a group, what was not committed yet is printed again: at least once.
+        assert group
+        lines = [stream(consumer.stdout).readline()]
+    assert lines == ["after\n"]
+
+
+def test_a_producer_sends_again_and_nothing_twice(broker: BrokerProcess, start: Start) -> None:
+    producer = start("produce", "a", "--json")
+    lines = stream(producer.stdin)
+    lines.write("before\n")
+    lines.flush()
+    assert run(broker, "consume", "a", "-c", "1") == "before\n"
+    broker.kill()
+    lines.write("while it was away\n")
+    lines.flush()
+    broker.start()
+    lines.write("after\n")
+    lines.close()
+    assert producer.wait(20) == 0
+    assert run(broker, "consume", "a", "-e") == "before\nwhile it was away\nafter\n"
