@@ -26,6 +26,11 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.assignment.interval.ms": "0",
 }
 #: What only Kafka needs: by default it looks for timed-out transactions every 10 s, and a killed
 #: node waits 9 s for the session of its former self.

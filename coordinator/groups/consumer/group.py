@@ -49,6 +49,8 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 )
 
 _NOTHING: Target = {}
+#: Of a group that has no record of its epoch yet.
+_FIRST_EPOCH = 1
 
 
 class ConsumerGroupState(Enum):
@@ -66,7 +68,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = _FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assigned_at_ms = 0
@@ -201,7 +203,7 @@ class ConsumerGroup:
                 self.assigned_at_ms = 0 if epoch is None else epoch.assignment_timestamp
             case ConsumerGroupMetadataKey():
                 group = cast("ConsumerGroupMetadataValue | None", value)
-                self.epoch = 0 if group is None else group.epoch
+                self.epoch = _FIRST_EPOCH if group is None else group.epoch
                 self.metadata_hash = 0 if group is None else group.metadata_hash
             case _:
                 raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
@@ -209,8 +211,12 @@ class ConsumerGroup:
     @property
     def is_gone(self) -> bool:
         """Whether the log holds nothing of the group any more."""
-        return not (
-            self.epoch or self.assignment_epoch or self.members or self.targets or self.regexes
+        return self.epoch == _FIRST_EPOCH and not (
+            self.metadata_hash
+            or self.assignment_epoch
+            or self.members
+            or self.targets
+            or self.regexes
         )
 
     def _on_subscription(

@@ -22,17 +22,17 @@ def two_members(world: World) -> tuple[set[tuple[str, int]], set[tuple[str, int]
     """Have `a` and `b` share orders, reconciled; return what each has."""
     world.join("a", "orders")
     world.join("b", "orders")
-    asked = world.heartbeat("a", 1)
+    asked = world.heartbeat("a", 2)
     assert asked.assignment is not None
     kept = world.places(asked.assignment)
-    world.heartbeat("a", 1, owned=asked.assignment)
-    world.heartbeat("b", 2)
+    world.heartbeat("a", 2, owned=asked.assignment)
+    world.heartbeat("b", 3)
     return kept, world.assigned("b")
 
 
 def test_the_first_member_gets_everything_at_once(world: World) -> None:
     answer = world.join("a", "orders")
-    assert (answer.member_id, answer.member_epoch) == ("a", 1)
+    assert (answer.member_id, answer.member_epoch) == ("a", 2)
     assert answer.assignment is not None
     assert world.places(answer.assignment) == ALL
     assert world.group.state is ConsumerGroupState.STABLE
@@ -41,9 +41,9 @@ def test_the_first_member_gets_everything_at_once(world: World) -> None:
 
 def test_a_heartbeat_that_says_nothing_new_writes_and_tells_nothing(world: World) -> None:
     world.join("a", "orders")
-    answer = world.heartbeat("a", 1)
+    answer = world.heartbeat("a", 2)
     assert world.written == []
-    assert (answer.member_epoch, answer.assignment) == (1, None)
+    assert (answer.member_epoch, answer.assignment) == (2, None)
 
 
 def test_a_partition_goes_to_its_new_owner_when_the_old_one_has_released_it(world: World) -> None:
@@ -51,14 +51,14 @@ def test_a_partition_goes_to_its_new_owner_when_the_old_one_has_released_it(worl
     joined = world.join("b", "orders")
     assert joined.assignment == {}
     assert world.member("b").state is MemberState.UNRELEASED_PARTITIONS
-    asked = world.heartbeat("a", 1)
-    assert asked.member_epoch == 1, "it stays in its epoch until it has given back"
+    asked = world.heartbeat("a", 2)
+    assert asked.member_epoch == 2, "it stays in its epoch until it has given back"
     assert world.member("a").state is MemberState.UNREVOKED_PARTITIONS
-    assert world.heartbeat("b", 2).assignment is None, "nothing is free yet"
-    assert world.heartbeat("a", 1).assignment is None, "and it has not said that it gave back"
-    given_back = world.heartbeat("a", 1, owned=asked.assignment)
-    assert given_back.member_epoch == 2
-    told = world.heartbeat("b", 2)
+    assert world.heartbeat("b", 3).assignment is None, "nothing is free yet"
+    assert world.heartbeat("a", 2).assignment is None, "and it has not said that it gave back"
+    given_back = world.heartbeat("a", 2, owned=asked.assignment)
+    assert given_back.member_epoch == 3
+    told = world.heartbeat("b", 3)
     assert told.assignment is not None
     assert world.places(told.assignment) == ALL - world.assigned("a")
     assert world.group.state is ConsumerGroupState.STABLE
@@ -69,8 +69,8 @@ def test_members_that_leave_free_their_partitions_at_once(world: World) -> None:
     two_members(world)
     world.leave("b")
     assert world.group.state is ConsumerGroupState.ASSIGNING
-    told = world.heartbeat("a", 2)
-    assert told.member_epoch == 3
+    told = world.heartbeat("a", 3)
+    assert told.member_epoch == 4
     assert world.assigned("a") == ALL
 
 
@@ -78,28 +78,28 @@ def test_the_last_member_leaves_an_empty_group_behind(world: World) -> None:
     world.join("a", "orders")
     world.leave("a")
     assert world.group.state is ConsumerGroupState.EMPTY
-    assert (world.group.epoch, world.group.metadata_hash) == (2, 0)
+    assert (world.group.epoch, world.group.metadata_hash) == (3, 0)
     world.check_replay()
-    assert world.join("b", "orders").member_epoch == 3, "epochs only grow"
+    assert world.join("b", "orders").member_epoch == 4, "epochs only grow"
 
 
 def test_a_lost_answer_is_given_again(world: World) -> None:
     world.join("a", "orders")
     lost = world.join("a", "orders")
-    assert (lost.member_epoch, world.written) == (1, [])
+    assert (lost.member_epoch, world.written) == (2, [])
     world.join("b", "orders")
-    asked = world.heartbeat("a", 1)
-    world.heartbeat("a", 1, owned=asked.assignment)
-    again = world.heartbeat("a", 1, owned=asked.assignment, topic_names=frozenset({"orders"}))
-    assert again.member_epoch == 2
+    asked = world.heartbeat("a", 2)
+    world.heartbeat("a", 2, owned=asked.assignment)
+    again = world.heartbeat("a", 2, owned=asked.assignment, topic_names=frozenset({"orders"}))
+    assert again.member_epoch == 3
 
 
-@pytest.mark.parametrize("epoch", [1, 9])
+@pytest.mark.parametrize("epoch", [2, 9])
 def test_another_epoch_than_the_members_is_fenced(world: World, epoch: int) -> None:
     kept, _ = two_members(world)
     world.topics.grow("orders", 6)
-    world.heartbeat("a", 2)
-    assert world.member("a").epoch == 3
+    world.heartbeat("a", 3)
+    assert world.member("a").epoch == 4
     with pytest.raises(KafkaError) as refused:
         world.heartbeat("a", epoch, owned=world.owned(*kept))
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
@@ -108,21 +108,21 @@ def test_another_epoch_than_the_members_is_fenced(world: World, epoch: int) -> N
 def test_the_epoch_before_is_fenced_for_who_owns_what_it_was_not_given(world: World) -> None:
     _, others = two_members(world)
     with pytest.raises(KafkaError) as refused:
-        world.heartbeat("a", 1, owned=world.owned(*others))
+        world.heartbeat("a", 2, owned=world.owned(*others))
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_only_a_join_makes_a_member(world: World) -> None:
     world.join("a", "orders")
     with pytest.raises(KafkaError) as refused:
-        world.heartbeat("b", 1)
+        world.heartbeat("b", 2)
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_full_group_takes_its_members_only() -> None:
     world = World(size_max=1)
     world.join("a", "orders")
-    world.heartbeat("a", 1)
+    world.heartbeat("a", 2)
     with pytest.raises(KafkaError) as refused:
         world.join("b", "orders")
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -132,12 +132,12 @@ def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_back_first(
     world: World,
 ) -> None:
     world.join("a", "orders")
-    answer = world.heartbeat("a", 1, topic_names=frozenset({"audit"}))
+    answer = world.heartbeat("a", 2, topic_names=frozenset({"audit"}))
     assert answer.assignment is not None
     assert world.places(answer.assignment) == set()
     assert world.member("a").state is MemberState.UNREVOKED_PARTITIONS
-    answer = world.heartbeat("a", 1, owned={})
-    assert answer.member_epoch == 2
+    answer = world.heartbeat("a", 2, owned={})
+    assert answer.member_epoch == 3
     assert world.assigned("a") == {("audit", 0), ("audit", 1)}
     world.check_replay()
 
@@ -145,22 +145,22 @@ def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_back_first(
 def test_topics_that_grow_come_and_go_raise_the_epoch(world: World) -> None:
     world.join("a", "orders", "later")
     world.topics.grow("orders", 5)
-    assert world.heartbeat("a", 1).member_epoch == 2
+    assert world.heartbeat("a", 2).member_epoch == 3
     assert ("orders", 4) in world.assigned("a")
     world.topics.create("later", 1)
-    assert world.heartbeat("a", 2).member_epoch == 3
+    assert world.heartbeat("a", 3).member_epoch == 4
     assert ("later", 0) in world.assigned("a")
     world.topics.delete("orders")
-    world.heartbeat("a", 3)
-    answer = world.heartbeat("a", 3, owned=world.owned(("later", 0)))
-    assert answer.member_epoch == 4
+    world.heartbeat("a", 4)
+    answer = world.heartbeat("a", 4, owned=world.owned(("later", 0)))
+    assert answer.member_epoch == 5
     assert world.assigned("a") == {("later", 0)}
 
 
 def test_a_topic_nobody_reads_changes_nothing(world: World) -> None:
     world.join("a", "orders")
     world.topics.create("other", 3)
-    assert world.heartbeat("a", 1).member_epoch == 1
+    assert world.heartbeat("a", 2).member_epoch == 2
     assert world.written == []
 
 
@@ -169,10 +169,10 @@ def test_a_regular_expression_reads_what_it_matches(world: World) -> None:
     assert world.assigned("a") == ALL
     world.topics.create("ordinals", 1)
     world.refresh_regexes()
-    assert world.heartbeat("a", 1).member_epoch == 2
+    assert world.heartbeat("a", 2).member_epoch == 3
     assert world.assigned("a") == ALL | {("ordinals", 0)}
-    world.heartbeat("a", 2, topic_regex="")
-    world.heartbeat("a", 2, owned={})
+    world.heartbeat("a", 3, topic_regex="")
+    world.heartbeat("a", 3, owned={})
     assert world.assigned("a") == set()
     assert world.group.regexes == {}, "nobody asks any more"
     world.check_replay()
@@ -182,7 +182,7 @@ def test_a_full_request_is_told_the_assignment_again(world: World) -> None:
     joined = world.join("a", "orders")
     full = world.heartbeat(
         "a",
-        1,
+        2,
         topic_names=frozenset({"orders"}),
         rebalance_timeout_ms=60_000,
         owned=world.owned(*ALL),
@@ -196,6 +196,6 @@ def test_the_assignment_waits_for_its_interval() -> None:
     world.join("b", "orders")
     assert world.group.state is ConsumerGroupState.ASSIGNING
     world.now_ms += 999
-    assert world.heartbeat("a", 1).assignment is None
+    assert world.heartbeat("a", 2).assignment is None
     world.now_ms += 1
-    assert world.heartbeat("a", 1).assignment is not None
+    assert world.heartbeat("a", 2).assignment is not None

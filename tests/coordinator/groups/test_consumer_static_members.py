@@ -19,7 +19,7 @@ def world() -> World:
 def refused(world: World, member_id: str, epoch: int) -> ErrorCode:
     said = {"topic_names": frozenset({"orders"}), "owned": {}, "rebalance_timeout_ms": 1}
     with pytest.raises(KafkaError) as refusal:
-        world.heartbeat(member_id, epoch, instance_id="one", **(said if epoch == 0 else {}))
+        world.heartbeat(member_id, epoch, instance_id="one", **(said if epoch == 1 else {}))
     return refusal.value.code
 
 
@@ -28,7 +28,7 @@ def test_a_member_that_is_away_keeps_its_partitions_and_gets_them_back(world: Wo
     world.leave("a", -2, instance_id="one")
     assert world.assigned("a") == before
     answer = world.join("b", "orders", instance_id="one")
-    assert answer.member_epoch == 1, "nothing was assigned anew"
+    assert answer.member_epoch == 2, "nothing was assigned anew"
     assert world.assigned("b") == before
     assert "a" not in world.group.members
     world.check_replay()
@@ -41,7 +41,7 @@ def test_an_instance_that_is_there_is_not_given_away(world: World) -> None:
 def test_the_one_that_was_replaced_is_fenced(world: World) -> None:
     world.leave("a", -2, instance_id="one")
     world.join("b", "orders", instance_id="one")
-    assert refused(world, "a", 1) is ErrorCode.FENCED_INSTANCE_ID
+    assert refused(world, "a", 2) is ErrorCode.FENCED_INSTANCE_ID
     with pytest.raises(KafkaError) as refusal:
         world.leave("a", -2, instance_id="one")
     assert refusal.value.code is ErrorCode.FENCED_INSTANCE_ID
@@ -49,12 +49,12 @@ def test_the_one_that_was_replaced_is_fenced(world: World) -> None:
 
 def test_an_instance_nobody_has_is_unknown(world: World) -> None:
     with pytest.raises(KafkaError) as refusal:
-        world.heartbeat("a", 1, instance_id="two")
+        world.heartbeat("a", 2, instance_id="two")
     assert refusal.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_leaves_for_good_frees_its_instance(world: World) -> None:
     world.leave("a", -1, instance_id="one")
     assert world.group.static_members == {}
-    assert world.join("b", "orders", instance_id="one").member_epoch == 3
+    assert world.join("b", "orders", instance_id="one").member_epoch == 4
     world.check_replay()

@@ -1,0 +1,190 @@
+"""Consumer groups as frames: what a heartbeat may say, who may speak, who may commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.consumer_group_frames import ConsumerMember
+from compat_tests.group_frames import Code, Member, subscription
+
+Enter = Callable[..., ConsumerMember]
+
+
+@pytest.fixture
+def orders(topic: MakeTopic) -> str:
+    return topic("orders", 4)
+
+
+@pytest.fixture
+def group(name: MakeName) -> str:
+    return name("group")
+
+
+@pytest.fixture
+def connect(broker: Broker, group: str) -> Iterator[Enter]:
+    """Make connections that may become members of the group."""
+    with ExitStack() as stack:
+
+        def make(instance: str | None = None) -> ConsumerMember:
+            return stack.enter_context(ConsumerMember(broker.bootstrap, group, instance))
+
+        yield make
+
+
+def all_of(member: ConsumerMember) -> set[int]:
+    return {partition for each in member.assigned.values() for partition in each}
+
+
+def share(first: ConsumerMember, second: ConsumerMember, topic: str) -> None:
+    """Have both be members, reconciled, with two partitions each."""
+    first.enter_with(topic)
+    second.enter_with(topic)
+    first.beat()
+    first.beat(owned=first.assigned)
+    second.beat()
+    assert len(all_of(first)) == len(all_of(second)) == 2
+
+
+def test_features_name_the_group_protocol(broker: Broker, connect: Enter) -> None:
+    assert connect().serves(68)
+    assert connect().serves(69)
+
+
+def test_a_partition_is_given_when_its_owner_has_given_it_back(connect: Enter, orders: str) -> None:
+    first, second = connect(), connect()
+    joined = first.enter_with(orders)
+    assert (joined.error_code, joined.member_epoch) == (Code.NONE, 2)
+    assert all_of(first) == {0, 1, 2, 3}
+    assert second.enter_with(orders).member_epoch == 3
+    assert all_of(second) == set()
+    told = first.beat()
+    assert told.member_epoch == 2
+    assert len(all_of(first)) == 2
+    assert second.beat().assignment is None
+    assert first.beat(owned=first.assigned).member_epoch == 3
+    second.beat()
+    assert all_of(second) == {0, 1, 2, 3} - all_of(first)
+    described = first.described()
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == (
+        "Stable",
+        3,
+        3,
+    )
+    assert described.assignor_name == "uniform"
+    assert {each.member_id for each in described.members} == {first.member_id, second.member_id}
+    assert [each.member_type for each in described.members] == [1, 1]
+    assert first.beat(-1).member_epoch == -1
+    assert second.beat().member_epoch == 4
+    assert all_of(second) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "said", "code"),
+    [
+        (0, {"group_id": ""}, Code.INVALID_REQUEST),
+        (0, {"member_id": ""}, Code.INVALID_REQUEST),
+        (0, {"instance_id": ""}, Code.INVALID_REQUEST),
+        (0, {"rack_id": ""}, Code.INVALID_REQUEST),
+        (0, {"rebalance_timeout_ms": -1}, Code.INVALID_REQUEST),
+        (0, {"owned": None}, Code.INVALID_REQUEST),
+        (0, {"owned": {UUID(int=1): (0,)}}, Code.INVALID_REQUEST),
+        (0, {"subscribed_topic_names": None}, Code.INVALID_REQUEST),
+        (0, {"server_assignor": "mine"}, Code.UNSUPPORTED_ASSIGNOR),
+        (-2, {}, Code.INVALID_REQUEST),
+        (-3, {}, Code.INVALID_REQUEST),
+        (0, {"subscribed_topic_regex": "("}, Code.INVALID_REGULAR_EXPRESSION),
+        (1, {}, Code.GROUP_ID_NOT_FOUND),
+        (-1, {}, Code.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_what_no_member_may_say_is_refused(
+    connect: Enter, orders: str, epoch: int, said: dict[str, Any], code: Code
+) -> None:
+    full = {"subscribed_topic_names": (orders,), "rebalance_timeout_ms": 1000, "owned": {}}
+    member = connect()
+    assert member.code(epoch, **{**(full if epoch == 0 else {}), **said}) is code
+
+
+def test_version_0_members_are_given_an_id(connect: Enter, orders: str) -> None:
+    member = connect()
+    answer = member.enter_with(orders, version=0, member_id="")
+    assert answer.error_code == Code.NONE
+    assert answer.member_id
+    assert member.code(version=0) is Code.NONE
+
+
+def test_members_speak_with_their_epoch(connect: Enter, orders: str) -> None:
+    first, second = connect(), connect()
+    share(first, second, orders)
+    assert first.code(4) is Code.FENCED_MEMBER_EPOCH
+    assert first.code(2) is Code.FENCED_MEMBER_EPOCH, "it says not what it owns"
+    assert first.code(2, owned=first.assigned) is Code.NONE
+    assert first.code(2, owned=second.assigned) is Code.FENCED_MEMBER_EPOCH
+    assert connect().code(3) is Code.UNKNOWN_MEMBER_ID
+    assert first.code(0, subscribed_topic_names=(orders,), rebalance_timeout_ms=1, owned={}) is (
+        Code.NONE
+    )
+
+
+def test_static_members_leave_for_a_while_and_are_replaced(connect: Enter, orders: str) -> None:
+    old, new = connect("one"), connect("one")
+    old.enter_with(orders)
+    assert new.enter_with(orders).error_code == Code.UNRELEASED_INSTANCE_ID
+    assert old.beat(-2).member_epoch == -2
+    assert new.enter_with(orders).member_epoch == 2
+    assert all_of(new) == {0, 1, 2, 3}
+    assert old.code(2) is Code.FENCED_INSTANCE_ID
+    assert old.code(-1) is Code.FENCED_INSTANCE_ID
+    assert old.code(-1, instance_id="two") is Code.UNKNOWN_MEMBER_ID
+    assert new.code(-1) is Code.NONE
+    assert new.described().group_state == "Empty"
+
+
+def test_commits_carry_a_member_epoch(connect: Enter, orders: str) -> None:
+    first, second = connect(), connect()
+    assert first.commit(orders, 1) is Code.NONE, "no group yet, and nobody's member"
+    share(first, second, orders)
+    (partitions,) = first.assigned.values()
+    mine, others = partitions[0], next(p for p in range(4) if p not in partitions)
+    first.generation_id = 3
+    assert first.commit(orders, 2, partition=mine) is Code.NONE
+    assert first.commit(orders, 2, 8, partition=mine) is Code.UNSUPPORTED_VERSION
+    first.generation_id = 4
+    assert first.commit(orders, 3, partition=mine) is Code.STALE_MEMBER_EPOCH
+    first.generation_id = 2
+    assert first.commit(orders, 4, partition=mine) is Code.NONE, "it has had it since then"
+    assert first.commit(orders, 4, partition=others) is Code.STALE_MEMBER_EPOCH
+    first.generation_id = -1
+    assert first.commit(orders, 5, partition=mine) is Code.STALE_MEMBER_EPOCH
+    first.member_id = "nobody"
+    assert first.commit(orders, 5, partition=mine) is Code.UNKNOWN_MEMBER_ID
+    assert second.delete_offset(orders, mine) is Code.GROUP_SUBSCRIBED_TO_TOPIC
+    assert second.delete_group() is Code.NON_EMPTY_GROUP
+
+
+def test_groups_of_the_other_kind_have_the_codes_of_their_apis(
+    connect: Enter, broker: Broker, orders: str, name: MakeName
+) -> None:
+    member = connect()
+    member.enter_with(orders)
+    described = member.describe()
+    assert (described.error_code, described.group_state) == (Code.GROUP_ID_NOT_FOUND, "Dead")
+    assert member.described(name("other")).error_code == Code.GROUP_ID_NOT_FOUND
+    with Member(broker.bootstrap, member.group) as classic:
+        answer = classic.join(protocols=(("range", subscription(orders)),), protocol_type="connect")
+        assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+        classic.member_id, classic.generation_id = member.member_id, 2
+        assert classic.heartbeat() is Code.UNKNOWN_MEMBER_ID, "it does not speak the classic one"
+    with Member(broker.bootstrap, name("classic")) as classic:
+        classic.lead()
+        other = ConsumerMember(broker.bootstrap, classic.group)
+        with other:
+            assert other.code(1) is Code.GROUP_ID_NOT_FOUND
+            assert other.described().error_code == Code.GROUP_ID_NOT_FOUND
