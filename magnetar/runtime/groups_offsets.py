@@ -144,6 +144,8 @@ class GroupOffsetCommits:
         UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. What
         was committed for a topic of that name but another id is nothing.
         """
+        if topic_id == NO_TOPIC_ID:
+            topic_id = self._id_of(topic)
         shard = self._groups.shard_of(group_id)
         found = [
             _fetched(shard, OffsetKey(group_id, topic, index), require_stable, topic_id)
@@ -155,12 +157,16 @@ class GroupOffsetCommits:
     async def fetch_all(
         self, group_id: str, *, require_stable: bool
     ) -> dict[str, list[FetchedOffset]]:
-        """Return everything the group has committed, by topic."""
+        """Return everything the group has committed, by topic; as `fetch`."""
         shard = self._groups.shard_of(group_id)
         found: dict[str, list[FetchedOffset]] = {}
-        for key, _ in shard.state.offsets.of_group(group_id):
-            fetched = _fetched(shard, key, require_stable, NO_TOPIC_ID)
-            found.setdefault(key.topic, []).append(fetched)
+        ids: dict[str, UUID] = {}
+        for key, committed in shard.state.offsets.of_group(group_id):
+            if key.topic not in ids:
+                ids[key.topic] = self._id_of(key.topic)
+            if _is_of(committed, ids[key.topic]):
+                fetched = _fetched(shard, key, require_stable, ids[key.topic])
+                found.setdefault(key.topic, []).append(fetched)
         await shard.log.durable(shard.log.end_offset)
         return found
 
@@ -186,6 +192,10 @@ class GroupOffsetCommits:
         now_ms = self._broker.clock.now_ms()
         await shard.log.durable(shard.append_in_parts(records, now_ms))
         return codes
+
+    def _id_of(self, topic: str) -> UUID:
+        found = self._broker.topics.by_name(topic)
+        return NO_TOPIC_ID if found is None else found.id
 
     def _check_metadata(self, committed: CommittedOffset) -> ErrorCode:
         """Kafka counts a text's length in UTF-16 units, as Java does."""
@@ -218,6 +228,14 @@ def _of_commit(refusal: KafkaError) -> KafkaError:
     return refusal
 
 
+def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:
+    """Whether this was committed for the topic, as far as both ids are known.
+
+    A crash between the end of a topic and the deletion of its offsets leaves some behind.
+    """
+    return topic_id == committed.topic_id or NO_TOPIC_ID in (topic_id, committed.topic_id)
+
+
 def _fetched(
     shard: RunningShard, key: OffsetKey, require_stable: bool, topic_id: UUID
 ) -> FetchedOffset:
@@ -225,7 +243,7 @@ def _fetched(
     if require_stable and offsets.pending.holds(key):
         return FetchedOffset(key.partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     committed = offsets.get(key) or _NOTHING
-    if NO_TOPIC_ID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id:
+    if not _is_of(committed, topic_id):
         committed = _NOTHING
     return FetchedOffset(
         key.partition, committed.offset, committed.leader_epoch, committed.metadata

@@ -1,0 +1,57 @@
+"""Offsets belong to a topic, not to its name: what a crash leaves of a former one is not shown."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
+from magnetar.broker import Broker
+from magnetar.runtime.groups_offsets import FetchedOffset
+
+GROUP = "group"
+
+
+async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
+    committed = CommittedOffset(offset, topic_id=topic_id)
+    commits = [("orders", index, committed) for index in range(2)]
+    await broker.groups.offsets.commit(
+        Committer(group_id=GROUP), commits, knows_group_not_found=True
+    )
+
+
+async def fetched(broker: Broker) -> list[int]:
+    found = await broker.groups.offsets.fetch(GROUP, "orders", (0, 1), require_stable=False)
+    return [each.offset for each in found]
+
+
+async def everything(broker: Broker) -> dict[str, list[FetchedOffset]]:
+    return await broker.groups.offsets.fetch_all(GROUP, require_stable=False)
+
+
+async def test_a_topic_made_anew_does_not_inherit_offsets(broker: Broker) -> None:
+    former = broker.topics.create("orders", 2)
+    await commit(broker, former.id, 7)
+    broker.topics.on_deleted.clear()  # The crash: the topic is gone, its offsets are not.
+    broker.topics.delete(former)
+    topic = broker.topics.create("orders", 2)
+    assert await fetched(broker) == [-1, -1]
+    assert await everything(broker) == {}
+    await commit(broker, topic.id, 3)
+    assert await fetched(broker) == [3, 3]
+    assert [each.offset for each in (await everything(broker))["orders"]] == [3, 3]
+
+
+async def test_offsets_without_a_topic_id_go_by_the_name(broker: Broker) -> None:
+    """As Kafka wrote them before version 4 of the record."""
+    broker.topics.create("orders", 2)
+    await commit(broker, UUID(int=0), 7)
+    assert await fetched(broker) == [7, 7]
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
+    topic = broker.topics.create("orders", 2)
+    await commit(broker, topic.id, 7)
+    broker.topics.delete(topic)
+    assert await fetched(broker) == [-1, -1]
+    assert not broker.groups.shard_of(GROUP).state.offsets.has_group(GROUP)
