@@ -8,7 +8,7 @@ word: what it has committed survives.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -154,15 +154,26 @@ class World:
         broker.catalog = self.catalog
         broker.cluster_id = self.catalog.cluster_id()
         broker.epoch = broker.logs.leader_epoch = self.catalog.next_broker_epoch()
-        await broker._recover()
+        await self._unless_dark(broker._recover())
         for name, count in TOPICS.items():
             if broker.topics.by_name(name) is None:
                 broker.topics.create(name, count)
         for name in INTERNAL:
             broker.topics.ensure_internal(name)
-        if self.is_dark.is_set():
+        if self.is_dark.is_set() or self.disk.is_without_power:
             raise PowerLost
         self.is_up.set()
+
+    async def _unless_dark(self, recovery: Coroutine[Any, Any, None]) -> None:
+        """Recover; PowerLost if power goes meanwhile: what recovery waits for never comes then."""
+        recovering, dark = asyncio.create_task(recovery), asyncio.create_task(self.is_dark.wait())
+        await asyncio.wait((recovering, dark), return_when=asyncio.FIRST_COMPLETED)
+        dark.cancel()
+        if not recovering.done():
+            recovering.cancel()
+            await asyncio.wait((recovering,))
+            raise PowerLost
+        recovering.result()
 
     def mine(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
         """A task that is no part of the broker, so survives it."""
@@ -229,7 +240,9 @@ class World:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         await asyncio.wait((task,))
-        if task.cancelled() or self.is_dark.is_set() or self.disk.is_without_power:
+        if self.disk.is_without_power:
+            self.is_dark.set()
+        if task.cancelled() or self.is_dark.is_set():
             raise Gone  # of a process without power nobody hears anything
         if (failure := task.exception()) is not None:
             self.on_failure(failure)
