@@ -86,7 +86,7 @@ class Settling:
             task.cancel()
         if self._completing is not None:
             self._completing.cancel()
-            self._complete_all()
+        self.complete_all()
 
     async def _settle(
         self, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool
@@ -112,8 +112,13 @@ class Settling:
         if self._done:
             self._completing = asyncio.get_running_loop().call_later(0, self._complete_some)
 
-    def _complete_all(self) -> None:
-        self._completing = None
+    def complete_all(self) -> None:
+        """Append what is due of COMPLETE_*, waiting for no company.
+
+        At a start before healing, which leaves alone what is PREPARE_*: data of the transaction
+        after that, whose add was lost, is to be adopted before its producer can be fenced. Markers
+        of a later epoch would end it as they end their own.
+        """
         for transactional_id in tuple(self._done):
             self._complete(transactional_id)
 

@@ -80,11 +80,15 @@ class Transactions:
         self.late_settlements = 0
 
     async def start(self) -> None:
-        """Replay every shard and settle what was decided before. Groups must have replayed."""
+        """Replay every shard and settle what was decided before. Groups must have replayed.
+
+        What is settled is COMPLETE_* then: under PREPARE_* healing would leave lost adds alone.
+        """
         if self._broker.topics.by_name(STATE_TOPIC) is None:
             return
         self._open_shards()
         await self._settling.all_settled()
+        self._settling.complete_all()
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""

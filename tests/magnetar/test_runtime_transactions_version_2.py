@@ -257,3 +257,31 @@ async def test_whatever_could_be_begun_can_be_ended(epoch: int, world: World) ->
     assert [kind for kind, _ in world.markers(TopicPartition("b", added - 1))] == ["COMMIT"]
     send(world, successor, A0)
     await end(world, successor, commit=True)
+
+
+async def test_data_whose_add_went_with_the_end_before_it_is_adopted_at_a_restart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its producer is fenced first, and the next commit in that partition takes it along."""
+    identity = await world.init()
+    send(world, identity, A0)
+    await world.settle()
+    ending = asyncio.ensure_future(
+        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
+    )
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    send(world, ending.result(), A0)
+    for _ in range(4):  # its data is durable, COMPLETE_COMMIT and its add are not
+        if world.executors[A0].pending:
+            world.executors[A0].step()
+
+    async def at_once() -> None:
+        """Instead of the time that passes after a start."""
+
+    monkeypatch.setattr(world, "settle", at_once)
+    await world.restart()
+    assert world.state() is State.COMPLETE_COMMIT
+    world.adopt_if_lost(A0)
+    assert world.state() is State.ONGOING

@@ -156,7 +156,7 @@ class World:
             while self.step():
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-            self.coordinator._settling._complete_all()
+            self.coordinator._settling.complete_all()
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
