@@ -10,7 +10,15 @@ from magnetar.testing.process import BrokerProcess
 
 
 @pytest.fixture(scope="session")
-def magnetar_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def magnetar_settings() -> dict[str, str]:
+    """Settings of `magnetar_broker`, by Kafka's names: none. Define your own to override it."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def magnetar_broker(
+    tmp_path_factory: pytest.TempPathFactory, magnetar_settings: dict[str, str]
+) -> Iterator[BrokerProcess]:
     """A running broker that all tests of the session share; name topics apart."""
-    with BrokerProcess(tmp_path_factory.mktemp("magnetar")) as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("magnetar"), magnetar_settings) as broker:
         yield broker

@@ -1,6 +1,6 @@
 """Starting, killing and restarting `magnetar serve` as a process.
 
-Owns the process and nothing else: the data directory is the caller's and stays.
+Owns the process, and the data directory where the caller names none; a named one stays.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ class BrokerProcess:
 
     def __init__(
         self,
-        data_dir: Path | str,
+        data_dir: Path | str | None = None,
         settings: Mapping[str, str] | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """`settings` have Kafka's names. Port 0 takes a free one, which restarts keep."""
+        """`settings` have Kafka's names. Port 0 takes a free one, which restarts keep.
+
+        Without `data_dir` the data is in a temporary directory, gone when the block ends.
+        """
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if data_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="magnetar-")
+            data_dir = self._temporary.name
         self.data_dir = Path(data_dir)
         self.host = host
         self.port = port
@@ -107,7 +114,11 @@ class BrokerProcess:
         self._ended()
 
     def __enter__(self) -> BrokerProcess:
-        self.start()
+        try:
+            self.start()
+        except NotReady:
+            self._clean_up()
+            raise
         return self
 
     def __exit__(
@@ -118,6 +129,11 @@ class BrokerProcess:
     ) -> None:
         if self._process is not None:
             self.stop()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "it is not running"
@@ -135,7 +151,10 @@ class BrokerProcess:
 
 
 def start_broker(
-    data_dir: Path | str, settings: Mapping[str, str] | None = None, *, port: int = 0
+    data_dir: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    port: int = 0,
 ) -> BrokerProcess:
     """Return a broker to be used in a `with` statement, which starts and stops it."""
     return BrokerProcess(data_dir, settings, port=port)
