@@ -92,7 +92,10 @@ def _describe_broker(broker: Broker, name: str) -> Iterator[DescribeConfigsResou
     if name == EVERY_BROKER:
         described = describe_shared_settings(broker.config)
     else:
-        described = {each: describe_broker_setting(each, broker.config) for each in setting_names()}
+        described = {
+            each: describe_broker_setting(each, broker.config)
+            for each in setting_names(broker.config)
+        }
     for each, found in described.items():
         setting = find_setting(each)
         assert setting is not None, "what nobody knows cannot be set"

@@ -67,9 +67,10 @@ def find_setting(name: str) -> Setting[object] | None:
     return inert_settings().get(name)
 
 
-def setting_names() -> list[str]:
-    """Return the names of all settings of the broker."""
-    return sorted(BrokerConfig.settings.keys() | inert_settings().keys())
+def setting_names(config: BrokerConfig) -> list[str]:
+    """Return the names of all settings that a broker has, and shows."""
+    inert = {name for name, setting in inert_settings().items() if setting.is_listed}
+    return sorted(BrokerConfig.settings.keys() | inert | config.own_texts.keys())
 
 
 def is_dynamic(name: str) -> bool:

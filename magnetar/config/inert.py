@@ -3,7 +3,8 @@
 They are checked for their type, stored and shown like any other, so that Kafka's tools and a
 server.properties written for Kafka find every name they know. One line each: name, type, default.
 Without a default it is unset, also where Kafka's is a class of Java. An asterisk: it can be changed
-while the broker runs, as in Kafka. A name that `BrokerConfig` declares is not in here.
+while the broker runs, as in Kafka; an exclamation mark: it is shown only when it was. A name that
+`BrokerConfig` declares is not in here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ OBSOLETE: dict[str, str] = {
 
 _TABLE: dict[str, str] = {
     "there is one broker, and one replica": """
+        follower.replication.throttled.rate*! long
+        leader.replication.throttled.rate*! long
+        replica.alter.log.dirs.io.max.bytes.per.second*! long
         add.partitions.to.txn.retry.backoff.max.ms int 100
         add.partitions.to.txn.retry.backoff.ms int 20
         alter.log.dirs.replication.quota.window.num int 11
@@ -320,7 +324,7 @@ _TABLE: dict[str, str] = {
 class InertSetting(Setting[object]):
     """A setting without effect: the reason, and whether it may be changed at run time."""
 
-    __slots__ = ("is_dynamic", "reason")
+    __slots__ = ("is_dynamic", "is_listed", "reason")
 
     def __init__(self, name: str, type_: ConfigType, default: str | None, reason: str) -> None:
         super().__init__(
@@ -331,9 +335,11 @@ class InertSetting(Setting[object]):
             since="",
             acts=False,
         )
-        self.name = name.removesuffix("*")
+        self.name = name.rstrip("*!")
         self.reason = reason
-        self.is_dynamic = name.endswith("*")
+        self.is_dynamic = "*" in name
+        #: False: Kafka shows it only where it was set.
+        self.is_listed = "!" not in name
 
 
 _BOUNDS = {
