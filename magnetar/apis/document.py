@@ -1,0 +1,98 @@
+"""docs/supported_apis.md, written from the handlers: `python -m magnetar.apis.document`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from textwrap import fill
+
+from magnetar.apis.registry import Api, load_apis
+from wire.api import API_NAMES
+
+_INTRODUCTION = """# Supported APIs
+
+Written by `python -m magnetar.apis.document` from what the handlers in `magnetar/apis` declare and
+say of themselves; not edited by hand. ApiVersions is built from the same declarations.
+
+Each API below is served in these versions and in no others. They are those of Apache Kafka 4.3.1,
+where nothing else is said.
+"""
+
+#: APIs that Kafka 4.3.1 lists for clients, and why they are not served.
+NOT_SERVED: dict[str, str] = {
+    "SaslHandshake": "SASL is not served: such a listener is refused at the start",
+    "SaslAuthenticate": "SASL is not served: such a listener is refused at the start",
+    "CreateDelegationToken": "delegation tokens need SASL",
+    "RenewDelegationToken": "delegation tokens need SASL",
+    "ExpireDelegationToken": "delegation tokens need SASL",
+    "DescribeDelegationToken": "delegation tokens need SASL",
+    "AlterUserScramCredentials": "SASL is not served, so nobody could use a credential",
+    "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
+    "PushTelemetry": "Kafka serves it where a plugin receives metrics",
+    "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
+    "ShareGroupDescribe": "share groups are not served (KIP-932)",
+    "ShareFetch": "share groups are not served (KIP-932)",
+    "ShareAcknowledge": "share groups are not served (KIP-932)",
+    "DescribeShareGroupOffsets": "share groups are not served (KIP-932)",
+    "AlterShareGroupOffsets": "share groups are not served (KIP-932)",
+    "DeleteShareGroupOffsets": "share groups are not served (KIP-932)",
+    "StreamsGroupHeartbeat": "streams groups are not served (KIP-1071)",
+    "StreamsGroupDescribe": "streams groups are not served (KIP-1071)",
+}
+
+
+def document() -> str:
+    """Return the whole page."""
+    apis = [api for _, api in sorted(load_apis().items())]
+    lines = [
+        _INTRODUCTION,
+        "| Key | API | Versions | KIPs | What it does |",
+        "|---|---|---|---|---|",
+    ]
+    for api in apis:
+        name, what = f"[{api.name}](#{api.name.lower()})", _title(api)
+        lines.append(f"| {api.key} | {name} | {versions(api)} | {_kips(api)} | {what} |")
+    lines += ["\n## Not served\n", "| Key | API | Why |", "|---|---|---|"]
+    for key, name in sorted(API_NAMES.items()):
+        if name in NOT_SERVED:
+            lines.append(f"| {key} | {name} | {NOT_SERVED[name]} |")
+    lines.append(
+        "\nKafka's APIs between brokers and of its controllers are not served either: there is one"
+        " node.\n"
+    )
+    for api in apis:
+        lines += [f"## {api.name}\n", f"API key {api.key}: {_title(api)}.\n", *_paragraphs(api)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def versions(api: Api) -> str:
+    """Return the versions as headers of handlers have them: "3-13", or "0"."""
+    if api.min_version == api.max_version:
+        return str(api.min_version)
+    return f"{api.min_version}-{api.max_version}"
+
+
+def header(api: Api) -> str:
+    """Return what the module of the handler says of itself."""
+    text = sys.modules[api.handler.__module__].__doc__
+    assert text is not None, f"{api.name} is not described"
+    return text
+
+
+def _title(api: Api) -> str:
+    first = header(api).splitlines()[0].partition("): ")[2].rstrip(".")
+    return re.sub(r" \(KIP-[^)]*\)$", "", first)
+
+
+def _kips(api: Api) -> str:
+    numbers = {int(number) for number in re.findall(r"KIP-(\d+)", header(api))}
+    return ", ".join(f"KIP-{number}" for number in sorted(numbers))
+
+
+def _paragraphs(api: Api) -> list[str]:
+    paragraphs = header(api).strip().split("\n\n")[1:]
+    return [fill(" ".join(each.split()), 100, break_on_hyphens=False) + "\n" for each in paragraphs]
+
+
+if __name__ == "__main__":
+    print(document(), end="")
