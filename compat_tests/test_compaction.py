@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.client import TIMEOUT_S, Read
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer
-from compat_tests.raw import unique
+from compat_tests.raw import Connection, batch, unique
 from compat_tests.tool_box import run
 
 SETTINGS = {
@@ -29,6 +30,9 @@ SETTINGS = {
 }
 #: Records carry their own time: a second between two rounds rolls the segment.
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "index.interval.bytes": "64"}
+#: By their codes in a batch's attributes.
+CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+INVALID_RECORD = 87
 KEYS = [b"k%d" % number for number in range(10)]
 #: Ahead of the clock, which is what markers are stamped with: they roll nothing.
 FIRST_MS = int(time.time() * 1000) + 60_000
@@ -231,13 +235,35 @@ def test_kafkas_tool_reads_the_cleaned_segments(
         )
 
 
-def test_a_record_without_a_key_is_refused(broker: Broker, cleaned: tuple[str, History]) -> None:
-    topic, history = cleaned
-    errors: list[Any] = []
-    client = producer(broker.bootstrap)
-    client.produce(
-        topic, b"v", None, partition=0, on_delivery=lambda error, _: errors.append(error)
+def test_records_without_a_key_are_refused_by_name(
+    broker: Broker, cleaned: tuple[str, History]
+) -> None:
+    topic, _ = cleaned
+    reason = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
+    request = ProduceRequest[9](
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[(topic, [(0, batch([b"v1", b"v2"]))])],
     )
-    assert client.flush(TIMEOUT_S) == 0
-    (error,) = errors
-    assert error is not None and error.code() == 87  # INVALID_RECORD
+    with Connection(broker.bootstrap) as connection:
+        answer = connection.call(request, ProduceResponse)
+    (refused,) = answer.responses[0].partition_responses
+    assert (refused.error_code, refused.base_offset) == (INVALID_RECORD, -1)
+    named = [(one.batch_index, one.batch_index_error_message) for one in refused.record_errors]
+    assert named == [(0, reason), (1, reason)]
+    assert refused.error_message.startswith("One or more records have been rejected due to 2")
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_batches_are_stored_in_the_topics_codec(broker: Broker, codec: str) -> None:
+    topic = unique("codec")
+    create_topic(broker.bootstrap, topic, 1, {"compression.type": codec})
+    pairs = [(b"k%d" % number, b"v%d" % number * 20) for number in range(50)]
+    CONFLUENT.produce(broker.bootstrap, topic, pairs)
+    CONFLUENT.produce(broker.bootstrap, topic, pairs, codec="zstd")
+    with Connection(broker.bootstrap) as connection:
+        first = bytes(connection.fetch(topic, 0).records)
+    assert first[22] & 0x07 == CODECS.index(codec)
+    read = [(read.key, read.value) for read in CONFLUENT.consume(broker.bootstrap, topic)]
+    assert read == pairs * 2

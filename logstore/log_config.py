@@ -12,7 +12,7 @@ from typing import Any
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import TimestampType
+from wire.records import Compression, TimestampType
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -32,6 +32,9 @@ class LogConfig:
     #: How far a record's create time may lie behind and ahead of the broker's clock.
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000
+    #: What batches are stored in; None: as they come. The level is gzip's or zstd's.
+    compression: Compression | None = None
+    compression_level: int | None = None
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1

@@ -31,7 +31,7 @@ from logstore.partition_reads import (
 from logstore.partition_recovery import recover_state
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_visibility import VisibleLog
-from logstore.validation import check_batch
+from logstore.validation import check_batch, stored_as
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
@@ -45,7 +45,7 @@ from wire.records import (
     place,
     set_log_append_time,
 )
-from wire.records.header import ATTRIBUTE_TRANSACTIONAL
+from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 
 __all__ = ["Appended", "Isolation", "PartitionDeleted", "PartitionLog", "Slice"]
 
@@ -134,6 +134,9 @@ class PartitionLog(VisibleLog):
                 self.transactions.check_plain(producer_id)
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
+        codec = self.config.compression
+        if codec is not None and header.attributes & ATTRIBUTE_COMPRESSION != codec:
+            batch, header = stored_as(codec, batch, header, self.config)
         append_time_ms = _NO_APPEND_TIME
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             set_log_append_time(batch, now_ms)

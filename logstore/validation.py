@@ -9,8 +9,9 @@ from __future__ import annotations
 from logstore.log_config import LogConfig
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import BatchHeader, TimestampType
+from wire.records import BatchHeader, Compression, TimestampType
 from wire.records.header import Buffer
+from wire.records.recompression import recompressed
 from wire.records.validation import check_timestamps, validate_batch, validate_records
 
 
@@ -36,3 +37,19 @@ def check_batch(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     if config.is_compacted:
         validate_records(batch, key_required=True)
     return header
+
+
+def stored_as(
+    codec: Compression, batch: Buffer, header: BatchHeader, config: LogConfig
+) -> tuple[bytearray, BatchHeader]:
+    """Return a checked batch as the topic's `compression.type` has it stored.
+
+    Raises INVALID_RECORD for records that cannot be read, MESSAGE_TOO_LARGE if it grew too large.
+    """
+    stored = recompressed(header, batch, codec, config.compression_level)
+    if len(stored) > min(config.max_message_bytes, config.segment_bytes):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {len(stored)} bytes as {codec.name}, at most {config.max_message_bytes}",
+        )
+    return stored, BatchHeader.parse(stored)

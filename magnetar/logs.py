@@ -29,13 +29,18 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
-from wire.records import TimestampType
+from wire.records import Compression, TimestampType
 
 _log = get_logger("logs")
 
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+_CODECS: dict[str, Compression | None] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    **{codec.name.lower(): codec for codec in Compression if codec is not Compression.NONE},
 }
 
 
@@ -50,6 +55,8 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
         message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compression=_CODECS[config.compression_type],
+        compression_level=_compression_level(config),
         cleanup_policy=frozenset(config.cleanup_policy),
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
@@ -60,6 +67,12 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
+
+
+def _compression_level(config: TopicConfig) -> int | None:
+    if config.compression_type == "gzip" and config.compression_gzip_level >= 0:
+        return config.compression_gzip_level
+    return config.compression_zstd_level if config.compression_type == "zstd" else None
 
 
 def _segment_ms(config: TopicConfig) -> int:

@@ -7,6 +7,8 @@ Everything else that goes wrong is a broken invariant or a failing disk, and sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wire.error_code import ErrorCode
 
 
@@ -21,3 +23,12 @@ class KafkaError(Exception):
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
         self.code = code
         self.detail = detail
+
+
+class RecordsRefused(KafkaError):
+    """INVALID_RECORD because of single records: their places in the batch, and why (KIP-467)."""
+
+    def __init__(self, batch_indexes: Sequence[int], reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"{reason}: {len(batch_indexes)} records")
+        self.batch_indexes = batch_indexes
+        self.reason = reason

@@ -23,8 +23,9 @@ from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import KafkaError, RecordsRefused
 from wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -44,6 +45,8 @@ _TOPIC_IDS_SINCE = 13
 #: What a sync may take whatever the client says. Kafka with one replica waits for nothing, so there
 #: a `timeout_ms` of 0 is never too short.
 _PATIENCE_MS_MIN = 1_000
+#: Records of a batch that an answer names, of those that were refused.
+_RECORD_ERRORS_MAX = 1_000
 
 
 @handles(ProduceRequest, versions="3-13")
@@ -214,12 +217,34 @@ class _Appending:
             topic=topic.name or str(topic.topic_id),
             partition=data.index,
         )
-        return PartitionProduceResponse(
+        answer = PartitionProduceResponse(
             index=data.index,
             error_code=refusal.code,
             base_offset=-1,
             error_message=refusal.detail or None,
         )
+        if isinstance(refusal, RecordsRefused):
+            _name_records(answer, refusal, f"{topic.name or self._name_of(topic)}-{data.index}")
+        return answer
+
+
+def _name_records(
+    answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str
+) -> None:
+    """Say which records were refused, and why, in Kafka's words (KIP-467)."""
+    reason = f"{refusal.reason} in topic partition {partition}"
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+        for index in refusal.batch_indexes[:_RECORD_ERRORS_MAX]
+    ]
+    first = ", ".join(
+        f"RecordError(batchIndex={index}, message='{reason}')"
+        for index in refusal.batch_indexes[:3]
+    )
+    answer.error_message = (
+        f"One or more records have been rejected due to {len(refusal.batch_indexes)} record errors"
+        f" in total, and only showing the first three errors at most: [{first}]"
+    )
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:

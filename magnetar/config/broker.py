@@ -166,12 +166,17 @@ class BrokerConfig(Config):
         "producer",
         one_of=COMPRESSION_TYPES,
         since="0.9",
-        doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
-        acts=False,
+        doc="Codec of stored batches: others are compressed again as they arrive, in the loop;"
+        " producer: all are kept as they came.",
     )
     compression_gzip_level = gzip_level(doc="Level of gzip where the broker compresses.")
     compression_lz4_level = integer(
-        9, minimum=1, maximum=17, since="3.8", doc="As compression.gzip.level, of lz4.", acts=False
+        9,
+        minimum=1,
+        maximum=17,
+        since="3.8",
+        doc="Shown: lz4 has one level here, the fast one.",
+        acts=False,
     )
     compression_zstd_level = integer(
         3,
@@ -179,7 +184,6 @@ class BrokerConfig(Config):
         maximum=22,
         since="3.8",
         doc="As compression.gzip.level, of zstd.",
-        acts=False,
     )
     log_segment_bytes = integer(
         1073741824, minimum=1048576, rule=_KIP_1030, since="0.7", doc="Size at which a log rolls."
@@ -321,6 +325,13 @@ class BrokerConfig(Config):
         since=_OWN,
         doc="How often open transactions of all partitions are compared with their coordinators, so"
         " that none hangs. 0: only at the start.",
+    )
+    max_groups = integer(
+        100_000,
+        minimum=0,
+        since=_OWN,
+        doc="Most groups with members, and most with offsets; 0: no limit. One beyond it is refused"
+        " with POLICY_VIOLATION.",
     )
     max_active_transactions = integer(
         0,

@@ -333,7 +333,7 @@ def words(
     )
 
 
-def gzip_level(*, doc: str, synonyms: Sequence[str] = (), acts: bool = False) -> Setting[int]:
+def gzip_level(*, doc: str, synonyms: Sequence[str] = (), acts: bool = True) -> Setting[int]:
     """Declare the level of gzip: 1 to 9, or -1 for the codec's own choice."""
 
     def parse(text: str) -> int:

@@ -44,8 +44,8 @@ class TopicConfig(Config):
         one_of=COMPRESSION_TYPES,
         synonyms=("compression.type",),
         since="0.9",
-        doc="Codec of stored batches. Batches are kept as they came, whatever it says.",
-        acts=False,
+        doc="Codec of stored batches: others are compressed again as they arrive, in the loop;"
+        " producer: all are kept as they came.",
     )
     compression_gzip_level = gzip_level(
         synonyms=("compression.gzip.level",),
@@ -57,7 +57,7 @@ class TopicConfig(Config):
         maximum=17,
         synonyms=("compression.lz4.level",),
         since="3.8",
-        doc="As compression.gzip.level, of lz4.",
+        doc="Shown: lz4 has one level here, the fast one.",
         acts=False,
     )
     compression_zstd_level = integer(
@@ -67,7 +67,6 @@ class TopicConfig(Config):
         synonyms=("compression.zstd.level",),
         since="3.8",
         doc="As compression.gzip.level, of zstd.",
-        acts=False,
     )
     delete_retention_ms = long(
         86400000,

@@ -7,7 +7,7 @@ from struct import pack_into
 import pytest
 
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import KafkaError, RecordsRefused
 from wire.records import (
     BatchHeader,
     Buffer,
@@ -171,8 +171,9 @@ def test_the_records_themselves_can_be_checked(codec: Compression) -> None:
     validate_records(build_batch(RECORDS, compression=codec), key_required=True)
     without_key = build_batch([*RECORDS, SimpleRecord(None, b"v", 0)], compression=codec)
     validate_records(without_key)
-    with pytest.raises(KafkaError, match="INVALID_RECORD: record 3 has no key"):
+    with pytest.raises(RecordsRefused, match="INVALID_RECORD: .*without key") as refused:
         validate_records(without_key, key_required=True)
+    assert refused.value.batch_indexes == [3]
 
 
 @pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name)

@@ -37,10 +37,13 @@ _MAGIC = {
 _SNAPPY_RATIO_MAX = 22
 
 
-def compress(codec: Compression, data: bytes) -> bytes:
-    """Return `data` as the codec's stream, as Java's clients write and read it."""
+def compress(codec: Compression, data: bytes, level: int | None = None) -> bytes:
+    """Return `data` as the codec's stream, as Java's clients write and read it.
+
+    `level` is gzip's (1 to 9) or zstd's; None: the library's own choice.
+    """
     if codec is Compression.GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level))
     if codec is Compression.SNAPPY:
         return _compress_snappy(data)
     if codec is Compression.LZ4:
@@ -49,7 +52,7 @@ def compress(codec: Compression, data: bytes) -> bytes:
         compressor.compress(data)
         return bytes(compressor.finish())
     if codec is Compression.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level))
     return data
 
 

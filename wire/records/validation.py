@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, begins_like
 from wire.records.header import (
     BATCH_OVERHEAD,
@@ -142,16 +142,19 @@ def validate_records(
 ) -> None:
     """Decode the records of a batch that `validate_batch` has passed, or raise INVALID_RECORD.
 
-    `key_required` is the rule of compacted topics. Costs some microseconds per record.
+    `key_required` is the rule of compacted topics: RecordsRefused names those that break it. Costs
+    some microseconds per record.
     """
     base_offset = BatchHeader.parse(batch).base_offset
+    without_key = []
     try:
         for delta, record in enumerate(iterate_records(batch, max_bytes)):
             if record.offset != base_offset + delta:
                 detail = f"record {delta} has offset delta {record.offset - base_offset}"
                 raise KafkaError(ErrorCode.INVALID_RECORD, detail)
             if key_required and record.key is None:
-                detail = f"record {delta} has no key, in a compacted topic"
-                raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+                without_key.append(delta)
     except WireError as failure:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
+    if without_key:
+        raise RecordsRefused(without_key, "Compacted topic cannot accept message without key")
