@@ -8,7 +8,8 @@ that reads their topic, and move from one member to another while that makes the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from uuid import UUID
 
 from coordinator.groups.consumer.assignors import Reader, frozen
@@ -83,8 +84,9 @@ def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]
             more -= 1
 
 
-def _take(left: Iterable[Partition], count: int) -> list[Partition]:
-    return [partition for partition, _ in zip(left, range(count), strict=False)]
+def _take(left: Iterator[Partition], count: int) -> list[Partition]:
+    """Return the next so many; what follows stays where it is."""
+    return list(islice(left, count))
 
 
 def _share_by_topic(
