@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import group_load, java_load, measures, transaction_histories
+from benchmarks import cleaner_load, group_load, java_load, measures, transaction_histories
 from benchmarks.subjects import running
 from benchmarks.table import Results, Row
 from compat_tests.brokers import Broker
@@ -55,7 +55,7 @@ FULL = Size(
 )
 _IDLE_CONNECTIONS = 500
 #: A part's brokers run with these; the others as they come.
-_SETTINGS = {"groups": group_load.SETTINGS}
+_SETTINGS = {"groups": group_load.SETTINGS, "cleaner": cleaner_load.SETTINGS}
 Measure = Callable[[Broker], dict[Row, float]]
 
 
@@ -75,6 +75,9 @@ def parts(size: Size) -> dict[str, Measure]:
         ),
         "groups": lambda broker: group_load.measure(
             broker, seconds=size.group_seconds, committed=size.committed_offsets
+        ),
+        "cleaner": lambda broker: cleaner_load.measure(
+            broker, megabytes=size.megabytes, rounds=size.latency_rounds
         ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
