@@ -13,10 +13,12 @@ the last stable offset and the log start offset.  KIP-98.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.partition import Isolation, PartitionLog
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.fetch_sessions import FetchedPartition, FetchPartitionRequest
 from magnetar.fetching import Fetch, PartitionRead
@@ -51,6 +53,7 @@ async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) 
         max_wait_ms=request.max_wait_ms,
         held=context.held,
     ).perform()
+    _log_refusals(broker, context, session.partitions, reads)
     said = session.respond([_fetched(read) for read in reads], broker.clock.now_ms())
     responses: list[FetchableTopicResponse] = []
     for position in said.positions:
@@ -99,6 +102,24 @@ def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, i
     if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         return epoch, end_offset
     return None
+
+
+def _log_refusals(
+    broker: Broker,
+    context: RequestContext,
+    partitions: Sequence[FetchPartitionRequest],
+    reads: Sequence[PartitionRead],
+) -> None:
+    for asked, read in zip(partitions, reads, strict=True):
+        if read.error is not None:
+            log_refusal(
+                broker,
+                context,
+                read.error,
+                topic=asked.topic or str(asked.topic_id),
+                partition=asked.partition,
+                fetch_offset=asked.fetch_offset,
+            )
 
 
 def _fetched(read: PartitionRead) -> FetchedPartition:

@@ -64,7 +64,12 @@ FAMILIES = {
         ),
         Family("magnetar_topics", GAUGE, "Topics, internal ones among them."),
         Family("magnetar_partitions", GAUGE, "Partitions of all topics."),
-        Family("magnetar_groups", GAUGE, "Consumer groups by state.", ("state",)),
+        Family(
+            "magnetar_groups",
+            GAUGE,
+            "Groups by protocol, classic or consumer, and state.",
+            ("protocol", "state"),
+        ),
         Family(
             "magnetar_sync_seconds",
             HISTOGRAM,

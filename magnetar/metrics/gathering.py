@@ -19,6 +19,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.sync_durations import BOUNDS_SECONDS
 from magnetar.metrics.families import COUNTER, FAMILIES, TOPICS_MAX
 
@@ -57,8 +58,11 @@ def _transactions(broker: Broker) -> Iterator[Metric]:
 
 
 def _groups(broker: Broker) -> Iterator[Metric]:
-    states = Counter(group.state.value for group in broker.groups.all())
-    yield _labelled("magnetar_groups", [((state,), count) for state, count in states.items()])
+    kinds = Counter(
+        ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value)
+        for group in broker.groups.all()
+    )
+    yield _labelled("magnetar_groups", kinds.items())
 
 
 def _server(broker: Broker) -> Iterator[Metric]:

@@ -13,6 +13,8 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
 from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError
@@ -97,6 +99,17 @@ async def test_traffic_is_counted(
     found = await scrape(served)
     assert found["magnetar_received_bytes_total", ()] == received
     assert found["magnetar_sent_bytes_total", ()] == sent
+
+
+async def test_groups_are_counted_by_protocol_and_state(
+    broker: Broker, served: MetricsEndpoint
+) -> None:
+    commit = [("a", 0, CommittedOffset(1))]
+    for group_id in ("one", "two"):
+        committer = Committer(group_id=group_id)
+        await broker.groups.offsets.commit(committer, commit, knows_group_not_found=True)
+    kind = (("protocol", "classic"), ("state", "Empty"))
+    assert (await scrape(served))["magnetar_groups", kind] == 2
 
 
 async def test_syncs_are_counted_by_duration(start_broker: StartBroker, connect: Connect) -> None:

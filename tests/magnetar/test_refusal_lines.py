@@ -13,6 +13,7 @@ from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 
@@ -53,6 +54,19 @@ async def test_a_refused_batch_names_its_client_transaction_and_partition(
     }
     assert expected.items() <= line.items()
     assert "TRANSACTION_ABORTABLE" in line["error"]
+
+
+async def test_a_fetch_from_beyond_the_log_is_named(
+    broker: Broker, client: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.topics.create("a", 1)
+    partition = FetchPartition(fetch_offset=77, partition_max_bytes=1000)
+    request = FetchRequest(topics=[FetchTopic(topic="a", partitions=[partition])])
+    answer = await client.ask(request, 11, FetchResponse)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    (line,) = lines(capsys, "refused")
+    expected = {"api": "Fetch", "topic": "a", "partition": 0, "fetch_offset": 77}
+    assert expected.items() <= line.items()
 
 
 async def test_a_client_that_repeats_its_mistake_writes_one_line_a_second(
