@@ -57,6 +57,11 @@ class GroupShard:
             or self.offsets.has_group(group_id)
         )
 
+    @property
+    def member_group_count(self) -> int:
+        """How many groups have members, or had some: those that are not offsets alone."""
+        return len(self.groups) + len(self.consumer_groups)
+
     def group_ids(self) -> set[str]:
         """Return every group of which anything is known."""
         return {*self.groups, *self.consumer_groups, *self.offsets.groups()}

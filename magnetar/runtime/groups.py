@@ -120,7 +120,8 @@ class Groups:
         """Return once the member's generation is formed, or it must come again with its id.
 
         A member whose `connection` is closed by then is not taken into the generation.
-        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, and what `classic.joining` refuses with.
+        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, POLICY_VIOLATION, and what `classic.joining`
+        refuses with.
         """
         config = self._broker.config
         session_ms = request.session_timeout_ms
@@ -139,6 +140,8 @@ class Groups:
             return await self.classic_members.join(shard, consumer_group, request)
         if consumer_group is not None:
             shard.append(shard.state.group_deletion(group_id), now_ms)
+        if not request.member_id:
+            self.refuse_beyond_limit(shard, group_id)
         group = shard.state.joinable(group_id, request.member_id, now_ms)
         reply: _Reply[JoinAnswer] = _Reply(connection)
         try:
@@ -281,6 +284,22 @@ class Groups:
         if not self._shards:
             self._open_shards()
         return self._shards[partition_for(group_id, len(self._shards))]
+
+    def refuse_beyond_limit(self, shard: RunningShard, group_id: str) -> None:
+        """Raise POLICY_VIOLATION where this would be one group more than `max.groups`.
+
+        So no client, with as many groups as it likes, has the broker run out of memory.
+        """
+        limit = self._broker.config.max_groups
+        if not limit or shard.state.exists(group_id):
+            return
+        with_members = sum(each.state.member_group_count for each in self._shards)
+        with_offsets = sum(each.state.offsets.group_count for each in self._shards)
+        if max(with_members, with_offsets) >= limit:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"there are {limit} groups already (max.groups), {group_id} would be one more",
+            )
 
     def watch(self, group: ClassicGroup, now_ms: int) -> None:
         """Have the group looked at when its next deadline comes. After whatever may bring one."""

@@ -131,6 +131,7 @@ class ConsumerGroups:
                 if shard.state.exists(group_id)
                 else f"Consumer group {group_id} not found.",
             )
+        self._groups.refuse_beyond_limit(shard, group_id)
         classic = shard.state.groups.get(group_id)
         if classic is None or classic.state is GroupState.EMPTY:
             return Draft(ConsumerGroup(group_id), is_new=True)

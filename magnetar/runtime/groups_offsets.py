@@ -68,9 +68,10 @@ class GroupOffsetCommits:
         """Return a code for each commit, once those accepted are durable.
 
         OFFSET_METADATA_TOO_LARGE is for one, everything raised is for all of them: what
-        `GroupShard.decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE.
+        `GroupShard.decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
         """
         shard = self._groups.shard_of(committer.group_id)
+        self._groups.refuse_beyond_limit(shard, committer.group_id)
         now_ms = self._broker.clock.steady_ms()
         codes = [self._check_metadata(committed) for _, _, committed in commits]
         records = shard.state.decide_commit(
@@ -104,6 +105,7 @@ class GroupOffsetCommits:
         """
         check_group_id(committer.group_id)
         shard = self._groups.shard_of(committer.group_id)
+        self._groups.refuse_beyond_limit(shard, committer.group_id)
         now_ms = self._broker.clock.steady_ms()
         codes = [self._check_metadata(committed) for _, _, committed in commits]
         records = shard.state.decide_commit(

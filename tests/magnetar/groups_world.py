@@ -37,6 +37,7 @@ class GroupsWorld(World):
             "offset_metadata_max_bytes": 4_096,
             "offsets_retention_minutes": 10_080,
             "offsets_retention_check_interval_ms": 600_000,
+            "max_groups": 0,
         }.items():
             setattr(broker.config, name, value)
         self.groups = broker.groups = Groups(broker)

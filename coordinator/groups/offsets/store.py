@@ -59,6 +59,11 @@ class GroupOffsets:
         for topic, partition in sorted(offsets):
             yield OffsetKey(group_id, topic, partition), offsets[topic, partition].committed
 
+    @property
+    def group_count(self) -> int:
+        """How many groups have anything committed."""
+        return len(self._committed)
+
     def groups(self) -> set[str]:
         """Return the groups that have anything committed or pending."""
         return {*self._committed, *(key.group_id for key in self.pending.held_keys())}

@@ -1,0 +1,90 @@
+"""`max.groups`: no client makes more groups than the broker has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.shard import Committer
+from magnetar.broker import Broker
+from tests.magnetar.conftest import RawClient, StartBroker
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+
+
+@pytest.fixture
+async def small(start_broker: StartBroker) -> Broker:
+    broker = await start_broker({"max.groups": "2"})
+    broker.topics.create("orders", 1)
+    return broker
+
+
+async def join(client: RawClient, group_id: str) -> int:
+    request = JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=30_000,
+        protocol_type="bench",
+        protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
+    )
+    return (await client.ask(request, 9, JoinGroupResponse)).error_code
+
+
+async def commit(broker: Broker, group_id: str) -> ErrorCode:
+    try:
+        (code,) = await broker.groups.offsets.commit(
+            Committer(group_id=group_id),
+            [("orders", 0, CommittedOffset(1))],
+            knows_group_not_found=True,
+        )
+    except KafkaError as refusal:
+        return refusal.code
+    return code
+
+
+async def test_a_group_beyond_the_limit_is_refused(small: Broker, connect: Connect) -> None:
+    client = await connect(small)
+    for group_id in ("a", "b", "a"):
+        assert await join(client, group_id) == ErrorCode.MEMBER_ID_REQUIRED
+    assert await join(client, "c") == ErrorCode.POLICY_VIOLATION
+
+
+async def test_offsets_of_a_group_beyond_the_limit_are_refused(small: Broker) -> None:
+    for group_id in ("a", "b", "a"):
+        assert await commit(small, group_id) is ErrorCode.NONE
+    assert await commit(small, "c") is ErrorCode.POLICY_VIOLATION
+    await small.groups.delete("a")
+    assert await commit(small, "c") is ErrorCode.NONE
+
+
+async def test_a_group_that_has_offsets_can_be_joined(small: Broker, connect: Connect) -> None:
+    for group_id in ("a", "b"):
+        assert await commit(small, group_id) is ErrorCode.NONE
+    client = await connect(small)
+    assert await join(client, "a") == ErrorCode.MEMBER_ID_REQUIRED
+    assert await join(client, "c") == ErrorCode.POLICY_VIOLATION
+
+
+async def test_one_client_makes_no_more_than_that_either(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker({"max.groups": "1000"})
+    client = await connect(broker)
+    codes = [await join(client, f"group-{number}") for number in range(1_500)]
+    assert codes.count(ErrorCode.POLICY_VIOLATION) == 500
+    assert len(broker.groups.all()) == 1_000
+
+
+async def test_no_limit_is_no_limit(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await start_broker({"max.groups": "0"})
+    client = await connect(broker)
+    for number in range(10):
+        assert await join(client, f"group-{number}") == ErrorCode.MEMBER_ID_REQUIRED
