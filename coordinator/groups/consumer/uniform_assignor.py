@@ -8,7 +8,7 @@ that reads their topic, and move from one member to another while that makes the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from uuid import UUID
 
@@ -77,16 +77,11 @@ def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]
     left = iter(spare)
     for partitions in kept.values():
         if len(partitions) < quota:
-            partitions += _take(left, quota - len(partitions))
+            partitions += islice(left, quota - len(partitions))
     for partitions in kept.values():
         if len(partitions) == quota and more:
-            partitions += _take(left, 1)
+            partitions += islice(left, 1)
             more -= 1
-
-
-def _take(left: Iterator[Partition], count: int) -> list[Partition]:
-    """Return the next so many; what follows stays where it is."""
-    return list(islice(left, count))
 
 
 def _share_by_topic(

@@ -121,6 +121,7 @@ class World:
         draft = self._draft()
         decision = decide_heartbeat(draft, request, self.topics, self.limits, self.now_ms)
         self._append_for_group(decision.records)
+        self.group.topics_seen = self.topics.version
         return decision.answer
 
     def leave(self, member_id: str, epoch: int = -1, instance_id: str | None = None) -> None:
@@ -157,6 +158,7 @@ class World:
         request = JoinRequest(**{**said, **fields})
         decision = decide_join(Draft(self.group), request, self.topics, self.limits, self.now_ms)
         self.append(decision.records)
+        self.group.topics_seen = self.topics.version
         return decision.answer
 
     def sync(self, member_id: str, generation_id: int, **fields: Any) -> SyncAnswer:
@@ -179,8 +181,6 @@ class World:
             self.shard.apply(decoded, len(self.log))
             if GROUP in self.shard.consumer_groups:
                 check_owners(self.group)
-        if GROUP in self.shard.consumer_groups:
-            self.group.topics_seen = self.topics.version
 
     def replayed(self, *, compacted: bool = False) -> GroupShard:
         """Return the shard as the log has it; `compacted`: only the last value of each key."""

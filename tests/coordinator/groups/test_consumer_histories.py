@@ -15,6 +15,7 @@ import pytest
 
 from coordinator.groups.consumer.classic_members import known_classic_member, must_join_again
 from coordinator.groups.consumer.embedded import read_assignment
+from coordinator.groups.consumer.group import ConsumerGroupState
 from tests.coordinator.groups.consumer_world import GROUP, FakeTopics, Place, World
 from tests.soak import SOAK
 from wire.error_code import ErrorCode
@@ -40,6 +41,8 @@ class Client:
     #: what it has been told to have, and has not done yet
     told: set[Place] | None = None
     is_away: bool = False
+    #: an answer was lost: everything is said again
+    is_unsure: bool = False
     must_sync: bool = False
 
 
@@ -52,12 +55,57 @@ class History:
         self.clients: list[Client] = []
         self.made = 0
         self.group_epoch = 0
+        self.loses_answers = True
 
     def run(self) -> None:
         for _ in range(_STEPS):
             self.random.choices(*zip(*_EVENTS, strict=True))[0](self)
             self.check()
         self.world.check_replay()
+        self.come_to_rest()
+
+    def come_to_rest(self) -> None:
+        """Nothing happens any more: soon every partition is read, by who subscribes to it."""
+        self.loses_answers = False
+        for client in [each for each in self.clients if each.is_away]:
+            self.clients.remove(client)
+            if self.knows(client):
+                self.world.remove([client.member_id])
+                self.on_downgrade()
+        for _ in range(10):
+            self.remove_ghosts()
+            group = self.world.shard.consumer_groups.get(GROUP)
+            if group is None or not group.members:
+                return
+            self.world.refresh_regexes()
+            for client in list(self.clients):
+                if client.told is not None:
+                    client.owned, client.told = client.told, None
+                self.speak(client)
+                self.check()
+        self.check_complete()
+
+    def remove_ghosts(self) -> None:
+        """The sessions of members whose clients have gone for another reason run out."""
+        group = self.world.shard.consumer_groups.get(GROUP)
+        known = {client.member_id for client in self.clients}
+        if group is not None:
+            ghosts = [member_id for member_id in group.members if member_id not in known]
+            if ghosts:
+                self.world.remove(ghosts)
+                self.on_downgrade()
+
+    def check_complete(self) -> None:
+        group, topics = self.world.group, self.world.topics
+        assert group.state is ConsumerGroupState.STABLE, group.state
+        found = {topics.by_name(name) for name in group.subscribed_names()}
+        wanted = {
+            (topic.name, partition)
+            for topic in found
+            if topic is not None
+            for partition in range(topic.partition_count)
+        }
+        assert {place for client in self.clients for place in client.owned} == wanted
 
     def check(self) -> None:
         """No two clients own a partition; the group's epoch has not fallen."""
@@ -178,6 +226,7 @@ class History:
 
     def speak_consumer(self, client: Client, *, full: bool) -> None:
         world, joins = self.world, client.epoch == 0
+        full = full or client.is_unsure
         said: dict[str, object] = {}
         if joins or full or self.random.random() < 0.1:
             said = {
@@ -192,8 +241,9 @@ class History:
         answer = world.heartbeat(
             client.member_id, client.epoch, instance_id=client.instance_id, **said
         )
-        if self.random.random() < 0.2:
-            return  # the answer is lost
+        client.is_unsure = self.loses_answers and self.random.random() < 0.2
+        if client.is_unsure:
+            return
         client.epoch = answer.member_epoch
         if answer.assignment is not None:
             client.told = world.places(answer.assignment)
@@ -224,12 +274,14 @@ class History:
         elif client.epoch:
             member = world.group.members.get(client.member_id)
             client.owned &= world.places(member.assigned) if member is not None else set()
+        is_new_static = client.epoch == 0 and client.instance_id is not None
         answer = world.join_classic(
-            client.member_id,
+            "" if is_new_static else client.member_id,
             *client.names,
             owned=sorted(client.owned),
             group_instance_id=client.instance_id,
         )
+        client.member_id = answer.member_id
         client.epoch, client.must_sync = answer.generation_id, True
 
     def try_to(self, client: Client, request: Callable[[], object]) -> bool:
