@@ -96,6 +96,8 @@ class ConsumerGroups:
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(shard, request)
         request = await self._with_resolved_regex(shard, request)
+        known = shard.state.consumer_groups.get(request.group_id)
+        is_first_regex = known is None or not known.regexes
         now_ms = self._broker.clock.steady_ms()
         draft = self._draft(shard, request, now_ms)
         limits = self.limits(request.group_id)
@@ -103,6 +105,8 @@ class ConsumerGroups:
         group = self.carry_out(
             shard, request.group_id, decision.records, decision.answer.member_id, now_ms
         )
+        if is_first_regex and request.resolved is not None:
+            group.regexes_seen = request.resolved.version
         self._refresh_regexes_later(shard, group, now_ms)
         await shard.log.durable(group.rests_on)
         return decision.answer
@@ -189,7 +193,11 @@ class ConsumerGroups:
         if not is_downgrade_due(group, leaving, allowed=allowed, size_max=size_max):
             return False
         classic = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
-        shard.append([*deletion(group), shard.state.group_record(classic)], now_ms)
+        shard.append_in_parts(deletion(group), now_ms)
+        try:
+            shard.append([shard.state.group_record(classic)], now_ms)
+        except KafkaError as refusal:
+            _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
         shard.state.groups[group.group_id] = classic
         _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
         self._groups.rebalance(shard, classic, now_ms)
@@ -205,15 +213,16 @@ class ConsumerGroups:
         if not records:
             return
         classic = shard.state.groups.get(group_id)
-        if classic is None:
-            end_offset = shard.append(records, now_ms)
-        else:
-            end_offset = shard.append([GroupRecord(group_id, None), *records], now_ms)
-            self._groups.give(refuse_parked(classic), end_offset)
+        tombstone = [] if classic is None else [GroupRecord(group_id, None)]
+        try:
+            shard.append_in_parts([*tombstone, *records], now_ms)
+        finally:
+            group = shard.state.consumer_groups.get(group_id)
+            if group is not None:
+                group.rests_on = shard.log.end_offset
+        if classic is not None:
+            self._groups.give(refuse_parked(classic), shard.log.end_offset)
             _log.info("group upgraded", group_id=group_id, members=len(classic.members))
-        group = shard.state.consumer_groups.get(group_id)
-        if group is not None:
-            group.rests_on = end_offset
 
     # --- deadlines
 
@@ -287,8 +296,12 @@ class ConsumerGroups:
     async def _refresh_regexes(self, shard: RunningShard, group_id: str) -> None:
         group = shard.state.consumer_groups.get(group_id)
         regexes = () if group is None else tuple(group.regexes)
-        found = {regex: await self._resolve(regex) for regex in regexes}
-        group = shard.state.consumer_groups.get(group_id)
-        if group is not None:
-            records = decide_regexes(group, found, self.topics)
-            self._append(shard, group_id, records, self._broker.clock.now_ms())
+        try:
+            found = {regex: await self._resolve(regex) for regex in regexes}
+            group = shard.state.consumer_groups.get(group_id)
+            if group is not None:
+                records = decide_regexes(group, found, self.topics)
+                self._append(shard, group_id, records, self._broker.clock.now_ms())
+        except KafkaError as refusal:
+            # A pattern that another broker took, or too many topics for one record.
+            _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))

@@ -17,8 +17,9 @@ from logstore.partition import PartitionLog
 from magnetar.runtime.shard_log import ShardLog
 from wire.records import ControlType, Marker, SimpleRecord
 
-#: Deletions in one batch. A key is at most a group id and a topic name long.
-_PART = 500
+#: At most, of a batch and of each record in it, besides its key and value.
+_BATCH_BYTES = 64
+_RECORD_BYTES = 32
 
 
 class RunningShard:
@@ -54,20 +55,34 @@ class RunningShard:
 
         Raises MESSAGE_TOO_LARGE, and nothing has happened.
         """
+        return self._append_encoded(records, _encoded(records, now_ms), now_ms)
+
+    def append_in_parts(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+        """As `append`, in as many batches as it takes: for what may be much and need not be one.
+
+        A crash in between leaves the first of them: each record must be well without the next.
+        Raises MESSAGE_TOO_LARGE for a single record, after those before it.
+        """
+        encoded = _encoded(records, now_ms)
+        limit = self.log.batch_bytes_max - _BATCH_BYTES
+        first = size = 0
+        for position, each in enumerate(encoded):
+            more = len(each.key or b"") + len(each.value or b"") + _RECORD_BYTES
+            if size + more > limit and position > first:
+                part = slice(first, position)
+                self._append_encoded(records[part], encoded[part], now_ms)
+                first, size = position, 0
+            size += more
+        return self._append_encoded(records[first:], encoded[first:], now_ms)
+
+    def _append_encoded(
+        self, records: Sequence[ShardRecord], encoded: list[SimpleRecord], now_ms: int
+    ) -> int:
         base_offset = self.log.end_offset
-        end_offset = self.log.append(_encoded(records, now_ms), now_ms)
+        end_offset = self.log.append(encoded, now_ms)
         for position, record in enumerate(records):
             self.state.apply(record, base_offset + position)
         return end_offset
-
-    def append_in_parts(self, records: Sequence[ShardRecord], now_ms: int) -> int:
-        """As `append`, in batches that fit: for deletions, which may be many and need not be one.
-
-        A crash in between leaves a part of them deleted; whoever asked asks again.
-        """
-        for start in range(0, len(records), _PART):
-            self.append(records[start : start + _PART], now_ms)
-        return self.log.end_offset
 
     def append_pending(
         self,
