@@ -143,8 +143,14 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
     for count in (2, 4, 1, 3, 0):
         log = broker.topics.create(f"lags-{count}", 2).partitions[1]
         for sequence in range(count):
-            who = {"producer_id": 7, "epoch": 0, "sequence": sequence}
-            batch = batch_of(b"v", timestamp=now_ms, transactional=True, **who)
+            batch = batch_of(
+                b"v",
+                timestamp=now_ms,
+                producer_id=7,
+                epoch=0,
+                sequence=sequence,
+                transactional=True,
+            )
             await log.durable(log.append(batch, now_ms).end_offset)
     monkeypatch.setattr(gathering, "TOPICS_MAX", 2)
     metrics = {metric.name: metric.samples for metric in await gather(broker)}

@@ -77,7 +77,8 @@ async def batches(client: RawClient, asked: FetchRequest) -> int:
     answer = await client.ask(asked, VERSION, FetchResponse)
     (partition,) = answer.responses[0].partitions
     assert partition.error_code == 0
-    return len(list(iterate_batches(partition.records or b"")))
+    records = cast(bytes, partition.records or b"")
+    return len(list(iterate_batches(records)))
 
 
 def read_nothing(client: RawClient) -> None:
