@@ -128,6 +128,10 @@ def consume(
                 )
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            # Whoever read this has enough, as `head` does. Python would complain again at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
 
 
 def _begin(offset: str | None) -> Begin | None:
@@ -235,12 +239,7 @@ def _print(fetched: Fetched | None, shown: Print) -> None:
 
 
 def _flush() -> None:
-    try:
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # Whoever read this has enough, as `head` does. Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+    sys.stdout.buffer.flush()
 
 
 def _consume_as_member(

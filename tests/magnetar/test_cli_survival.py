@@ -93,3 +93,13 @@ def test_a_producer_sends_again_and_nothing_twice(broker: BrokerProcess, start: 
     lines.close()
     assert producer.wait(20) == 0
     assert run(broker, "consume", "a", "-e") == "before\nwhile it was away\nafter\n"
+
+
+def test_a_reader_that_has_enough_is_no_error(broker: BrokerProcess, start: Start) -> None:
+    run(broker, "produce", "a", text="line\n" * 50_000)
+    consumer = start("consume", "a")
+    output = stream(consumer.stdout)
+    assert output.readline() == "line\n"
+    output.close()
+    assert consumer.wait(20) == 0
+    assert stream(consumer.stderr).read() == ""
