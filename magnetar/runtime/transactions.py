@@ -226,9 +226,8 @@ class Transactions:
         """
         transactional_id = checks.check_named(transactional_id)
         shard = self._known_shard_of(transactional_id)
-        self._completions.require(transactional_id, shard.log)
         try:
-            return self._add(
+            held = self._add(
                 shard,
                 transactional_id,
                 ProducerIdentity(producer_id, producer_epoch),
@@ -238,6 +237,8 @@ class Transactions:
             )
         except KafkaError as refusal:
             raise checks.refusal_of_data(refusal) from None
+        self._completions.require(transactional_id, shard.log)
+        return held
 
     def hold_offsets(
         self,

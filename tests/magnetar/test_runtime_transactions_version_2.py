@@ -285,3 +285,17 @@ async def test_data_whose_add_went_with_the_end_before_it_is_adopted_at_a_restar
     assert world.state() is State.COMPLETE_COMMIT
     world.adopt_if_lost(A0)
     assert world.state() is State.ONGOING
+
+
+async def test_whoever_is_fenced_is_told_also_while_the_last_end_is_not_durable(
+    world: World,
+) -> None:
+    zombie = await world.init()
+    identity = await world.begin(A0)  # version 1
+    await world.until(world.coordinator.end("tx", identity, commit=True))
+    with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
+        send(world, identity, A1)
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        send(world, zombie, A1)
+    await world.settle()
+    send(world, identity, A1)
