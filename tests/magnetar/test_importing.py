@@ -236,6 +236,11 @@ def test_an_open_transaction_without_its_coordinator_is_refused(
     assert "orders-1: the transaction of producer 41 is open since offset 1" in refused.stderr
     assert not (tmp_path / "data" / "catalog.sqlite").exists()
     assert run(source, "--data-dir", tmp_path / "data", "--abort-open").exit_code == 0
+    with start_broker(tmp_path / "data") as broker:
+        arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
+        (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
+    partition = topic["partitions"][1]
+    assert partition["last_stable_offset"] == partition["high_watermark"] == 3, "with its marker"
 
 
 def test_an_ended_transaction_is_not_refused_and_its_epochs_count(
