@@ -62,7 +62,8 @@ class ClassicMembers:
         answer = decision.answer
         if answer.error_code is not ErrorCode.NONE:
             return answer
-        consumer.carry_out(shard, group.group_id, decision.records, answer.member_id, now_ms)
+        records = decision.records
+        consumer.carry_out(shard, group.group_id, records, answer.member_id, limits, now_ms)
         group.timers.clear(Wait.JOIN, answer.member_id)
         self._wait(group, Wait.SYNC, group.members[answer.member_id], now_ms)
         consumer.downgrade_if_due(shard, group, (), now_ms)

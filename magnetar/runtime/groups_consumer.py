@@ -102,9 +102,8 @@ class ConsumerGroups:
         draft = self._draft(shard, request, now_ms)
         limits = self.limits(request.group_id)
         decision = decide_heartbeat(draft, request, self.topics, limits, now_ms)
-        group = self.carry_out(
-            shard, request.group_id, decision.records, decision.answer.member_id, now_ms
-        )
+        member_id = decision.answer.member_id
+        group = self.carry_out(shard, request.group_id, decision.records, member_id, limits, now_ms)
         if is_first_regex and request.resolved is not None:
             group.regexes_seen = request.resolved.version
         self._refresh_regexes_later(shard, group, now_ms)
@@ -156,6 +155,7 @@ class ConsumerGroups:
         group_id: str,
         records: Sequence[ConsumerGroupRecord],
         member_id: str,
+        limits: ConsumerLimits,
         now_ms: int,
     ) -> ConsumerGroup:
         """Make a member's decision so: records, what it is waited for. Returns its group.
@@ -169,7 +169,7 @@ class ConsumerGroups:
         group.topics_seen = self._broker.topics.version
         members = group.members.values() if known is None else [group.members[member_id]]
         for member in members:
-            self._wait_for(group, before, member, now_ms)
+            self._wait_for(group, before, member, limits, now_ms)
         self._watch(group, now_ms)
         return group
 
@@ -229,8 +229,9 @@ class ConsumerGroups:
     def resume(self, shard: RunningShard, now_ms: int) -> None:
         """The shard is replayed: every member has a whole session, and time to give back."""
         for group in shard.state.consumer_groups.values():
+            limits = self.limits(group.group_id)
             for member in group.members.values():
-                self._wait_for(group, None, member, now_ms)
+                self._wait_for(group, None, member, limits, now_ms)
             self._watch(group, now_ms)
 
     def expire(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
@@ -245,7 +246,12 @@ class ConsumerGroups:
             self._watch(group, now_ms)
 
     def _wait_for(
-        self, group: ConsumerGroup, before: Member | None, member: Member, now_ms: int
+        self,
+        group: ConsumerGroup,
+        before: Member | None,
+        member: Member,
+        limits: ConsumerLimits,
+        now_ms: int,
     ) -> None:
         """Restart the member's session; give it its time where it has just been asked for more."""
         member_id = member.member_id
@@ -253,8 +259,7 @@ class ConsumerGroups:
             session_ms = member.classic.session_timeout_ms
             group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
             return
-        session_ms = self.limits(group.group_id).session_timeout_ms
-        group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
+        group.timers.set(Wait.SESSION, member_id, now_ms + limits.session_timeout_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.timers.clear(Wait.REVOCATION, member_id)
         elif before is None or before.revoking != member.revoking:

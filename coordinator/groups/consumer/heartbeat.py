@@ -56,6 +56,8 @@ def decide_heartbeat(
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:
     """Return the member with what the request says of it: the same object for nothing new."""
+    if _says_nothing(request, member):
+        return member
     timeout_ms = request.rebalance_timeout_ms
     said = replace(
         member,
@@ -70,6 +72,21 @@ def _with_news(member: Member, request: HeartbeatRequest) -> Member:
         classic=None,
     )
     return member if said.said_the_same(member) else said
+
+
+def _says_nothing(request: HeartbeatRequest, member: Member) -> bool:
+    """Whether the request is one of the many that only say that the member lives."""
+    return (
+        request.rebalance_timeout_ms < 0
+        and request.topic_names is None
+        and request.topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id in (None, member.instance_id)
+        and request.client_id == member.client_id
+        and request.client_host == member.client_host
+        and member.classic is None
+    )
 
 
 def _or(said: T | None, before: T) -> T:
