@@ -49,7 +49,7 @@ demo: install ## Count words exactly once while workers and the broker are kille
 bench: install reference ## Measure magnetar beside Apache Kafka in one run.
 	$(BIN)/python -m benchmarks.bench
 
-soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10. Long.
 	$(BIN)/python -m tools.soak
 
 clean: ## Remove what the targets above made (data stays).

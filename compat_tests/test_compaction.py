@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from compat_tests.admin import create_topic
@@ -20,6 +27,7 @@ from compat_tests.brokers import Broker, make_broker
 from compat_tests.client import TIMEOUT_S, Read
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.conftest import StartBroker
 from compat_tests.raw import Connection, batch, unique
 from compat_tests.tool_box import run
 
@@ -28,6 +36,9 @@ SETTINGS = {
     "log.cleaner.min.cleanable.ratio": "0.001",
     "log.initial.task.delay.ms": "0",
 }
+#: Their coordinators have one log each.
+ONE_SHARD = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+INTERNAL = ("__consumer_offsets", "__transaction_state")
 #: Records carry their own time: a second between two rounds rolls the segment.
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "index.interval.bytes": "64"}
 #: By their codes in a batch's attributes.
@@ -267,3 +278,83 @@ def test_batches_are_stored_in_the_topics_codec(broker: Broker, codec: str) -> N
     assert first[22] & 0x07 == CODECS.index(codec)
     read = [(read.key, read.value) for read in CONFLUENT.consume(broker.bootstrap, topic)]
     assert read == pairs * 2
+
+
+def test_coordinators_replay_from_cleaned_logs(broker_kind: str, start_broker: StartBroker) -> None:
+    """Offsets committed in transactions and without, and the transactions' states, after `kill -9`:
+    what they stood on before is gone from their logs."""
+    broker = start_broker(broker_kind, SETTINGS | ONE_SHARD)
+    topic = unique("cleaned-offsets")
+    create_topic(broker.bootstrap, topic, 1)
+    client = producer(broker.bootstrap, transactional_id=topic, linger_ms=0)
+    client.init_transactions(TIMEOUT_S)
+    group = consumer(broker.bootstrap, "plain")
+    in_transactions = consumer(broker.bootstrap, "transactional")
+    _commit(group, topic, 1)
+    client.begin_transaction()
+    client.abort_transaction(TIMEOUT_S)
+    _roll_often(broker)
+    for number in range(2, 7):
+        client.begin_transaction()
+        client.produce(topic, b"v%d" % number)
+        offsets = [TopicPartition(topic, 0, number)]
+        metadata = in_transactions.consumer_group_metadata()
+        client.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S)
+        if number % 2 == 0:
+            client.commit_transaction(TIMEOUT_S)
+        else:
+            client.abort_transaction(TIMEOUT_S)
+        _commit(group, topic, number)
+        time.sleep(0.15)  # Rolling goes by the clock.
+    for internal in INTERNAL:
+        await_cleaned(broker, internal, 4)
+    broker.kill()
+    broker.start()
+    found = _committed(broker, "plain", topic), _committed(broker, "transactional", topic)
+    assert found == (6, 6)
+    again = producer(broker.bootstrap, transactional_id=topic, linger_ms=0)
+    again.init_transactions(TIMEOUT_S)
+    again.begin_transaction()
+    again.produce(topic, b"again")
+    again.commit_transaction(TIMEOUT_S)
+    values = [read.value for read in CONFLUENT.consume(broker.bootstrap, topic)]
+    assert values == [b"v2", b"v4", b"v6", b"again"]
+    group.close()
+    in_transactions.close()
+
+
+def _roll_often(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            internal,
+            incremental_configs=[
+                ConfigEntry("segment.ms", "100", incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        for internal in INTERNAL
+    ]
+    for future in admin.incremental_alter_configs(resources).values():
+        future.result(timeout=TIMEOUT_S)
+
+
+def _commit(client: Consumer, topic: str, offset: int) -> None:
+    client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+
+def _committed(broker: Broker, group: str, topic: str) -> int:
+    client = consumer(broker.bootstrap, group)
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            try:
+                (found,) = client.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
+                return int(found.offset)
+            except KafkaException:
+                # Kafka's coordinator is not there at once.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    finally:
+        client.close()

@@ -1,6 +1,6 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
-transactions for ten minutes and groups for five while everything is killed
-(`tools.soak_transactions`, `tools.soak_groups`).
+transactions for ten minutes, groups for five, retention and compaction for ten while everything is
+killed (`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`).
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed;
 failures are printed with their output, and the exit status is 1 if there was any. `--times`,
@@ -76,13 +76,19 @@ def groups(minutes: float) -> Outcome:
     return run("groups", command, {})
 
 
+def topics(minutes: float) -> Outcome:
+    """Retention and compaction beside readers and transactional writers, for so long."""
+    command = [sys.executable, "-m", "tools.soak_topics", "--minutes", str(minutes)]
+    return run("topics", command, {})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of transactions; half of groups"
+        "--minutes", type=float, default=10.0, help="of transactions and topics; half of groups"
     )
-    parser.add_argument("--only", choices=("crash", "pipeline", "transactions", "groups"))
+    parser.add_argument("--only", choices=("crash", "pipeline", "transactions", "groups", "topics"))
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
     for number in range(1, arguments.times + 1):
@@ -94,6 +100,8 @@ def main() -> int:
         outcomes.append(_told(1, transactions(arguments.minutes)))
     if arguments.only in (None, "groups"):
         outcomes.append(_told(1, groups(arguments.minutes / 2)))
+    if arguments.only in (None, "topics"):
+        outcomes.append(_told(1, topics(arguments.minutes)))
     return _conclude(outcomes)
 
 
