@@ -292,7 +292,10 @@ async def test_whoever_is_fenced_is_told_also_while_the_last_end_is_not_durable(
 ) -> None:
     zombie = await world.init()
     identity = await world.begin(A0)  # version 1
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         send(world, identity, A1)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
