@@ -17,7 +17,8 @@ def first_record_since(
     if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
         return None
     epoch = header.partition_leader_epoch
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    is_whole = header.record_count == header.last_offset_delta + 1  # nothing compacted away
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and is_whole:
         return TimestampOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
     for record in iterate_records(batch):
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
