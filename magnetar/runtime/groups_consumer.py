@@ -104,6 +104,8 @@ class ConsumerGroups:
         decision = decide_heartbeat(draft, request, self.topics, limits, now_ms)
         member_id = decision.answer.member_id
         group = self.carry_out(shard, request.group_id, decision.records, member_id, limits, now_ms)
+        if not decision.records:
+            group.nothing_for[member_id] = group.revision
         if is_first_regex and request.resolved is not None:
             group.regexes_seen = request.resolved.version
         self._refresh_regexes_later(shard, group, now_ms)

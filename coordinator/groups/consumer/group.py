@@ -90,6 +90,10 @@ class ConsumerGroup:
         self.classic_count = 0
         # Not in the log.
         self.timers = Timers()
+        #: rises with every record
+        self.revision = 0
+        #: member id -> the revision at which there was nothing for it to give back or take
+        self.nothing_for: dict[str, int] = {}
         #: the version of the topics that `metadata_hash` was last compared with; None: never
         self.topics_seen: int | None = None
         #: the same of `regexes`, and when they may be matched again at the earliest
@@ -178,6 +182,7 @@ class ConsumerGroup:
 
     def apply(self, record: ConsumerGroupRecord) -> None:
         """Fold one record."""
+        self.revision += 1
         key, value = record.key, record.value
         match key:
             case ConsumerGroupMemberMetadataKey():
@@ -231,6 +236,7 @@ class ConsumerGroup:
                 self._release(member_id, old.revoking)
                 del self.members[member_id]
                 self.timers.forget(member_id)
+                self.nothing_for.pop(member_id, None)
                 if old.instance_id and self.static_members.get(old.instance_id) == member_id:
                     del self.static_members[old.instance_id]
             return

@@ -47,11 +47,23 @@ def decide_heartbeat(
     said = _with_news(before, request)
     changed = subscribe(draft, before, said, request.resolved, topics)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
+    if _nothing_changed(draft, request, said):
+        return Answered(answer=_answer(request, before, said, limits))
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
     return Answered(records=tuple(draft.records), answer=_answer(request, before, after, limits))
+
+
+def _nothing_changed(draft: Draft, request: HeartbeatRequest, member: Member) -> bool:
+    """Whether the member has asked before, and neither it nor anybody else has done anything since.
+
+    Who waits for others need not be compared with its target each time.
+    """
+    group = draft.group
+    seen_at = group.nothing_for.get(member.member_id)
+    return not draft.records and request.owned is None and seen_at == group.revision
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:

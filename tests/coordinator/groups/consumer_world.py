@@ -43,6 +43,10 @@ from wire.internal.consumer_protocol import (
 from wire.internal.versioned import encode_versioned
 
 GROUP = "group"
+_NOT_IN_THE_LOG = {
+    *("timers", "topics_seen", "regexes_seen", "regexes_next_ms", "rests_on"),
+    *("revision", "nothing_for"),
+}
 #: (topic name, partition)
 Place = tuple[str, int]
 
@@ -122,6 +126,8 @@ class World:
         decision = decide_heartbeat(draft, request, self.topics, self.limits, self.now_ms)
         self._append_for_group(decision.records)
         self.group.topics_seen = self.topics.version
+        if not decision.records:
+            self.group.nothing_for[decision.answer.member_id] = self.group.revision
         return decision.answer
 
     def leave(self, member_id: str, epoch: int = -1, instance_id: str | None = None) -> None:
@@ -277,9 +283,7 @@ def snapshot(shard: GroupShard) -> dict[str, object]:
     found: dict[str, object] = {}
     for group_id, group in shard.consumer_groups.items():
         found[group_id] = {
-            name: value
-            for name, value in vars(group).items()
-            if name not in ("timers", "topics_seen", "regexes_seen", "regexes_next_ms", "rests_on")
+            name: value for name, value in vars(group).items() if name not in _NOT_IN_THE_LOG
         }
     for group_id, classic in shard.groups.items():
         assert group_id not in found, "of one kind alone"
