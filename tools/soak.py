@@ -1,6 +1,7 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
-transactions for ten minutes, groups for five, retention and compaction for ten while everything is
-killed (`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`).
+100 000 random histories of a consumer group; transactions for ten minutes, groups for five,
+retention and compaction for ten while everything is killed (`tools.soak_transactions`,
+`tools.soak_groups`, `tools.soak_topics`).
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed;
 failures are printed with their output, and the exit status is 1 if there was any. `--times`,
@@ -82,13 +83,22 @@ def topics(minutes: float) -> Outcome:
     return run("topics", command, {})
 
 
+def group_histories() -> Outcome:
+    """Random histories of a consumer group; an ordinary run has 300."""
+    path = "tests/coordinator/groups/test_consumer_histories.py"
+    return run(
+        "group histories", [sys.executable, "-m", "pytest", "-q", path], {"MAGNETAR_SOAK": "334"}
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(
         "--minutes", type=float, default=10.0, help="of transactions and topics; half of groups"
     )
-    parser.add_argument("--only", choices=("crash", "pipeline", "transactions", "groups", "topics"))
+    runs = ("crash", "pipeline", "transactions", "histories", "groups", "topics")
+    parser.add_argument("--only", choices=runs)
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
     for number in range(1, arguments.times + 1):
@@ -98,6 +108,8 @@ def main() -> int:
             outcomes.append(_told(number, pipeline()))
     if arguments.only in (None, "transactions"):
         outcomes.append(_told(1, transactions(arguments.minutes)))
+    if arguments.only in (None, "histories"):
+        outcomes.append(_told(1, group_histories()))
     if arguments.only in (None, "groups"):
         outcomes.append(_told(1, groups(arguments.minutes / 2)))
     if arguments.only in (None, "topics"):
