@@ -1,8 +1,9 @@
 """The seam between the log store and the operating system's files.
 
 Everything the log store knows of a disk goes through `FileSystem` and `File`; `DiskFiles` is the
-real one, the simulated disk in `logstore.testing` the one that loses power. Paths are strings, as
-the operating system takes them. Errors are `OSError`; callers turn them into `StorageFailure`.
+real one, whose open files are `logstore.descriptors`', the simulated disk in `logstore.testing` the
+one that loses power. Paths are strings, as the operating system takes them. Errors are `OSError`;
+callers turn them into `StorageFailure`.
 
 What is durable when: a file's bytes and size after `File.sync`, its name (created, renamed,
 unlinked) after `sync_directory` of the directory that holds it, all of them after `sync_all`.
@@ -12,17 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from logstore.descriptors import Descriptors, DiskFile
 
-#: Linux takes at most IOV_MAX buffers in one call.
-_IOV_MAX = 1024
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
@@ -123,95 +122,6 @@ class FileSystem(Protocol):
         ...
 
 
-class DiskFile:
-    """A file descriptor, closed only when nobody has it pinned."""
-
-    __slots__ = ("_closing", "_descriptor", "_path", "_pins", "_reads_now")
-
-    def __init__(self, path: str, descriptor: int) -> None:
-        self._path = path
-        self._descriptor = descriptor
-        self._pins = 0
-        self._closing = False
-        self._reads_now = True
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        if len(buffers) == 1:
-            written = os.pwrite(self._descriptor, buffers[0], position)
-        else:
-            written = os.pwritev(self._descriptor, buffers[:_IOV_MAX], position)
-        total = sum(len(buffer) for buffer in buffers)
-        if written < total:
-            self._write_rest(buffers, position, written, total)
-
-    def _write_rest(
-        self, buffers: Sequence[Buffer], position: int, written: int, total: int
-    ) -> None:
-        rest = memoryview(b"".join(buffers))
-        while written < total:
-            written += os.pwrite(self._descriptor, rest[written:], position + written)
-
-    def read(self, size: int, position: int) -> bytes:
-        data = os.pread(self._descriptor, size, position)
-        if len(data) in (size, 0):
-            return data
-        parts, have = [data], len(data)
-        while have < size and (data := os.pread(self._descriptor, size - have, position + have)):
-            parts.append(data)
-            have += len(data)
-        return b"".join(parts)
-
-    def read_now(self, size: int, position: int) -> Buffer | None:
-        if not self._reads_now:
-            return None
-        buffer = bytearray(size)
-        try:
-            have = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            # tmpfs, NFS and FUSE cannot say whether they would wait: `read` does it, in a thread.
-            self._reads_now = False
-            return None
-        if have == size:
-            return buffer
-        # Short because the file ends here, or because the next page is not in memory.
-        return memoryview(buffer)[:have] if position + have >= self.size() else None
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
-
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def pin(self) -> None:
-        self._pins += 1
-
-    def unpin(self) -> None:
-        self._pins -= 1
-        if self._closing and not self._pins:
-            self._close_now()
-
-    def close(self) -> None:
-        self._closing = True
-        if not self._pins:
-            self._close_now()
-
-    def _close_now(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
 class DiskFiles:
     """The operating system's files.
 
@@ -219,14 +129,16 @@ class DiskFiles:
     happened since its descriptor was opened (Linux 5.8), so that is opened here, at start.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, open_max: int = sys.maxsize) -> None:
+        """`open_max`: how many descriptors its files may have at once."""
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._syncfs = _find_syncfs()
+        sync_all = None if self._syncfs is None else self.sync_all
+        self.descriptors = Descriptors(open_max, sync_all)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(path, os.open(path, flags, 0o644))
+        return self.descriptors.open(path, create=create)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -238,9 +150,12 @@ class DiskFiles:
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
+        self.descriptors.keep(target)
         os.replace(source, target)
+        self.descriptors.renamed(source, target)
 
     def unlink(self, path: str) -> None:
+        self.descriptors.keep(path)
         os.unlink(path)
 
     def remove_directory(self, path: str) -> None:

@@ -24,6 +24,7 @@ from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.sync_durations import SyncDurations
+from magnetar import open_files
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -98,7 +99,9 @@ class Logs:
         """
         durability = Durability(config.durability)
         in_memory = durability is Durability.MEMORY
-        files = DiskFiles(tempfile.gettempdir() if in_memory else path)
+        files = DiskFiles(
+            tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
+        )
         if not in_memory:
             _complete_import(Path(path))
         self._config = config

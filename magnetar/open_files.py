@@ -9,6 +9,8 @@ from __future__ import annotations
 import resource
 import sys
 
+_OTHERS = 40
+
 
 def raise_limit() -> int:
     """Raise the soft limit to the hard one, where the system lets us; return the soft limit."""
@@ -28,3 +30,14 @@ def connections_max() -> int:
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     return max(1, soft - max(64, soft // 4))
+
+
+def logs_max() -> int:
+    """Return how many files logs may have open at once: that quarter, without what else needs one.
+
+    The others are the catalog's, the listeners', and those that are opened and closed in passing.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(64, soft // 4) - _OTHERS

@@ -1,0 +1,289 @@
+"""Open files: a bounded number of descriptors for as many files as there are partitions.
+
+A `DiskFile` that nobody has used for a while loses its descriptor when another file needs one, and
+gets a new one when it is used again. It keeps it while it is in use or pinned, and for good once
+its name is gone or another file's.
+
+Which one goes is decided by a clock: a hand goes round, a file that was used since it last passed
+is left once. Any thread may use any file. A user first makes itself known and then looks at the
+descriptor; who takes a descriptor away first does so and then looks for users, and gives it back.
+
+A write that failed in the background is told to descriptors that were open then. A file that lost
+its descriptor before its bytes were synced is therefore synced with its whole file system, through
+a descriptor that has been open since the start.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_FLAGS = os.O_RDWR | os.O_CLOEXEC
+#: However few files there may be: those of a handful of partitions, and of the threads.
+_OPEN_MIN = 16
+#: Linux takes at most IOV_MAX buffers in one call.
+_IOV_MAX = 1024
+
+
+class Descriptors:
+    """The descriptors of the files of one data directory."""
+
+    def __init__(self, open_max: int, sync_all: Callable[[], None] | None) -> None:
+        self.sync_all = sync_all
+        self._open_max = max(open_max, _OPEN_MIN)
+        self._lock = Lock()
+        self._clock: deque[DiskFile] = deque()
+        self._open_count = 0
+        #: By directory, every file that is not closed, with a descriptor or without.
+        self._files: dict[str, set[DiskFile]] = {}
+
+    @property
+    def open_count(self) -> int:
+        """How many descriptors are in use."""
+        return self._open_count
+
+    def open(self, path: str, *, create: bool) -> DiskFile:
+        """Open a file for reading and writing."""
+        with self._lock:
+            self._make_room()
+            flags = _FLAGS | (os.O_CREAT if create else 0)
+            file = DiskFile(self, path, os.open(path, flags, 0o644))
+            self._files.setdefault(os.path.dirname(path), set()).add(file)
+            self._enter(file)
+            return file
+
+    def reopen(self, file: DiskFile) -> int:
+        """Give a file a descriptor again. Raises OSError, also for a file that was closed."""
+        with self._lock:
+            if file.descriptor < 0:
+                if file.is_closed:
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF), file.path)
+                self._make_room()
+                file.descriptor = os.open(file.path, _FLAGS)
+                self._enter(file)
+            return file.descriptor
+
+    def close(self, file: DiskFile) -> None:
+        """Close a file for good."""
+        with self._lock:
+            directory = os.path.dirname(file.path)
+            files = self._files.get(directory)
+            if files is not None:
+                files.discard(file)
+                if not files:
+                    del self._files[directory]
+            descriptor, file.descriptor = file.descriptor, -1
+            if descriptor >= 0:
+                self._open_count -= 1
+                os.close(descriptor)
+
+    def keep(self, path: str) -> None:
+        """Have the files of that name keep their descriptors: the name is about to go."""
+        for file in self._named(path):
+            file.has_name = False
+            self.reopen(file)
+
+    def renamed(self, source: str, target: str) -> None:
+        """A file, or a directory, has another name now."""
+        with self._lock:
+            inside = self._files.pop(source, None)
+            if inside is not None:
+                for file in inside:
+                    file.path = f"{target}/{os.path.basename(file.path)}"
+                self._files.setdefault(target, set()).update(inside)
+        for file in self._named(source):
+            with self._lock:
+                self._files[os.path.dirname(source)].discard(file)
+                file.path = target
+                self._files.setdefault(os.path.dirname(target), set()).add(file)
+
+    def _named(self, path: str) -> list[DiskFile]:
+        with self._lock:
+            files = self._files.get(os.path.dirname(path), ())
+            return [file for file in files if file.path == path and file.has_name]
+
+    def _enter(self, file: DiskFile) -> None:
+        self._open_count += 1
+        self._clock.append(file)
+        if len(self._clock) > 2 * self._open_count + _OPEN_MIN:
+            # Files that were closed are still in it: each once, the last entry counts.
+            self._clock = deque(each for each in set(self._clock) if each.descriptor >= 0)
+
+    def _make_room(self) -> None:
+        # Twice round: the first time may only find out who was used.
+        for _ in range(2 * len(self._clock)):
+            if self._open_count < self._open_max:
+                return
+            file = self._clock.popleft()
+            if file.descriptor < 0:
+                continue
+            if not file.was_used and file.let_go():
+                self._open_count -= 1
+            else:
+                file.was_used = False
+                self._clock.append(file)
+
+
+class DiskFile:
+    """A file that is open, whether it has a descriptor at the moment or not."""
+
+    __slots__ = (
+        "_closing",
+        "_descriptors",
+        "_pins",
+        "_reads_now",
+        "_synced_writes",
+        "_users",
+        "_was_let_go_unsynced",
+        "_writes",
+        "descriptor",
+        "has_name",
+        "is_closed",
+        "path",
+        "was_used",
+    )
+
+    def __init__(self, descriptors: Descriptors, path: str, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.was_used = True
+        self.has_name = True
+        self.is_closed = False
+        self._descriptors = descriptors
+        self._users: list[None] = []
+        self._pins = 0
+        self._closing = False
+        self._reads_now = True
+        self._writes = 0
+        self._synced_writes = 0
+        self._was_let_go_unsynced = False
+
+    def let_go(self) -> bool:
+        """Close the descriptor, unless it is needed; whether that was done. Under the lock."""
+        if self._pins or not self.has_name:
+            return False
+        descriptor, self.descriptor = self.descriptor, -1
+        if self._users:
+            self.descriptor = descriptor
+            return False
+        if self._writes != self._synced_writes:
+            self._was_let_go_unsynced = True
+        os.close(descriptor)
+        return True
+
+    def _use(self) -> int:
+        """Return the descriptor, which stays until one entry of `_users` is taken away."""
+        self._users.append(None)
+        self.was_used = True
+        descriptor = self.descriptor
+        if descriptor >= 0:
+            return descriptor
+        try:
+            return self._descriptors.reopen(self)
+        except BaseException:
+            self._users.pop()
+            raise
+
+    def size(self) -> int:
+        descriptor = self._use()
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            self._users.pop()
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        descriptor = self._use()
+        try:
+            self._writes += 1
+            if len(buffers) == 1:
+                written = os.pwrite(descriptor, buffers[0], position)
+            else:
+                written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)
+            total = sum(len(buffer) for buffer in buffers)
+            if written < total:
+                rest = memoryview(b"".join(buffers))
+                while written < total:
+                    written += os.pwrite(descriptor, rest[written:], position + written)
+        finally:
+            self._users.pop()
+
+    def read(self, size: int, position: int) -> bytes:
+        descriptor = self._use()
+        try:
+            data = os.pread(descriptor, size, position)
+            if len(data) in (size, 0):
+                return data
+            parts, have = [data], len(data)
+            while have < size and (data := os.pread(descriptor, size - have, position + have)):
+                parts.append(data)
+                have += len(data)
+            return b"".join(parts)
+        finally:
+            self._users.pop()
+
+    def read_now(self, size: int, position: int) -> Buffer | None:
+        if not self._reads_now:
+            return None
+        buffer = bytearray(size)
+        descriptor = self._use()
+        try:
+            have = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # tmpfs, NFS and FUSE cannot say whether they would wait: `read` does it, in a thread.
+            self._reads_now = False
+            return None
+        finally:
+            self._users.pop()
+        if have == size:
+            return buffer
+        # Short because the file ends here, or because the next page is not in memory.
+        return memoryview(buffer)[:have] if position + have >= self.size() else None
+
+    def truncate(self, size: int) -> None:
+        descriptor = self._use()
+        try:
+            self._writes += 1
+            os.ftruncate(descriptor, size)
+        finally:
+            self._users.pop()
+
+    def sync(self) -> None:
+        descriptor = self._use()
+        try:
+            writes = self._writes
+            sync_all = self._descriptors.sync_all
+            if self._was_let_go_unsynced and sync_all is not None:
+                sync_all()
+                self._was_let_go_unsynced = False
+            else:
+                os.fdatasync(descriptor)
+            self._synced_writes = writes
+        finally:
+            self._users.pop()
+
+    def pin(self) -> None:
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._closing and not self._pins:
+            self._close_now()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._pins:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        self.is_closed = True
+        self._descriptors.close(self)

@@ -1,0 +1,135 @@
+"""Files are as many as there are partitions, descriptors a few: nobody notices."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.files import DiskFiles
+
+MAX = 16
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskFiles]:
+    files = DiskFiles(str(tmp_path), open_max=MAX)
+    yield files
+    files.close()
+
+
+def names(tmp_path: Path, count: int) -> list[str]:
+    return [str(tmp_path / f"f{number}") for number in range(count)]
+
+
+def descriptors_of(directory: Path) -> int:
+    """Return how many descriptors this process has for files below the directory."""
+    found = 0
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{each}").startswith(f"{directory}/")
+        except FileNotFoundError:
+            continue  # That of the listing itself.
+    return found
+
+
+def test_more_files_than_descriptors_are_written_and_read(disk: DiskFiles, tmp_path: Path) -> None:
+    files = [disk.open(name, create=True) for name in names(tmp_path, 100)]
+    for round_ in range(3):
+        for number, file in enumerate(files):
+            file.write([b"%03d" % number], 3 * round_)
+    assert descriptors_of(tmp_path) <= MAX
+    for number, file in enumerate(files):
+        assert file.read(100, 0) == b"%03d" % number * 3
+        assert bytes(file.read_now(9, 0) or b"") == b"%03d" % number * 3
+        assert file.size() == 9
+        file.sync()
+    for file in files:
+        file.close()
+    assert (descriptors_of(tmp_path), disk.descriptors.open_count) == (0, 0)
+
+
+def test_a_file_that_is_closed_stays_closed(disk: DiskFiles, tmp_path: Path) -> None:
+    file = disk.open(names(tmp_path, 1)[0], create=True)
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.read(1, 0)
+
+
+def test_a_deleted_file_is_readable_for_who_has_it(disk: DiskFiles, tmp_path: Path) -> None:
+    kept, *others = names(tmp_path, 50)
+    file = disk.open(kept, create=True)
+    file.write([b"kept"], 0)
+    opened = [disk.open(name, create=True) for name in others]
+    disk.unlink(kept)
+    for other in opened:
+        other.write([b"x"], 0)
+    disk.open(kept, create=True).write([b"another"], 0)
+    assert file.read(100, 0) == b"kept"
+
+
+def test_a_replaced_file_stays_what_it_was(disk: DiskFiles, tmp_path: Path) -> None:
+    old_name, new_name, *others = names(tmp_path, 50)
+    old, new = disk.open(old_name, create=True), disk.open(new_name, create=True)
+    old.write([b"old"], 0)
+    new.write([b"new"], 0)
+    opened = [disk.open(name, create=True) for name in others]
+    disk.rename(new_name, old_name)
+    for other in opened:
+        other.write([b"x"], 0)
+    assert (old.read(9, 0), new.read(9, 0)) == (b"old", b"new")
+
+
+def test_files_of_a_renamed_directory_are_found_again(disk: DiskFiles, tmp_path: Path) -> None:
+    disk.make_directory(str(tmp_path / "a"))
+    file = disk.open(str(tmp_path / "a" / "f"), create=True)
+    file.write([b"v"], 0)
+    disk.rename(str(tmp_path / "a"), str(tmp_path / "b"))
+    for name in names(tmp_path, 50):
+        disk.open(name, create=True).write([b"x"], 0)
+    assert file.read(9, 0) == b"v"
+    assert file.path == str(tmp_path / "b" / "f")
+
+
+def test_what_was_let_go_before_its_sync_is_synced_with_everything(
+    disk: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    disk.descriptors.sync_all = lambda: synced.append("all")
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append("one"))
+    first, *rest = [disk.open(name, create=True) for name in names(tmp_path, 50)]
+    first.write([b"x"], 0)
+    first.sync()
+    first.write([b"x"], 0)
+    for other in rest:
+        other.write([b"x"], 0)
+    first.sync()
+    first.sync()
+    assert synced == ["one", "all", "one"]
+
+
+def test_files_are_themselves_whoever_uses_them(disk: DiskFiles, tmp_path: Path) -> None:
+    """Threads read while others are opened and let go: nobody ever reads another's bytes."""
+    files = [disk.open(name, create=True) for name in names(tmp_path, 60)]
+    for number, file in enumerate(files):
+        file.write([b"%03d" % number * 20], 0)
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        drawn = random.Random(seed)
+        for _ in range(1500):
+            number = drawn.randrange(len(files))
+            if files[number].read(60, 0) != b"%03d" % number * 20:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert descriptors_of(tmp_path) <= MAX + len(threads)
