@@ -161,11 +161,16 @@ class AbortedIndex:
             )
 
     def replace(self, first_offset: int, end_offset: int, entries: list[AbortedEntry]) -> None:
-        """Have these entries, and no others, of the markers in [first_offset, end_offset)."""
-        last = self.last_offset + 1
-        if last > first_offset and list(self.entries(first_offset, end_offset)) != entries:
-            before = self.entries(0, first_offset)
-            self._rebuild([*before, *entries, *self.entries(end_offset, last)])
+        """Have of the markers in [first_offset, end_offset) these entries, which it has, alone."""
+        start, end = bisect_left(self._last, first_offset), bisect_left(self._last, end_offset)
+        if end - start == len(entries):
+            return
+        columns = (self._producer_ids, self._first, self._last, self._stable)
+        for number, column in enumerate(columns):
+            column[start:end] = array("q", [entry[number] for entry in entries])
+        self._block_first_offsets = array(
+            "q", [min(self._first[at : at + _BLOCK]) for at in range(0, len(self), _BLOCK)]
+        )
 
     def copied(self) -> AbortedIndex:
         """As it is now, for another thread to read."""

@@ -91,6 +91,11 @@ class Segments(Protocol):
 
     limits: SegmentLimits
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its names are nobody's any more, or another's."""
+        ...
+
     def has_segments(self, segments: Sequence[Segment]) -> bool:
         """Whether these are all still there, and the ledger open."""
         ...
@@ -200,8 +205,7 @@ class FileReplacement:
 
     def abandon(self) -> None:
         self._file.unpin()
-        if self._is_current():
-            self._withdraw()
+        self._withdraw()
 
     def _is_current(self) -> bool:
         return self._segments.has_segments(self._old)
@@ -209,6 +213,8 @@ class FileReplacement:
     def _withdraw(self) -> bool:
         """The `.log` first: without it the rest is of no account."""
         self._new.close()
+        if self._segments.is_closed:
+            return False
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             for stage in (CLEANED, SWAP):
                 if self._files.exists(self._path(suffix + stage)):

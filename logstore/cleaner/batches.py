@@ -16,7 +16,7 @@ Cleaner, which keeps one batch of a producer and the last of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from logstore.aborted_index import AbortedEntry
@@ -43,10 +43,12 @@ Pause = Callable[[int], None]
 _RECORDS_PER_PAUSE = 32
 
 
-def offsets_of_state(producers: Iterable[ProducerState]) -> frozenset[int]:
+def offsets_of_state(producers: Sequence[ProducerState], pause: Pause) -> frozenset[int]:
     """The base offsets of the batches and markers from which this producer state is replayed."""
     offsets = set()
-    for state in producers:
+    for number, state in enumerate(producers):
+        if number % _RECORDS_PER_PAUSE == 0:
+            pause(0)
         offsets.add(state.last_marker_offset)
         offsets.update(batch.base_offset for batch in state.remembered())
     return frozenset(offsets)

@@ -17,6 +17,8 @@ from logstore.ledger import SegmentFacts
 from logstore.log_config import INT64_MAX, LogConfig
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
+#: Their files get other names in one step.
+_SEGMENTS_MAX = 64
 #: Of the offset index; an entry of the time index has twelve, and there are no more of them.
 _INDEX_ENTRY_BYTES = 12
 
@@ -128,7 +130,8 @@ def _fits(group: Sequence[SegmentFacts], segment: SegmentFacts, config: LogConfi
     size_bytes = sum(one.size_bytes for one in group) + segment.size_bytes
     entries = size_bytes // max(config.index_interval_bytes, 1) + 1
     return (
-        size_bytes <= config.segment_bytes
+        len(group) < _SEGMENTS_MAX
+        and size_bytes <= config.segment_bytes
         and entries * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
         and segment.end_offset - 1 - group[0].base_offset <= _RELATIVE_OFFSET_MAX
     )

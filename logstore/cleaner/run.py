@@ -159,7 +159,7 @@ class Cleaning:
             _transactions(aborted, 0),
             offset_map,
             end_offset,
-            offsets_of_state(producers),
+            offsets_of_state(producers, self._pause),
             aborted.last_offset,
             self._log.config.delete_retention_ms,
             self._now_ms,

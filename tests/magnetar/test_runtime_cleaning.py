@@ -177,3 +177,16 @@ def test_the_pace_is_kept() -> None:
     pace._slice_began = 0.0
     with pytest.raises(Stopped):
         pace(0)
+
+
+async def test_in_memory_too(start_broker: StartBroker, clock: Clock) -> None:
+    broker = await start_broker({**ON_DISK, "durability": "memory"}, clock=clock)
+    broker.topics.create("a", configs={**COMPACTED, "segment.bytes": "1048576"})
+    log = broker.topics.partition("a", 0)
+    batch = build_batch([SimpleRecord(b"k", bytes(400_000), NOW_MS)])
+    for _ in range(9):
+        await log.durable(log.append(bytearray(batch), NOW_MS).end_offset)
+    before = log.size_bytes
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [7, 8]
+    assert log.size_bytes < before / 3
