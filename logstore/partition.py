@@ -325,6 +325,8 @@ class PartitionLog(VisibleLog):
 
     async def secure_state(self) -> None:
         """Return when all of the state is durable, in a snapshot too. As `durable`."""
+        if self.is_deleted:
+            raise PartitionDeleted(self.topic, self.partition)
         end_offset = self._state.end_offset
         self._snapshots.take(self._state, for_kafka=False, synced=True)
         self._snapshots.on_durable(self.high_watermark)

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.cleaner.run import OffsetMapLimits
+from logstore.cleaner.run import OffsetMapLimits, Overtaken
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
 from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
-from logstore.partition import PartitionLog
+from logstore.partition import PartitionDeleted, PartitionLog
 from logstore.retention import expire
 from logstore.testing.compaction import KeyedTraffic, check_compacted, check_replay, clean
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
@@ -187,19 +187,25 @@ def test_compaction_keeps_the_latest_committed_values_through_crashes(
         world.highest_seen = world.log.high_watermark
 
 
+def filled(seed: int) -> World:
+    """A world of some segments, nothing clean yet."""
+    world = World(SimulatedDisk(seed=seed))
+    for number in range(30):
+        producer = number % 3
+        world.traffic.write(producer, [KEYS[number % 5], b"x"], transactional=True)
+        world.traffic.write(producer, [KEYS[number % 4]], transactional=True)
+        world.traffic.end(producer, commit=number % 4 != 0)
+    world.executor.run()
+    assert len(world.log.ledger.segment_base_offsets) > 4
+    world.highest_seen = world.log.high_watermark
+    return world
+
+
 @pytest.mark.parametrize("first_point", range(0, 160, 8))
 def test_power_loss_at_every_step_of_a_swap(first_point: int) -> None:
     for point in range(first_point, first_point + 8):
         random = Random(point)
-        world = World(SimulatedDisk(seed=point))
-        for number in range(30):
-            producer = number % 3
-            world.traffic.write(producer, [KEYS[number % 5], b"x"], transactional=True)
-            world.traffic.write(producer, [KEYS[number % 4]], transactional=True)
-            world.traffic.end(producer, commit=number % 4 != 0)
-        world.executor.run()
-        assert len(world.log.ledger.segment_base_offsets) > 4
-        world.highest_seen = world.log.high_watermark
+        world = filled(point)
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
             clean(world.log, world.traffic.now_ms, world.executor.run)
@@ -209,3 +215,41 @@ def test_power_loss_at_every_step_of_a_swap(first_point: int) -> None:
         world.check_recovered()
         clean(world.log, world.traffic.now_ms + 100, world.executor.run)
         world.check()
+
+
+@pytest.mark.parametrize("ending", ["trim", "delete", "read"])
+def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
+    """At every step of a run: segments are trimmed, the topic is deleted, or just read."""
+    for step in range(0, 50, 1 if SOAK > 1 else 4):
+        world = filled(step)
+        disk, steps = world.disk, 0
+        before = disk.open_files
+        held = disk.open("/data/topic-0/00000000000000000000.log")
+        content = held.read(held.size(), 0)
+
+        def in_between(world: World = world, step: int = step) -> None:
+            nonlocal steps
+            world.executor.run()
+            steps += 1
+            if steps == step and ending == "trim":
+                world.trim()
+            elif steps == step and ending == "delete":
+                world.directory.delete([world.log])
+            elif not world.log.is_deleted:
+                world.check()
+
+        with contextlib.suppress(Overtaken, PartitionDeleted, FileNotFoundError):
+            clean(world.log, world.traffic.now_ms, in_between)
+        assert held.read(held.size(), 0) == content, "a reader has what it had"
+        held.close()
+        if ending == "delete":
+            assert world.log.is_deleted is (steps >= step > 0)
+        if world.log.is_deleted:
+            assert not disk.exists("/data/topic-0")
+            continue
+        # The log's own files, which stay open when they were read.
+        assert disk.open_files <= before + len(world.log.ledger.segment_base_offsets)
+        world.check()
+        world.stop()
+        world.restart(disk)
+        world.check_recovered()

@@ -295,3 +295,30 @@ def test_entries_of_a_range_are_replaced_and_others_stay() -> None:
     index.replace(40, 60, [])
     assert list(index) == [entries[0], entries[2], entries[3]]
     assert list(copy) == entries
+
+
+def test_what_is_left_of_a_long_index_overlaps_as_before() -> None:
+    random = Random(3)
+    entries, offset = [], 0
+    for _ in range(700):
+        offset += random.randrange(1, 5)
+        first = max(0, offset - random.randrange(1, 40))
+        entries.append(AbortedEntry(random.randrange(9), first, offset + 1, first))
+        offset += 2
+    for _ in range(20):
+        first_offset = random.randrange(offset)
+        end_offset = first_offset + random.randrange(offset)
+        kept = [
+            entry
+            for entry in entries
+            if not first_offset <= entry.last_offset < end_offset or random.random() < 0.3
+        ]
+        index = AbortedIndex(entries)
+        inside = [entry for entry in kept if first_offset <= entry.last_offset < end_offset]
+        index.replace(first_offset, end_offset, inside)
+        assert list(index) == kept
+        assert index.overlapping(0, offset) == AbortedIndex(kept).overlapping(0, offset)
+        middle = offset // 2
+        assert index.overlapping(middle, middle + 9) == AbortedIndex(kept).overlapping(
+            middle, middle + 9
+        )
