@@ -9,6 +9,7 @@ above 1 are INVALID_REPLICATION_FACTOR, replicas on others INVALID_REPLICA_ASSIG
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ async def create_topics(
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(_create(broker, topic, validate_only=request.validate_only))
+            # Each is synced: others have their turn before the next one.
+            await asyncio.sleep(0)
         except KafkaError as refusal:
             results.append(
                 CreatableTopicResult(

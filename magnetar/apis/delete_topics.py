@@ -9,6 +9,7 @@ the coordinators cannot be deleted: a difference to Kafka, which loses its offse
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -60,6 +61,8 @@ async def delete_topics(
             topic = _find(broker, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
             broker.topics.delete(topic)
+            # Each is synced: others have their turn before the next one.
+            await asyncio.sleep(0)
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail
