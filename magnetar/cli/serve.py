@@ -24,6 +24,8 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
+#: Behind the first clients, which care how soon they are served.
+_LOGGING_PREPARED_AFTER_S = 1.0
 
 
 class Flags(NamedTuple):
@@ -110,6 +112,7 @@ async def _serve(config: BrokerConfig) -> None:
     )
     if metrics is not None:
         metrics.start(broker)
+    loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
     if metrics is not None:
         await metrics.stop()
