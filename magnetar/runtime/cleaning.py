@@ -82,7 +82,7 @@ class Cleaner:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._pace = Pace(lambda: broker.config.log_cleaner_io_max_bytes_per_second)
+        self._pace = Pace(lambda: max(broker.config.log_cleaner_io_max_bytes_per_second, 1.0))
         self._task: asyncio.Task[None] | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._discarding: dict[asyncio.TimerHandle, Sequence[str]] = {}
