@@ -80,7 +80,8 @@ class Scene(NamedTuple):
 
 @pytest.fixture
 def scene(broker: Broker, topic: MakeTopic, enter: Enter) -> Scene:
-    orders, member = topic("orders", 2), enter()
+    # The records are years old: retention would delete them.
+    orders, member = topic("orders", 2, retention_ms="-1"), enter()
     client = confluent_client.producer(broker.bootstrap)
     for number in range(2 * RECORDS):
         moment = FIRST_MS + number // 2 * 1000
