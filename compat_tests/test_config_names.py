@@ -48,6 +48,7 @@ OWN = {
     "connection.max.in.flight.requests",
     "durability",
     "max.active.transactions",
+    "max.groups",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",
 }
