@@ -40,8 +40,9 @@ unit: install reference ## The tests of the packages.
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 2 --dist loadgroup compat_tests
 
-reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, through Maven.
+reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
+	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 
 demo: install ## Count words exactly once while workers and the broker are killed (under a minute).
 	$(BIN)/python -m compat_tests.pipeline.demo

@@ -15,7 +15,10 @@ from compat_tests.brokers import Broker, make_broker
 from tools.reference_kafka import ReferenceUnavailable, fetch
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from compat_tests.group_frames import Member
+    from compat_tests.spark import Spark
 
 KINDS = ("magnetar", "kafka")
 MakeName = Callable[[str], str]
@@ -39,14 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every test that uses a broker one run per kind, each kind in a worker of its own."""
+    """Give every test that uses a broker one run per kind, each kind in a worker of its own.
+
+    Tests with Spark share one worker: a session costs more than most of them.
+    """
     if "broker_kind" not in metafunc.fixturenames:
         return
     beyond_kafka = metafunc.definition.get_closest_marker("magnetar_only") is not None
     kinds = KINDS[:1] if beyond_kafka else KINDS
+    groups = {kind: "spark" if "spark" in metafunc.fixturenames else kind for kind in kinds}
     metafunc.parametrize(
         "broker_kind",
-        [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in kinds],
+        [pytest.param(kind, marks=pytest.mark.xdist_group(groups[kind])) for kind in kinds],
         scope="session",
     )
 
@@ -81,6 +88,25 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def broker(broker_kind: str, shared_broker: Callable[[str], Broker]) -> Broker:
     """The session's broker of this kind. Shared: use names of your own, and do not end it."""
     return shared_broker(broker_kind)
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one JVM and session of all Spark tests and both brokers."""
+    # Not imported by those who run no test of Spark's.
+    from compat_tests.spark import start_session
+
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession, broker: Broker) -> Spark:
+    """The session, reading and writing on the shared broker."""
+    from compat_tests.spark import Spark
+
+    return Spark(spark_session, broker.bootstrap)
 
 
 @pytest.fixture

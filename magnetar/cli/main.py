@@ -31,6 +31,7 @@ _PLACES = {
     "consume": "magnetar.cli.consume:consume",
     "dump": "magnetar.cli.dump:dump",
     "import": "magnetar.cli.import_command:import_command",
+    "spark-jars": "magnetar.cli.spark_jars:spark_jars",
     "completion": "magnetar.cli.completion:completion",
 }
 

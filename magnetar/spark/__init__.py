@@ -1,0 +1,1 @@
+"""Spark beside magnetar: what its Kafka connector needs."""
