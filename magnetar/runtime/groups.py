@@ -173,12 +173,13 @@ class Groups:
     ) -> None:
         """Restart a member's session; it rests on nothing that has to be durable."""
         check_group_id(group_id)
-        state = self.shard_of(group_id).state
+        shard = self.shard_of(group_id)
+        state = shard.state
         now_ms = self._broker.clock.steady_ms()
         consumer_group = state.consumer_groups.get(group_id)
         if consumer_group is not None:
             self.classic_members.heartbeat(
-                consumer_group, member_id, generation_id, group_instance_id
+                shard, consumer_group, member_id, generation_id, group_instance_id
             )
             return
         group = state.member_group(group_id)

@@ -87,6 +87,7 @@ class ClassicMembers:
 
     def heartbeat(
         self,
+        shard: RunningShard,
         group: ConsumerGroup,
         member_id: str,
         generation_id: int,
@@ -96,6 +97,8 @@ class ClassicMembers:
         now_ms = self._broker.clock.steady_ms()
         member, _ = known_classic_member(group, member_id, group_instance_id, generation_id)
         self._restart_session(group, member, now_ms)
+        # There may be nobody else who looks.
+        self._groups.consumer.notice_topics(shard, group, now_ms)
         if must_join_again(group, member):
             code = ErrorCode.REBALANCE_IN_PROGRESS
             self._expect_join(group, member_id, code, now_ms)

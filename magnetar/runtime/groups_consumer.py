@@ -34,7 +34,7 @@ from coordinator.groups.consumer.member import (
     MemberState,
 )
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
-from coordinator.groups.consumer.subscribing import decide_regexes
+from coordinator.groups.consumer.subscribing import decide_regexes, next_epoch
 from coordinator.groups.consumer.timers import Wait
 from coordinator.groups.consumer.upgrade import decide_upgrade, refuse_parked
 from coordinator.groups.consumer.validation import check_heartbeat
@@ -174,6 +174,14 @@ class ConsumerGroups:
             self._wait_for(group, before, member, limits, now_ms)
         self._watch(group, now_ms)
         return group
+
+    def notice_topics(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
+        """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
+        version = self._broker.topics.version
+        if group.topics_seen != version:
+            records = next_epoch(group, self.topics, changed=False)
+            self._append(shard, group.group_id, records, now_ms)
+            group.topics_seen = version
 
     def remove(
         self, shard: RunningShard, group: ConsumerGroup, member_ids: Sequence[str], now_ms: int

@@ -7,7 +7,7 @@ partitions are reckoned anew from the members and compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,11 +31,12 @@ from coordinator.groups.consumer.leaving import (
 from coordinator.groups.consumer.member import LEAVING_FOR_A_WHILE, Member
 from coordinator.groups.consumer.partitions import as_target
 from coordinator.groups.consumer.records import ResolvedRegex
-from coordinator.groups.consumer.subscribing import decide_regexes
+from coordinator.groups.consumer.subscribing import decide_regexes, next_epoch
 from coordinator.groups.consumer.topics import TopicInfo
 from coordinator.groups.consumer.upgrade import decide_upgrade
 from coordinator.groups.records import GroupRecord, ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
+from wire.error_code import ErrorCode
 from wire.internal.consumer_protocol import (
     ConsumerProtocolSubscription,
     SubscriptionTopicPartition,
@@ -93,7 +94,10 @@ class FakeTopics:
 class World:
     """One group, its shard's log, and the topics."""
 
-    def __init__(self, topics: FakeTopics | None = None, **limits: Any) -> None:
+    def __init__(
+        self, topics: FakeTopics | None = None, *, may_downgrade: bool = True, **limits: Any
+    ) -> None:
+        self.may_downgrade = may_downgrade
         self.topics = topics or FakeTopics(orders=4, audit=2)
         self.limits = ConsumerLimits(**limits)
         self.shard = GroupShard(GroupLimits())
@@ -140,15 +144,25 @@ class World:
         else:
             self.remove([member.member_id])
 
-    def remove(self, member_ids: list[str], *, may_downgrade: bool = True) -> None:
+    def remove(self, member_ids: Sequence[str]) -> None:
         """Give members up; the group may become a classic one."""
+        if not self._downgraded_without(member_ids):
+            self.append(decide_removal(self.group, member_ids, self.topics))
+
+    def _downgraded_without(self, member_ids: Sequence[str]) -> bool:
         group = self.group
-        if is_downgrade_due(group, member_ids, allowed=may_downgrade, size_max=100):
-            classic = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
-            self.append([*deletion(group), self.shard.group_record(classic)])
-            self.shard.groups[GROUP] = classic
-        else:
-            self.append(decide_removal(group, member_ids, self.topics))
+        if not is_downgrade_due(group, member_ids, allowed=self.may_downgrade, size_max=100):
+            return False
+        classic = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
+        self.append([*deletion(group), self.shard.group_record(classic)])
+        self.shard.groups[GROUP] = classic
+        return True
+
+    def notice_topics(self) -> None:
+        """What a classic member's heartbeat does besides."""
+        if self.group.topics_seen != self.topics.version:
+            self.append(next_epoch(self.group, self.topics, changed=False))
+            self.group.topics_seen = self.topics.version
 
     def join_classic(
         self, member_id: str, *names: str, owned: Iterable[Place] = (), **fields: Any
@@ -165,6 +179,8 @@ class World:
         decision = decide_join(Draft(self.group), request, self.topics, self.limits, self.now_ms)
         self.append(decision.records)
         self.group.topics_seen = self.topics.version
+        if decision.answer.error_code is ErrorCode.NONE:
+            self._downgraded_without(())
         return decision.answer
 
     def sync(self, member_id: str, generation_id: int, **fields: Any) -> SyncAnswer:

@@ -51,7 +51,8 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World(FakeTopics(orders=3, audit=2))
+        topics = FakeTopics(orders=3, audit=2)
+        self.world = World(topics, may_downgrade=self.random.random() < 0.7)
         self.clients: list[Client] = []
         self.made = 0
         self.group_epoch = 0
@@ -263,6 +264,7 @@ class History:
             member, _ = known_classic_member(
                 world.group, client.member_id, client.instance_id, client.epoch
             )
+            world.notice_topics()
             if must_join_again(world.group, member):
                 self.join_classic(client)
 
@@ -283,6 +285,7 @@ class History:
         )
         client.member_id = answer.member_id
         client.epoch, client.must_sync = answer.generation_id, True
+        self.on_downgrade()
 
     def try_to(self, client: Client, request: Callable[[], object]) -> bool:
         """Have a client ask; refused, it does as its library would."""

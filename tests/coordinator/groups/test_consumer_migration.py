@@ -56,6 +56,7 @@ def classic_group(
     for member_id in list(driver.group.members):
         driver.join(member_id, **{"protocol_type": "consumer", **said})
     leader = driver.group.leader
+    assert leader is not None
     driver.sync(leader, assignments=dict(zip(driver.group.members, given, strict=True)))
     assert driver.group.state is GroupState.STABLE
     world.append([world.shard.group_record(driver.group)])
@@ -128,7 +129,8 @@ def test_a_classic_member_joins_syncs_and_rebalances_beside_a_consumer(world: Wo
     world.check_replay()
 
 
-def test_a_classic_member_gives_back_by_joining_without(world: World) -> None:
+def test_a_classic_member_gives_back_by_joining_without() -> None:
+    world = World(may_downgrade=False)
     world.join("new", "orders")
     world.leave("new")
     joined = world.join_classic("old", "orders")
@@ -227,10 +229,24 @@ def test_the_last_consumer_leaves_a_classic_group_behind(world: World) -> None:
 def test_a_group_stays_where_a_downgrade_is_not_due(world: World) -> None:
     world.join("new", "orders")
     world.join_classic("old", "orders")
-    due = {"allowed": True, "size_max": 10}
+    due: dict[str, Any] = {"allowed": True, "size_max": 10}
     assert is_downgrade_due(world.group, ["new"], **due)
     assert not is_downgrade_due(world.group, ["new"], **{**due, "allowed": False})
     assert not is_downgrade_due(world.group, ["new"], **{**due, "size_max": 0})
     assert not is_downgrade_due(world.group, ["old"], **due)
     assert not is_downgrade_due(world.group, ["old", "new"], **due)
     assert not is_downgrade_due(world.group, [], **due)
+
+
+def test_classic_members_alone_notice_topics_that_grow() -> None:
+    world = World(may_downgrade=False)
+    world.join("new", "orders")
+    joined = world.join_classic("old", "orders")
+    world.leave("new")
+    joined = world.join_classic("old", "orders")
+    assert not must_join_again(world.group, world.member("old"))
+    world.topics.grow("orders", 6)
+    world.notice_topics()
+    assert must_join_again(world.group, world.member("old"))
+    assert world.join_classic("old", "orders").generation_id == joined.generation_id + 1
+    assert len(world.assigned("old")) == 6
