@@ -133,6 +133,7 @@ class Broker:
         await self.transactions.start()
         self.healing = Healing(self)
         await self.healing.start()
+        self.transactions.heed_deadlines()
         self.retention = Retention(self)
         self.retention.start()
         self.cleaner = Cleaner(self)

@@ -70,10 +70,11 @@ class Settling:
         finally:
             bound.cancel()
 
-    async def all_settled(self) -> None:
-        """Return when nothing is under way, or after the bound."""
+    async def all_settled(self, timeout_ms: int | None = None) -> None:
+        """Return when nothing of what is under way now is any more, or after the bound, if any."""
         if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=SETTLE_TIMEOUT_MS / 1000)
+            timeout_s = None if timeout_ms is None else timeout_ms / 1000
+            await asyncio.wait(self._under_way.values(), timeout=timeout_s)
 
     def take_done(self, transactional_id: str) -> MarkerWork | None:
         """Return the work that was done and is to be completed, once; None where there is none."""
@@ -81,7 +82,7 @@ class Settling:
 
     async def stop(self) -> None:
         """End what is under way. What is left undone the next start finds due."""
-        await self.all_settled()
+        await self.all_settled(SETTLE_TIMEOUT_MS)
         for task in self._under_way.values():
             task.cancel()
         if self._completing is not None:

@@ -57,6 +57,7 @@ class TransactionExpiry:
         #: was set. The wall clock may be set meanwhile; the time that is left stays the same.
         self._due: dict[str, tuple[int, int]] = {}
         self._alarm = Alarm(self.expire_due)
+        self._is_held = False
         #: Transactions that their timeout has aborted.
         self.timed_out = 0
 
@@ -71,7 +72,17 @@ class TransactionExpiry:
         due_steady_ms = steady_ms + due_ms - clock.now_ms()
         self._due[txn.transactional_id] = (due_ms, due_steady_ms)
         self._deadlines.schedule(txn.transactional_id, due_steady_ms)
-        self._alarm.set(due_steady_ms, steady_ms)
+        if not self._is_held:
+            self._alarm.set(due_steady_ms, steady_ms)
+
+    def hold(self) -> None:
+        """Decide nothing until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Decide what is due, from here on."""
+        self._is_held = False
+        self._alarm.set(self._deadlines.next_ms(), self._broker.clock.steady_ms())
 
     def cancel(self) -> None:
         """Nothing expires any more."""
@@ -105,6 +116,7 @@ class TransactionExpiry:
         )
         if txn is None:
             self._clients.forget(transactional_id)
+            self._forget(transactional_id)
             self._due.pop(transactional_id, None)
             return
         self.schedule(txn)

@@ -63,8 +63,7 @@ class Transactions:
         self._index = TransactionIndex()
         self._completions = Completions()
         self._producer_ids = ProducerIds(broker.catalog)
-        #: Who speaks for each id, for the log.
-        self.clients = TransactionClients()
+        self.clients = TransactionClients()  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(broker, self._index, self.clients)
         self._expiry = TransactionExpiry(
             broker,
@@ -76,16 +75,19 @@ class Transactions:
             )[0],
         )
         self.expire_due = self._expiry.expire_due
+        self.heed_deadlines = self._expiry.release  #: Once every partition has been healed.
         #: EndTxn answers given before their markers were durable.
         self.late_settlements = 0
 
     async def start(self) -> None:
-        """Replay every shard and settle what was decided before. Groups must have replayed.
+        """Replay every shard, settle what was decided before. Groups must have replayed.
 
-        What is settled is COMPLETE_* then: under PREPARE_* healing would leave lost adds alone.
+        Nothing is PREPARE_* until `heed_deadlines`: healing, which leaves that alone, would pass
+        over data whose add was lost, and a marker of a later epoch would end it.
         """
         if self._broker.topics.by_name(STATE_TOPIC) is None:
             return
+        self._expiry.hold()
         self._open_shards()
         await self._settling.all_settled()
         self._settling.complete_all()
@@ -154,9 +156,8 @@ class Transactions:
         Unknown ids are left out. What has ended is shown as ended, also where its COMPLETE_* was
         still waiting for company.
         """
-        if transactional_ids is None:
-            found = list(self)
-        else:
+        found = list(self)
+        if transactional_ids is not None:
             found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
         for position, txn in enumerate(found):
             if txn.state in PREPARED:

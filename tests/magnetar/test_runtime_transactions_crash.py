@@ -13,6 +13,7 @@ from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
 from logstore.ledger import StorageFailure
 from logstore.testing.partitions import batch_of
+from magnetar.runtime import settling
 from magnetar.runtime.transactions import STATE_TOPIC
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 
@@ -135,3 +136,30 @@ async def test_work_found_at_a_restart_skips_what_is_closed_already(world: World
     await world.restart()
     assert world.markers(A0) == world.markers(A1) == [("COMMIT", 0)]
     assert world.state() is State.COMPLETE_COMMIT
+
+
+async def test_a_start_waits_for_the_markers_however_slow_they_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Healing comes next, and leaves alone what is decided: data after it would not be adopted."""
+    monkeypatch.setattr(settling, "SETTLE_TIMEOUT_MS", 0)
+    identity = await world.begin(A0)
+    asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    await asyncio.sleep(0)
+    for partition in [one for one in world.logs if one.topic == STATE_TOPIC]:
+        world.executors[partition].run()
+    await world.crash()
+
+    slow = world.executors.pop(A0)
+
+    async def start() -> State:
+        await world.coordinator.start()
+        return world.state()
+
+    starting = asyncio.ensure_future(start())
+    for _ in range(20):
+        world.step()
+        await asyncio.sleep(0.001)
+    world.executors[A0] = slow
+    assert await world.until(starting) is State.COMPLETE_COMMIT
+    assert world.markers(A0) == [("COMMIT", 0)]

@@ -160,6 +160,11 @@ class World:
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
+        await self.crash()
+        await self.until(self.coordinator.start())
+
+    async def crash(self) -> None:
+        """Lose what is not durable; the coordinator after that has not started yet."""
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(0)
@@ -174,7 +179,6 @@ class World:
             self.executors[partition].run()
             self.open(partition)
         self.coordinator = Transactions(self.broker())
-        await self.until(self.coordinator.start())
 
     def adopt_if_lost(self, partition: TopicPartition) -> None:
         """Do what healing does at a start: data without its add is its producer's transaction."""

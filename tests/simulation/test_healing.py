@@ -174,3 +174,22 @@ def test_many_open_transactions_of_nobody_are_healed_in_one_sweep() -> None:
         assert values(world, B0) == []
 
     tell(story)
+
+
+def test_what_timed_out_while_the_broker_was_down_is_whole_before_it_is_aborted() -> None:
+    """Else its epoch is bumped, the orphan left alone as of a decided transaction, and committed by
+    the marker of the one after it."""
+
+    async def story(world: World) -> None:
+        identity = await begin(world, A0, A1)
+        await write(world, identity, B0, "orphan")
+        await world.end_process()
+        world.disk = world.disk.crash(world.random)
+        await asyncio.sleep(2 * TIMEOUT_MS / 1000)
+        await world.start()
+        successor = await begin(world, B0)
+        assert successor.producer_epoch > identity.producer_epoch
+        await end(world, successor, commit=True)
+        assert values(world, B0) == ["held"]
+
+    tell(story)
