@@ -26,12 +26,18 @@ class CommittedLedger:
         self._durable_end_offset = 0
         #: What the sync under way, or the last one, covers; subclasses say so when it begins.
         self._begun_end_offset = 0
+        #: Bytes ever appended since it was opened: in all, below `_begun_end_offset`, durable.
+        self._appended_bytes = self._begun_bytes = self._durable_bytes = 0
         self._will_not_be: Exception | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
     def durable_end_offset(self) -> int:
         return self._durable_end_offset
+
+    @property
+    def durable_bytes(self) -> int:
+        return self._durable_bytes
 
     @property
     def is_closed(self) -> bool:
@@ -54,6 +60,7 @@ class CommittedLedger:
 
     def complete_sync(self, sync: Sync) -> None:
         self._durable_end_offset = max(self._durable_end_offset, sync.end_offset)
+        self._durable_bytes = self._begun_bytes
 
     def announce_durable(self) -> None:
         self.on_durable(self._durable_end_offset)

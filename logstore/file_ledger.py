@@ -170,6 +170,7 @@ class FileLedger(CommittedLedger):
             raise self.failed(error) from error
         self._is_dirty = True
         self._end_offset = header.next_offset
+        self._appended_bytes += len(batch)
 
     def _roll(self) -> None:
         self._close_active()
@@ -221,6 +222,7 @@ class FileLedger(CommittedLedger):
             file.pin()
         self._attachments.close()
         self._begun_end_offset = self._end_offset
+        self._begun_bytes = self._appended_bytes
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
         self._files_in_sync = sync.files
         self._names_in_sync = self._names_made

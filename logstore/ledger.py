@@ -110,6 +110,11 @@ class Ledger(Protocol):
         ...
 
     @property
+    def durable_bytes(self) -> int:
+        """Bytes appended since `open` that are durable. Only grows, whatever is trimmed."""
+        ...
+
+    @property
     def segment_base_offsets(self) -> Sequence[int]:
         """The base offsets of all segments, ascending. The last one is the active segment's."""
         ...

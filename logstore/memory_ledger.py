@@ -88,6 +88,7 @@ class MemoryLedger(CommittedLedger):
         self._batches.append(bytes(batch))
         self._base_offsets.append(header.base_offset)
         self._end_offset = header.next_offset
+        self._appended_bytes += len(batch)
         self._size_bytes += len(batch)
         self._note(header)
 
@@ -104,6 +105,7 @@ class MemoryLedger(CommittedLedger):
 
     def begin_sync(self) -> Sync:
         self._begun_end_offset = self._end_offset
+        self._begun_bytes = self._appended_bytes
         return Sync(self._end_offset)
 
     def read(

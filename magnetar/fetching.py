@@ -28,7 +28,7 @@ class PartitionRead:
 
     __slots__ = (
         "_end_offset",
-        "_log_size",
+        "_seen_bytes",
         "diverging",
         "error",
         "fetch_offset",
@@ -47,7 +47,7 @@ class PartitionRead:
         #: (leader epoch, end offset) where the reader's log parts from this one.
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
-        self._log_size = 0
+        self._seen_bytes = 0
         self._end_offset: int | None = None  # of what was read, once somebody asked
 
     @classmethod
@@ -71,7 +71,7 @@ class PartitionRead:
         at_least_one = others_bytes == 0
         # Nothing is read where the logs have parted: what the reader holds already is wrong.
         offset = self.fetch_offset if self.diverging is None else self.log.high_watermark
-        self._log_size = self.log.size_bytes
+        self._seen_bytes = self.log.ledger.durable_bytes
         try:
             result = self.log.read(offset, limit, isolation, at_least_one=at_least_one)
             if result is None:
@@ -132,8 +132,11 @@ class PartitionRead:
         return self._end_offset < bound
 
     def growth_bytes(self) -> int:
-        """Return an upper bound of what the log grew by since the last read."""
-        return 0 if self.log is None else self.log.size_bytes - self._log_size
+        """Return what became durable, so visible, since the last read.
+
+        Not what was appended: that is there before a reader can see it.
+        """
+        return 0 if self.log is None else self.log.ledger.durable_bytes - self._seen_bytes
 
 
 class LongPoll:
