@@ -49,8 +49,8 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 )
 
 _NOTHING: Target = {}
-#: Of a group that has no record of its epoch yet.
-_FIRST_EPOCH = 1
+#: Of a group, and of its assignment, without a record yet.
+FIRST_EPOCH = 1
 
 
 class ConsumerGroupState(Enum):
@@ -68,9 +68,9 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = _FIRST_EPOCH
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = FIRST_EPOCH
         self.assigned_at_ms = 0
         self.members: dict[str, Member] = {}
         #: member id -> what it is to have
@@ -204,11 +204,11 @@ class ConsumerGroup:
                 )
             case ConsumerGroupTargetAssignmentMetadataKey():
                 epoch = cast("ConsumerGroupTargetAssignmentMetadataValue | None", value)
-                self.assignment_epoch = 0 if epoch is None else epoch.assignment_epoch
+                self.assignment_epoch = FIRST_EPOCH if epoch is None else epoch.assignment_epoch
                 self.assigned_at_ms = 0 if epoch is None else epoch.assignment_timestamp
             case ConsumerGroupMetadataKey():
                 group = cast("ConsumerGroupMetadataValue | None", value)
-                self.epoch = _FIRST_EPOCH if group is None else group.epoch
+                self.epoch = FIRST_EPOCH if group is None else group.epoch
                 self.metadata_hash = 0 if group is None else group.metadata_hash
             case _:
                 raise AssertionError(f"{type(key).__name__} is no record of a consumer group")
@@ -216,12 +216,8 @@ class ConsumerGroup:
     @property
     def is_gone(self) -> bool:
         """Whether the log holds nothing of the group any more."""
-        return self.epoch == _FIRST_EPOCH and not (
-            self.metadata_hash
-            or self.assignment_epoch
-            or self.members
-            or self.targets
-            or self.regexes
+        return self.epoch == self.assignment_epoch == FIRST_EPOCH and not (
+            self.metadata_hash or self.members or self.targets or self.regexes
         )
 
     def _on_subscription(

@@ -18,7 +18,7 @@ from coordinator.groups.consumer.embedded import (
     read_assignment,
     read_subscription,
 )
-from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
 from coordinator.groups.consumer.member import ClassicProtocols, Member
 from coordinator.groups.consumer.partitions import Target, with_epoch
 from coordinator.groups.consumer.records import (
@@ -58,7 +58,9 @@ def decide_upgrade(
             "an unsupported custom assignor is in use. Please refer to the documentation or switch"
             " to a default assignor before re-attempting the upgrade.",
         ) from None
-    _add_records(draft, classic.generation_id, upgraded, topics, now_ms)
+    # A group without a generation is at the first: nobody has heard of it.
+    generation_id = max(classic.generation_id, FIRST_EPOCH)
+    _add_records(draft, generation_id, upgraded, topics, now_ms)
     return draft
 
 
