@@ -335,3 +335,29 @@ async def test_an_assignment_larger_than_a_batch_is_written_in_several(
     await broker.stop()
     broker = await start_broker(settings)
     assert await described(await connect(broker)) == before
+
+
+@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade", "bidirectional"])
+async def test_groups_are_migrated_as_the_policy_allows(
+    start_broker: Any, connect: Connect, policy: str
+) -> None:
+    broker = await start_broker({"group.consumer.migration.policy": policy})
+    broker.topics.create("orders", 4)
+    client, other = await connect(broker), await connect(broker)
+    await client.ask(classic_join(), 3, JoinGroupResponse)
+    answer = await beat(other, "new", 0)
+    upgrades = policy in ("bidirectional", "upgrade")
+    expected = ErrorCode.NONE if upgrades else ErrorCode.GROUP_ID_NOT_FOUND
+    assert answer.error_code == expected, answer.error_message
+    await beat(client, "new", 0, group_id="second")
+    request = classic_join()
+    request.group_id = "second"
+    joined = await client.ask(request, 3, JoinGroupResponse)
+    if policy == "disabled":
+        assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return
+    assert joined.error_code == ErrorCode.NONE
+    await beat(client, "new", -1, group_id="second")
+    downgrades = policy in ("bidirectional", "downgrade")
+    answered = await client.ask(ListGroupsRequest(types_filter=["classic"]), 5, ListGroupsResponse)
+    assert ("second" in [each.group_id for each in answered.groups]) is downgrades
