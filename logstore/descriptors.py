@@ -10,7 +10,7 @@ descriptor; who takes a descriptor away first does so and then looks for users, 
 
 A write that failed in the background is told to descriptors that were open then. A file that lost
 its descriptor before its bytes were synced is therefore synced with its whole file system, through
-a descriptor that has been open since the start.
+a descriptor that has been open since the start; where there is no such sync, it is not let go.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Descriptors:
         self._open_count = 0
         #: By directory, every file that is not closed, with a descriptor or without.
         self._files: dict[str, set[DiskFile]] = {}
+        #: Names that are being deleted: a file that is opened meanwhile keeps its descriptor too.
+        self._going: set[str] = set()
 
     @property
     def open_count(self) -> int:
@@ -54,6 +56,7 @@ class Descriptors:
             self._make_room()
             flags = _FLAGS | (os.O_CREAT if create else 0)
             file = DiskFile(self, path, os.open(path, flags, 0o644))
+            file.has_name = path not in self._going
             self._files.setdefault(os.path.dirname(path), set()).add(file)
             self._enter(file)
             return file
@@ -61,13 +64,16 @@ class Descriptors:
     def reopen(self, file: DiskFile) -> int:
         """Give a file a descriptor again. Raises OSError, also for a file that was closed."""
         with self._lock:
-            if file.descriptor < 0:
-                if file.is_closed:
-                    raise OSError(errno.EBADF, os.strerror(errno.EBADF), file.path)
-                self._make_room()
-                file.descriptor = os.open(file.path, _FLAGS)
-                self._enter(file)
-            return file.descriptor
+            return self._reopen(file)
+
+    def _reopen(self, file: DiskFile) -> int:
+        if file.descriptor < 0:
+            if file.is_closed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), file.path)
+            self._make_room()
+            file.descriptor = os.open(file.path, _FLAGS)
+            self._enter(file)
+        return file.descriptor
 
     def close(self, file: DiskFile) -> None:
         """Close a file for good."""
@@ -83,30 +89,41 @@ class Descriptors:
                 self._open_count -= 1
                 os.close(descriptor)
 
-    def keep(self, path: str) -> None:
-        """Have the files of that name keep their descriptors: the name is about to go."""
-        for file in self._named(path):
-            file.has_name = False
-            self.reopen(file)
-
-    def renamed(self, source: str, target: str) -> None:
-        """A file, or a directory, has another name now."""
+    def unlink(self, path: str) -> None:
+        """Delete a name. The files that had it keep their descriptors."""
         with self._lock:
+            self._keep(path)
+            self._going.add(path)
+        try:
+            os.unlink(path)  # Takes its time, where the file is large.
+        finally:
+            with self._lock:
+                self._going.discard(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file, or a directory, another name; the files that had that keep their
+        descriptors."""
+        with self._lock:
+            self._keep(target)
+            os.replace(source, target)
             inside = self._files.pop(source, None)
             if inside is not None:
                 for file in inside:
                     file.path = f"{target}/{os.path.basename(file.path)}"
                 self._files.setdefault(target, set()).update(inside)
-        for file in self._named(source):
-            with self._lock:
+            for file in self._named(source):
                 self._files[os.path.dirname(source)].discard(file)
                 file.path = target
                 self._files.setdefault(os.path.dirname(target), set()).add(file)
 
+    def _keep(self, path: str) -> None:
+        for file in self._named(path):
+            self._reopen(file)
+            file.has_name = False
+
     def _named(self, path: str) -> list[DiskFile]:
-        with self._lock:
-            files = self._files.get(os.path.dirname(path), ())
-            return [file for file in files if file.path == path and file.has_name]
+        files = self._files.get(os.path.dirname(path), ())
+        return [file for file in files if file.path == path and file.has_name]
 
     def _enter(self, file: DiskFile) -> None:
         self._open_count += 1
@@ -173,6 +190,9 @@ class DiskFile:
             self.descriptor = descriptor
             return False
         if self._writes != self._synced_writes:
+            if self._descriptors.sync_all is None:
+                self.descriptor = descriptor
+                return False
             self._was_let_go_unsynced = True
         os.close(descriptor)
         return True

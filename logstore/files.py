@@ -17,6 +17,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Protocol, TypeAlias
 
 from logstore.descriptors import Descriptors, DiskFile
@@ -126,7 +127,9 @@ class DiskFiles:
     """The operating system's files.
 
     `sync_all` is syncfs(2) on the file system that holds `root`. It reports write-back errors that
-    happened since its descriptor was opened (Linux 5.8), so that is opened here, at start.
+    happened since its descriptor was opened (Linux 5.8), so that is opened here, at start. Each
+    error is reported once, to one caller, who may have asked for a file of no account: so it fails
+    for everybody from then on.
     """
 
     def __init__(self, root: str, *, open_max: int = sys.maxsize) -> None:
@@ -134,6 +137,8 @@ class DiskFiles:
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._syncfs = _find_syncfs()
+        self._syncing_all = Lock()
+        self._sync_all_failure: OSError | None = None
         sync_all = None if self._syncfs is None else self.sync_all
         self.descriptors = Descriptors(open_max, sync_all)
 
@@ -150,13 +155,10 @@ class DiskFiles:
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        self.descriptors.keep(target)
-        os.replace(source, target)
-        self.descriptors.renamed(source, target)
+        self.descriptors.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        self.descriptors.keep(path)
-        os.unlink(path)
+        self.descriptors.unlink(path)
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)
@@ -174,7 +176,14 @@ class DiskFiles:
 
     def sync_all(self) -> None:
         assert self._syncfs is not None
-        self._syncfs(self._root)
+        with self._syncing_all:
+            if self._sync_all_failure is not None:
+                raise self._sync_all_failure
+            try:
+                self._syncfs(self._root)
+            except OSError as error:
+                self._sync_all_failure = error
+                raise
 
     def lock(self, path: str) -> Callable[[], None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

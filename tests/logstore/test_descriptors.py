@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -133,3 +134,77 @@ def test_files_are_themselves_whoever_uses_them(disk: DiskFiles, tmp_path: Path)
         thread.join()
     assert wrong == []
     assert descriptors_of(tmp_path) <= MAX + len(threads)
+
+
+def test_a_failed_sync_of_everything_fails_for_everybody(
+    disk: DiskFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells one caller, who may not know whose bytes are lost."""
+    outcomes = [OSError(errno.EIO, "syncfs")]
+
+    def syncfs(_descriptor: int) -> None:
+        if outcomes:
+            raise outcomes.pop()
+
+    monkeypatch.setattr(disk, "_syncfs", syncfs)
+    for _ in range(2):
+        with pytest.raises(OSError, match="syncfs"):
+            disk.sync_all()
+
+
+def test_without_a_sync_of_everything_nothing_unsynced_is_let_go(
+    disk: DiskFiles, tmp_path: Path
+) -> None:
+    disk.descriptors.sync_all = None
+    files = [disk.open(name, create=True) for name in names(tmp_path, 50)]
+    for file in files:
+        file.write([b"x"], 0)
+    assert descriptors_of(tmp_path) == 50
+    for file in files:
+        file.sync()
+    disk.open(names(tmp_path, 51)[50], create=True)
+    assert descriptors_of(tmp_path) <= MAX
+
+
+def test_a_file_without_a_descriptor_is_found_while_it_is_renamed(
+    disk: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *others = names(tmp_path, 50)
+    file = disk.open(name, create=True)
+    file.write([b"v"], 0)
+    for other in others:
+        disk.open(other, create=True).write([b"x"], 0)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(file.read(9, 0)))
+    replace = os.replace
+
+    def slow(source: str, target: str) -> None:
+        replace(source, target)
+        reader.start()
+        reader.join(0.1)
+
+    monkeypatch.setattr(os, "replace", slow)
+    disk.rename(name, f"{name}.renamed")
+    reader.join()
+    assert found == [b"v"]
+
+
+def test_a_file_that_is_opened_while_it_is_deleted_is_readable(
+    disk: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *others = names(tmp_path, 50)
+    disk.open(name, create=True).write([b"v"], 0)
+    files = [disk.open(other, create=True) for other in others]
+    opened = []
+    unlink = os.unlink
+
+    def slow(path: str) -> None:
+        opened.append(disk.open(path))
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", slow)
+    disk.unlink(name)
+    for _ in range(3):
+        for file in files:
+            file.write([b"x"], 0)
+    assert opened[0].read(9, 0) == b"v"
