@@ -190,26 +190,38 @@ def test_compaction_keeps_the_latest_committed_values_through_crashes(
 def filled(seed: int) -> World:
     """A world of some segments, nothing clean yet."""
     world = World(SimulatedDisk(seed=seed))
-    for number in range(30):
+    fill(world, 30)
+    assert len(world.log.ledger.segment_base_offsets) > 4
+    return world
+
+
+def fill(world: World, transactions: int) -> None:
+    for number in range(transactions):
         producer = number % 3
         world.traffic.write(producer, [KEYS[number % 5], b"x"], transactional=True)
         world.traffic.write(producer, [KEYS[number % 4]], transactional=True)
         world.traffic.end(producer, commit=number % 4 != 0)
     world.executor.run()
-    assert len(world.log.ledger.segment_base_offsets) > 4
     world.highest_seen = world.log.high_watermark
-    return world
 
 
-@pytest.mark.parametrize("first_point", range(0, 160, 8))
-def test_power_loss_at_every_step_of_a_swap(first_point: int) -> None:
+@pytest.mark.parametrize("is_merging", [False, True])
+@pytest.mark.parametrize("first_point", range(0, 120, 8))
+def test_power_loss_at_every_step_of_a_swap(first_point: int, is_merging: bool) -> None:
     for point in range(first_point, first_point + 8):
         random = Random(point)
         world = filled(point)
+        if is_merging:
+            # What is left of these segments becomes one.
+            clean(world.log, world.traffic.now_ms, world.executor.run)
+            fill(world, 8)
+            count = len(world.log.ledger.segment_base_offsets)
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
             clean(world.log, world.traffic.now_ms, world.executor.run)
             world.disk.lose_power_after(10**9)
+            if is_merging:
+                assert len(world.log.ledger.segment_base_offsets) < count
             world.check()
         world.restart(world.disk.crash(random))
         world.check_recovered()
