@@ -12,7 +12,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupType, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from compat_tests import confluent_client, java
@@ -177,6 +183,29 @@ def test_offsets_are_committed_and_found_by_the_next_member(
     message = join().poll(TIMEOUT_S)
     assert message is not None
     assert message.value() == b"4"
+
+
+def test_members_commit_in_transactions_while_they_are_members(
+    broker: Broker, group: str, orders: str, join: Join, name: MakeName
+) -> None:
+    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"%d" % n) for n in range(10)])
+    first = join()
+    settle(first)
+    metadata = first.consumer_group_metadata()
+    producer = confluent_client.producer(broker.bootstrap, transactional_id=name("tx"))
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(orders, 0, 4)], metadata, TIMEOUT_S)
+    producer.commit_transaction(TIMEOUT_S)
+    assert committed_offset(broker.bootstrap, group, orders) == 4
+    settle(first, join())
+    first.close()
+    producer.begin_transaction()
+    with pytest.raises(KafkaException) as refused:
+        producer.send_offsets_to_transaction([TopicPartition(orders, 0, 5)], metadata, TIMEOUT_S)
+    assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+    producer.abort_transaction(TIMEOUT_S)
+    assert committed_offset(broker.bootstrap, group, orders) == 4
 
 
 def test_a_java_consumer_reads_and_its_group_is_described(
