@@ -119,10 +119,6 @@ class Churn:
         self._ticket = itertools.count()
         self._stable_after_s: dict[str, float] = {}
 
-    @property
-    def groups(self) -> list[str]:
-        return list(self._members)
-
     def run(self) -> Verdict:
         for topic in topics(self.name):
             create_topic(self.broker.bootstrap, topic, PARTITIONS)
@@ -134,10 +130,10 @@ class Churn:
             self._disturb(self._duration_s)
             self._calm()
             faults = self._await_stable()
-            self.ends = writer.stop()
+            self.ends = writer.finish()
             faults += self._await_read()
         finally:
-            writer.stop()
+            writer.cancel()
             for process in self._processes:
                 process.stop()
         return Verdict(faults, self._summary())
@@ -268,7 +264,6 @@ class _Writer(threading.Thread):
         self._records_per_s = records_per_s
         self._ended = threading.Event()
         self._acknowledged: Counter[Place] = Counter()
-        self._ends: dict[Place, int] = {}
 
     def run(self) -> None:
         for number in itertools.count():
@@ -287,15 +282,18 @@ class _Writer(threading.Thread):
             place = topic, partition
             self._acknowledged[place] = max(self._acknowledged[place], offset + 1)
 
-    def stop(self) -> dict[Place, int]:
+    def cancel(self) -> None:
+        """Write no more."""
+        self._ended.set()
+
+    def finish(self) -> dict[Place, int]:
         """Write no more; return where the partitions end, which no acknowledgement lies beyond."""
-        if not self._ended.is_set():
-            self._ended.set()
-            self.join()
-            self._producer.flush(_READ_WITHIN_S)
-            self._ends = _ends(self._address, self._places)
-            assert all(self._ends[place] >= end for place, end in self._acknowledged.items())
-        return self._ends
+        self.cancel()
+        self.join()
+        self._producer.flush(_READ_WITHIN_S)
+        ends = _ends(self._address, self._places)
+        assert all(ends[place] >= end for place, end in self._acknowledged.items())
+        return ends
 
 
 def _ends(bootstrap: str, places: list[Place]) -> dict[Place, int]:
