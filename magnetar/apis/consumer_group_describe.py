@@ -55,7 +55,7 @@ async def consumer_group_describe(
 
 
 def _described(broker: Broker, group: ConsumerGroup) -> DescribedGroup:
-    default_assignor = broker.config.group_consumer_assignors[0]
+    default_assignor = broker.groups.consumer.assignors[0]
     return DescribedGroup(
         error_message=None,
         group_id=group.group_id,

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("groups")
 
+#: Where the configuration names none.
+_ASSIGNORS = ("uniform",)
 #: Values of group.consumer.migration.policy.
 _UPGRADES = ("bidirectional", "upgrade")
 _DOWNGRADES = ("bidirectional", "downgrade")
@@ -73,6 +75,11 @@ class ConsumerGroups:
     def topics(self) -> BrokerTopics:
         return BrokerTopics(self._broker.topics)
 
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The assignors that members may ask for, the default first; there is always one."""
+        return tuple(self._broker.config.group_consumer_assignors) or _ASSIGNORS
+
     def limits(self, group_id: str) -> ConsumerLimits:
         """Return what the group's own configs say, and the broker's where it has none."""
         config = self._broker.config
@@ -82,7 +89,7 @@ class ConsumerGroups:
             session_timeout_ms=group_integer("consumer.session.timeout.ms", own, config),
             heartbeat_interval_ms=group_integer("consumer.heartbeat.interval.ms", own, config),
             assignment_interval_ms=group_integer("consumer.assignment.interval.ms", own, config),
-            assignors=tuple(config.group_consumer_assignors),
+            assignors=self.assignors,
         )
 
     async def heartbeat(self, request: HeartbeatRequest, version: int) -> HeartbeatAnswer:
@@ -91,7 +98,7 @@ class ConsumerGroups:
         Refuses with what `validation`, `heartbeat` and `leaving` of the coordinator do, and with
         GROUP_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION.
         """
-        check_heartbeat(request, version, self._broker.config.group_consumer_assignors)
+        check_heartbeat(request, version, self.assignors)
         shard = self._groups.shard_of(request.group_id)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(shard, request)
