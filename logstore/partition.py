@@ -153,10 +153,12 @@ class PartitionLog(VisibleLog):
         producer_epoch: int = -1,
         is_transactional: bool = False,
         may_wait: bool = False,
+        is_bounded: bool = True,
     ) -> Appended:
         """Append a coordinator's own records as one batch, which carries no sequence.
 
-        `may_wait`: nobody waits for them yet, as `Ledger.append`.
+        `may_wait`: nobody waits for them yet, as `Ledger.append`. `is_bounded`: by the topic's
+        max.message.bytes, which may have become less since the coordinator asked.
 
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, MESSAGE_TOO_LARGE.
         """
@@ -170,7 +172,7 @@ class PartitionLog(VisibleLog):
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
         )
-        if len(batch) > self.config.max_message_bytes:
+        if is_bounded and len(batch) > self.config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",

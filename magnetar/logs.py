@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -30,9 +31,13 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
+from magnetar.topics import INTERNAL
 from wire.records import Compression, TimestampType
 
 _log = get_logger("logs")
+
+#: Kafka's default of max.message.bytes, below which it has no effect on coordinators' topics.
+_COORDINATOR_BATCH_BYTES_MIN = 1_048_588
 
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -145,12 +150,19 @@ class Logs:
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
         """Return the recovered log of a partition, empty if it is new."""
-        settings = log_config(config, self._config)
+        settings = self._settings(topic, config)
         return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
 
     def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
         """Have an open log obey other settings from its next batch on."""
-        log.reconfigure(log_config(config, self._config))
+        log.reconfigure(self._settings(log.topic, config))
+
+    def _settings(self, topic: str, config: TopicConfig) -> LogConfig:
+        """What a log obeys. Coordinators' are not kept from writing what a timer has decided."""
+        settings = log_config(config, self._config)
+        if topic in INTERNAL and settings.max_message_bytes < _COORDINATOR_BATCH_BYTES_MIN:
+            return replace(settings, max_message_bytes=_COORDINATOR_BATCH_BYTES_MIN)
+        return settings
 
     def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
         """Make it durable, by one sync, where these logs start; `advance_start` comes after."""

@@ -15,7 +15,13 @@ from uuid import UUID
 
 from magnetar.catalog import Catalog, TopicRow
 from magnetar.config.setting import InvalidValue
-from magnetar.config.topic import TopicConfig, parse_topic_configs, resolve
+from magnetar.config.topic import (
+    TopicConfig,
+    parse_topic_configs,
+    read_topic_configs,
+    resolve,
+)
+from magnetar.logging import get_logger
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -32,6 +38,7 @@ INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 NAME_LENGTH_MAX = 249
 #: Of one topic. Kafka refuses more in one request likewise.
 PARTITIONS_MAX = 10_000
+_log = get_logger("topics")
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
@@ -251,7 +258,7 @@ class Topics:
         """
         seen = 0
         for topic in self.all():
-            topic.settings = resolve(parse_topic_configs(topic.configs), self._config)
+            topic.settings = resolve(read_topic_configs(topic.configs)[0], self._config)
             for log in topic.partitions:
                 self._logs.reconfigure(log, topic.settings)
                 seen += 1
@@ -269,7 +276,10 @@ class Topics:
             callback(topic)
 
     def _add(self, row: TopicRow) -> Topic:
-        settings = resolve(parse_topic_configs(row.configs), self._config)
+        values, reasons = read_topic_configs(row.configs)
+        for reason in reasons:
+            _log.warning("stored config ignored", topic=row.name, reason=reason)
+        settings = resolve(values, self._config)
         partitions = [
             self._logs.open(row.name, index, row.id, settings)
             for index in range(row.partition_count)

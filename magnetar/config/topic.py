@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from magnetar.config.broker import (
     CLEANUP_POLICIES,
@@ -294,6 +295,26 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
     _check_together(values)
     return values
+
+
+def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
+    """Return the typed values of stored settings, and why the others are left out.
+
+    Another release may have stored them. Two that are impossible together: the first counts.
+    """
+    with suppress(InvalidValue):
+        return parse_topic_configs(texts), []
+    understood: dict[str, str | None] = {}
+    values: dict[str, object] = {}
+    reasons = []
+    for name, text in texts.items():
+        try:
+            values = parse_topic_configs({**understood, name: text})
+        except InvalidValue as invalid:
+            reasons.append(invalid.reason)
+        else:
+            understood[name] = text
+    return values, reasons
 
 
 def _check_together(values: Mapping[str, object]) -> None:

@@ -17,10 +17,12 @@ from wire.records import BatchHeader, Marker, Record, SimpleRecord
 class ShardLog:
     """One shard's log. Appends and applies belong in one step, without an await between."""
 
-    __slots__ = ("_log", "coordinator_epoch", "partition")
+    __slots__ = ("_is_bounded", "_log", "coordinator_epoch", "partition")
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: PartitionLog, *, is_bounded: bool = True) -> None:
+        """`is_bounded`: an append above `batch_bytes_max` is MESSAGE_TOO_LARGE."""
         self._log = log
+        self._is_bounded = is_bounded
         self.partition: int = log.partition
         self.coordinator_epoch: int = log.leader_epoch
 
@@ -59,6 +61,7 @@ class ShardLog:
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
             may_wait=may_wait,
+            is_bounded=self._is_bounded,
         ).end_offset
 
     def is_durable(self, end_offset: int) -> bool:

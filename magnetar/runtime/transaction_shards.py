@@ -37,7 +37,11 @@ def replay_shards(logs: Iterable[PartitionLog], index: TransactionIndex) -> list
 
     `index` is new, and spans them.
     """
-    shards = [RunningShard(Shard(log.partition, index), ShardLog(log)) for log in logs]
+    # What begins is bounded (`encoded`), so that it can end; an end may never be refused, although
+    # the bound may have become less.
+    shards = [
+        RunningShard(Shard(log.partition, index), ShardLog(log, is_bounded=False)) for log in logs
+    ]
     for shard in shards:
         _replay(shard)
     return shards

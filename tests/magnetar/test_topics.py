@@ -83,6 +83,25 @@ async def test_the_coordinators_topics_are_internal(broker: Broker) -> None:
     assert topic is broker.topics.ensure_internal(CONSUMER_OFFSETS)
 
 
+async def test_coordinators_may_write_batches_of_a_mebibyte_whatever_is_set(
+    start_broker: StartBroker,
+) -> None:
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings)
+    for name in (CONSUMER_OFFSETS, "a"):
+        topic = broker.topics.ensure(name)
+        broker.topics.reconfigure(topic, {**topic.configs, "max.message.bytes": "10"})
+        assert topic.settings.max_message_bytes == 10
+    for _ in range(2):
+        limits = [
+            broker.topics.partition(name, 0).config.max_message_bytes
+            for name in (CONSUMER_OFFSETS, "a")
+        ]
+        assert limits == [1_048_588, 10]
+        await broker.stop()
+        broker = await start_broker(settings)
+
+
 async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> None:
     gone: list[Topic] = []
     broker.topics.on_deleted.append(gone.append)
@@ -159,3 +178,27 @@ async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -
     await start_broker(settings)
     with pytest.raises(ConfigError, match="in use"):
         await start_broker(settings)
+
+
+async def test_a_stored_setting_that_is_not_understood_stops_no_start(
+    start_broker: StartBroker,
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    stored = {
+        "retention.ms": "5",
+        "segment.bytes": "14",
+        "gone.setting": "x",
+        "max.compaction.lag.ms": "1",
+        "min.compaction.lag.ms": "2",
+    }
+    first.catalog.set_topic_configs(first.topics.create("a").id, stored)
+    await first.stop()
+    broker = await start_broker(settings)
+    topic = broker.topics.by_name("a")
+    assert topic is not None and topic.configs == stored
+    await broker.topics.inherit()
+    assert topic.settings.retention_ms == 5
+    assert topic.settings.segment_bytes == broker.config.log_segment_bytes
+    assert topic.settings.max_compaction_lag_ms == 1
+    assert topic.settings.min_compaction_lag_ms == 0

@@ -154,6 +154,35 @@ async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
     assert await before.end(commit=True) == ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
+    start_broker: StartBroker, connect: Connect, version: int
+) -> None:
+    """Nor does it end the broker, for good: whatever is decided finds room in the log."""
+    clock = Clock()
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings, clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    ended, late = RawProducer(client, "ended"), RawProducer(client, "late")
+    for producer in (ended, late):
+        assert await producer.init(10_000) == await producer.add() == ErrorCode.NONE
+        assert await producer.produce(11) == ErrorCode.NONE
+    state = broker.topics.by_name("__transaction_state")
+    assert state is not None
+    broker.topics.reconfigure(state, {**state.configs, "max.message.bytes": "10"})
+    assert await ended.end(commit=True, version=version) == ErrorCode.NONE
+    await broker.stop()
+    clock.ahead_ms = 10_000
+    again = await start_broker(settings, clock=clock)
+    async with asyncio.timeout(5):
+        while again.transactions.open_count:
+            await asyncio.sleep(0.01)
+    log = again.topics.partition("a", 0)
+    assert log.last_stable_offset == log.log_end_offset
+    assert await RawProducer(await connect(again), "another").init() == ErrorCode.NONE
+
+
 async def abandon(broker: Broker, count: int) -> None:
     """Have `count` transactions open at once, all of which time out at the same moment."""
     transactions = broker.transactions
