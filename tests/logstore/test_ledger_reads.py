@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from logstore.descriptors import DiskFile
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
-from logstore.files import DiskFile, DiskFiles, FileSystem
+from logstore.files import DiskFiles, FileSystem
 from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
