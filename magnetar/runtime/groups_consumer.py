@@ -173,13 +173,20 @@ class ConsumerGroups:
         """
         known = shard.state.consumer_groups.get(group_id)
         before = None if known is None else known.members.get(member_id)
-        self._append(shard, group_id, records, now_ms)
+        try:
+            self._append(shard, group_id, records, now_ms)
+        finally:
+            # Also where a record was too large, and only those before it were written.
+            group = shard.state.consumer_groups.get(group_id)
+            if group is not None:
+                members = list(group.members.values())
+                if known is not None:
+                    members = [group.members[member_id]] if member_id in group.members else []
+                for member in members:
+                    self._wait_for(group, before, member, limits, now_ms)
+                self._watch(group, now_ms)
         group = shard.state.consumer_groups[group_id]
         group.topics_seen = self._broker.topics.version
-        members = group.members.values() if known is None else [group.members[member_id]]
-        for member in members:
-            self._wait_for(group, before, member, limits, now_ms)
-        self._watch(group, now_ms)
         return group
 
     def notice_topics(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
@@ -237,9 +244,9 @@ class ConsumerGroups:
             group = shard.state.consumer_groups.get(group_id)
             if group is not None:
                 group.rests_on = shard.log.end_offset
-        if classic is not None:
-            self._groups.give(refuse_parked(classic), shard.log.end_offset)
-            _log.info("group upgraded", group_id=group_id, members=len(classic.members))
+            if classic is not None and classic.state is GroupState.DEAD:
+                self._groups.give(refuse_parked(classic), shard.log.end_offset)
+                _log.info("group upgraded", group_id=group_id, members=len(classic.members))
 
     # --- deadlines
 
@@ -275,7 +282,11 @@ class ConsumerGroups:
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
             group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
+            group.timers.clear(Wait.REVOCATION, member_id)
             return
+        # It may have spoken the classic protocol before.
+        group.timers.clear(Wait.JOIN, member_id)
+        group.timers.clear(Wait.SYNC, member_id)
         group.timers.set(Wait.SESSION, member_id, now_ms + limits.session_timeout_ms)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.timers.clear(Wait.REVOCATION, member_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,12 @@ def log_end(broker: Broker) -> int:
     topic = broker.topics.by_name(CONSUMER_OFFSETS)
     assert topic is not None
     return topic.partitions[partition_for(GROUP, len(topic.partitions))].log_end_offset
+
+
+def limit_batches(broker: Broker, size_bytes: int) -> None:
+    """Have the coordinator's batches take no more than this."""
+    for log in broker.topics.ensure_internal(CONSUMER_OFFSETS).partitions:
+        log.reconfigure(replace(log.config, max_message_bytes=size_bytes))
 
 
 async def test_group_version_is_finalized(client: Any) -> None:
@@ -325,8 +332,9 @@ async def test_a_pattern_follows_topics_that_come(broker: Broker, client: Any) -
 async def test_an_assignment_larger_than_a_batch_is_written_in_several(
     start_broker: Any, connect: Connect
 ) -> None:
-    settings = {"durability": "page-cache", "message.max.bytes": "2000"}
+    settings = {"durability": "page-cache"}
     broker = await start_broker(settings)
+    limit_batches(broker, 2_000)
     broker.topics.create("orders", 200)
     client = await connect(broker)
     for number in range(20):
@@ -361,3 +369,38 @@ async def test_groups_are_migrated_as_the_policy_allows(
     downgrades = policy in ("bidirectional", "downgrade")
     answered = await client.ask(ListGroupsRequest(types_filter=["classic"]), 5, ListGroupsResponse)
     assert ("second" in [each.group_id for each in answered.groups]) is downgrades
+
+
+async def test_a_member_that_changes_its_protocol_is_waited_for_as_its_new_one(
+    broker: Broker, client: Any, clock: PassingClock
+) -> None:
+    await beat(client, "other", 0)
+    joined = await client.ask(classic_join("both"), 3, JoinGroupResponse)
+    assert joined.error_code == ErrorCode.NONE
+    assert (await beat(client, "both", 0)).error_code == ErrorCode.NONE
+    await clock.passes(broker, 21_000)
+    epoch = (await beat(client, "both", 0)).member_epoch
+    assert (await beat(client, "both", epoch)).error_code == ErrorCode.NONE
+
+
+async def test_a_subscription_too_large_for_a_record_is_refused_and_nobody_else_suffers(
+    broker: Broker, connect: Connect
+) -> None:
+    limit_batches(broker, 5_000)
+    client, other = await connect(broker), await connect(broker)
+    names = [f"{number:0200}" for number in range(100)]
+    answer = await beat(client, "a", 0, subscribed_topic_names=names)
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (await beat(other, "b", 0)).error_code == ErrorCode.NONE
+    assert (await beat(client, "a", 0)).error_code == ErrorCode.NONE
+
+
+async def test_a_member_whose_target_is_too_large_for_a_record_leaves_no_ghost(
+    broker: Broker, client: Any, clock: PassingClock
+) -> None:
+    broker.topics.create("large", 1_000)
+    limit_batches(broker, 2_000)
+    answer = await beat(client, "a", 0, subscribed_topic_names=["large"])
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    await clock.passes(broker, 46_000)
+    assert (await described(client)).members == []
