@@ -14,20 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from logstore.aborted_index import AbortedEntry, AbortedIndex
 from logstore.cleaner.batches import BatchCleaner, Pause, map_batch, offsets_of_state
 from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from logstore.cleaner.plan import Cleanable, Group, grouped
 from logstore.cleaner.transactions import CleanedTransactions
-from logstore.ledger import Buffer
+from logstore.ledger import Buffer, SegmentFacts
 from logstore.log_config import INT64_MAX
 from logstore.partition import PartitionLog
 from logstore.producer_state import ProducerState
 from logstore.replacement import Replacement, Runner, SealedSegment
 from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, crc_ok, parse_marker
+
+Batches: TypeAlias = Iterator[tuple[BatchHeader, memoryview]]
 
 #: A table with this many slots for a key finds it at the first look, mostly.
 _SLOTS_PER_KEY = 2
@@ -118,8 +120,9 @@ class Cleaning:
             done.mapped_bytes += segment.size_bytes
             source = self._open(segment.base_offset)
             try:
+                batches = _whole(segment, source)
                 full_at = await self._run(
-                    partial(self._map_segment, source, offset_map, transactions, first_dirty)
+                    partial(self._map_segment, batches, offset_map, transactions, first_dirty)
                 )
             finally:
                 source.close()
@@ -129,12 +132,12 @@ class Cleaning:
 
     def _map_segment(
         self,
-        source: SealedSegment,
+        batches: Batches,
         offset_map: OffsetMap,
         transactions: CleanedTransactions,
         first_offset: int,
     ) -> int | None:
-        for header, batch in _whole(source):
+        for header, batch in batches:
             self._pause(header.size_bytes)
             if header.last_offset < first_offset or not header.record_count:
                 continue
@@ -176,11 +179,12 @@ class Cleaning:
         written_bytes = 0
         try:
             is_changed = len(bases) > 1
-            for base_offset in bases:
-                source = self._open(base_offset)
+            for segment in group.segments:
+                source = self._open(segment.base_offset)
                 try:
-                    work = partial(self._clean_segment, source, replacement, cleaner)
-                    is_last = base_offset == bases[-1]
+                    batches = _whole(segment, source)
+                    work = partial(self._clean_segment, batches, replacement, cleaner)
+                    is_last = segment is group.segments[-1]
                     changed, size_bytes = await self._run(partial(work, is_last_segment=is_last))
                     is_changed |= changed
                     written_bytes += size_bytes
@@ -218,7 +222,7 @@ class Cleaning:
 
     def _clean_segment(
         self,
-        source: SealedSegment,
+        batches: Batches,
         replacement: Replacement,
         cleaner: BatchCleaner,
         *,
@@ -226,7 +230,6 @@ class Cleaning:
     ) -> tuple[bool, int]:
         """Write what stays of a segment; whether that is not all of it, and its size."""
         is_changed, written_bytes = False, 0
-        batches = _whole(source)
         following = next(batches, None)
         while following is not None:
             header, batch = following
@@ -250,12 +253,23 @@ class Cleaning:
         return source
 
 
-def _whole(source: SealedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Its batches. Raises WireError for a damaged one: of a key that is none, nothing may go."""
+def _whole(segment: SegmentFacts, source: SealedSegment) -> Batches:
+    """Its batches, all of them. Raises WireError for a damaged one: of a key that is none, nothing
+    may go, nor for an offset or behind a length that is none, which no CRC protects.
+    """
+    next_offset, size_bytes = segment.base_offset, 0
     for header, batch in source.batches():
         if not crc_ok(batch):
             raise WireError(f"the CRC of the batch at {header.base_offset} does not match")
+        if not next_offset <= header.base_offset < header.next_offset <= segment.end_offset:
+            raise WireError(f"a batch at {header.base_offset} after offset {next_offset - 1}")
+        next_offset = header.next_offset
+        size_bytes += header.size_bytes
         yield header, batch
+    if size_bytes != segment.size_bytes:
+        raise WireError(
+            f"segment {segment.base_offset}: no batch at byte {size_bytes} of {segment.size_bytes}"
+        )
 
 
 def _transactions(aborted: AbortedIndex, first_offset: int) -> CleanedTransactions:

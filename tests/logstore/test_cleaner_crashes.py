@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from random import Random
 
 import pytest
@@ -22,9 +23,11 @@ from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionDeleted, PartitionLog
 from logstore.retention import expire
+from logstore.segment_reads import scan
 from logstore.testing.compaction import KeyedTraffic, check_compacted, check_replay, clean
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
+from wire.errors import WireError
 from wire.records import Compression
 
 CONFIG = LogConfig(
@@ -265,3 +268,26 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
         world.stop()
         world.restart(disk)
         world.check_recovered()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("at", "damage"),
+    [
+        *((0, struct.pack(">q", base_offset)) for base_offset in (1 << 40, 0, -1)),
+        *((8, struct.pack(">i", length)) for length in (0, 50, 1 << 20, -1)),
+    ],
+)
+def test_what_no_crc_protects_is_not_believed(at: int, damage: bytes, number: int) -> None:
+    """A batch's offset and its length: records behind it would go, or earlier ones for it."""
+    world = filled(1)
+    path = f"/data/topic-0/{world.log.ledger.segment_base_offsets[1]:020d}.log"
+    file = world.disk.open(path)
+    positions = [at for at, _, _ in scan(file, 0, file.size(), whole=False)]
+    file.write((damage,), positions[number] + at)
+    before = file.read(file.size(), 0)
+    with pytest.raises(WireError):
+        clean(world.log, world.traffic.now_ms, world.executor.run)
+    assert file.read(file.size(), 0) == before
+    assert world.disk.exists(path)
+    file.close()
