@@ -1,9 +1,9 @@
 """What cleaning leaves of a batch: rules, on bytes.
 
 - A record stays if it is the last of its key in what the offset map covers, or lies beyond that.
-- A tombstone stays until its batch's delete horizon, which is set the first time that the cleaner
-  meets it: so a reader that needs less than `delete.retention.ms` from the log's start to its end
-  sees every deletion.
+- A tombstone stays until its batch's delete horizon, which is set the first time that the offset
+  map covers it: so a reader that needs less than `delete.retention.ms` from the log's start to its
+  end sees every deletion.
 - Records of aborted transactions go at once. A marker stays while a batch of its transaction does,
   then until a delete horizon of its own.
 - What producer state is replayed from stays, emptied: the batches that are remembered of every
@@ -150,7 +150,9 @@ class BatchCleaner:
                     has_tombstone |= not span[4]
             done += count
             self.pause(0)
-        needs_horizon = has_tombstone and not header.has_delete_horizon
+        # Not before what the tombstone deletes goes: a reader may have that until then.
+        is_mapped = header.last_offset < self.mapped_end_offset
+        needs_horizon = has_tombstone and is_mapped and not header.has_delete_horizon
         if len(kept) == header.record_count and not needs_horizon:
             return batch
         if not kept:

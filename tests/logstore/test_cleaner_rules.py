@@ -193,6 +193,23 @@ def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
     assert 1 not in committed_records(partition.log)
 
 
+def test_the_time_of_a_tombstone_begins_when_what_it_deletes_goes() -> None:
+    partition = compacted()
+    for number in range(6):
+        put(partition, b"%d" % number, b"v")
+    both = [SimpleRecord(b"6", b"v", partition.now_ms), SimpleRecord(b"0", None, partition.now_ms)]
+    partition.log.append(build_batch(both), partition.now_ms)
+    seal(partition)
+    run(partition, OffsetMapLimits(buffer_bytes=8 * SLOT_BYTES, load_factor=0.9))
+    assert partition.log.first_dirty_offset == 7, "the map has no room for the tombstone"
+    assert {0, 7} <= committed_records(partition.log).keys()
+    partition.now_ms += COMPACTED.delete_retention_ms
+    seal(partition)
+    run(partition)
+    assert 0 not in committed_records(partition.log)
+    assert 7 in committed_records(partition.log), "who has read the value sees it deleted"
+
+
 def batches(partition: SteppedPartition) -> list[memoryview]:
     return [batch for _, batch in partition.log.iterate_batches_from(0)]
 
