@@ -1,7 +1,7 @@
 """The metrics by name: kind, labels and meaning. docs/metrics.md is this table; a test compares.
 
 Names follow Prometheus: units last, counters end in `_total`. Every label has few values, or at
-most so many as `TOPICS_MAX`.
+most so many as `TOPICS_MAX`, or comes with what should not happen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from typing import NamedTuple
 
 #: Topics that are named, those that lag most; all of them are in the sum.
 TOPICS_MAX = 100
+
+#: A transaction that is open for less has no names: a busy broker has another at every scrape,
+#: each of which would be a time series for good.
+NAMED_FROM_SECONDS = 10
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
@@ -31,7 +35,8 @@ FAMILIES = {
         Family(
             "magnetar_oldest_open_transaction_seconds",
             GAUGE,
-            "Age of the oldest open transaction, by its names. Absent where none is open.",
+            "Age of the oldest open transaction, by its names from"
+            f" {NAMED_FROM_SECONDS} seconds on. Absent where none is open.",
             ("transactional_id", "txn_id"),
         ),
         Family(

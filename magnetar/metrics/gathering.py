@@ -21,7 +21,7 @@ from prometheus_client.core import (
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.sync_durations import BOUNDS_SECONDS
-from magnetar.metrics.families import COUNTER, FAMILIES, TOPICS_MAX
+from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -45,8 +45,10 @@ def _transactions(broker: Broker) -> Iterator[Metric]:
     oldest = transactions.oldest_open()
     samples = []
     if oldest is not None:
-        age_ms = broker.clock.now_ms() - oldest.started_at_ms
-        samples = [((oldest.transactional_id, str(oldest.txn_id)), age_ms / 1000)]
+        age_s = (broker.clock.now_ms() - oldest.started_at_ms) / 1000
+        is_named = age_s >= NAMED_FROM_SECONDS
+        names = (oldest.transactional_id, str(oldest.txn_id)) if is_named else ("", "")
+        samples = [(names, age_s)]
     yield _labelled("magnetar_oldest_open_transaction_seconds", samples)
     yield _plain("magnetar_transactions_timed_out_total", transactions.timed_out)
     healed = broker.healing.counts

@@ -57,7 +57,10 @@ async def scrape(served: MetricsEndpoint) -> Samples:
 
 
 async def test_an_open_transaction_is_seen_with_its_names_and_what_it_holds_back(
-    broker: Broker, client: RawClient, served: MetricsEndpoint
+    broker: Broker,
+    client: RawClient,
+    served: MetricsEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker.topics.create("a", 2)
     producer = RawProducer(client, "tx")
@@ -68,7 +71,11 @@ async def test_an_open_transaction_is_seen_with_its_names_and_what_it_holds_back
     found = await scrape(served)
     assert found["magnetar_transactions_open", ()] == 1
     assert found["magnetar_transactional_ids", ()] == 1
-    assert 0 <= found["magnetar_oldest_open_transaction_seconds", names] < 60
+    unnamed = (("transactional_id", ""), ("txn_id", ""))
+    assert 0 <= found["magnetar_oldest_open_transaction_seconds", unnamed] < 10
+    assert ("magnetar_oldest_open_transaction_seconds", names) not in found
+    monkeypatch.setattr(gathering, "NAMED_FROM_SECONDS", 0)
+    assert 0 <= (await scrape(served))["magnetar_oldest_open_transaction_seconds", names] < 60
     assert found["magnetar_stable_offset_lag_records", (("topic", "a"),)] == 1
     assert found["magnetar_stable_offset_lag_records_sum", ()] == 1
     assert await producer.end(commit=True) == 0
