@@ -163,7 +163,9 @@ def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
     _merge(data_dir / RECOVERY_POINTS, plan.recovery_points)
     _merge(data_dir / LOG_START_OFFSETS, plan.start_offsets)
     if not plan.is_clean:
+        # Durably, before the plan goes: else recovery would believe a log that a crash has torn.
         (data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        sync(data_dir)
     _enter(plan, catalog)
     (data_dir / PLAN).unlink()
     (data_dir / STAGING).rmdir()

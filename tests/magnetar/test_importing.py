@@ -18,6 +18,7 @@ from logstore.checkpoints import encode_offsets, encode_partition_metadata
 from logstore.testing.partitions import batch_of
 from magnetar.catalog import Catalog
 from magnetar.cli.main import main
+from magnetar.importing import staging
 from magnetar.importing.metadata_log import read_cluster_metadata
 from magnetar.importing.plan import Choice
 from magnetar.importing.run import import_directories
@@ -325,6 +326,33 @@ def test_a_tail_that_a_crash_tore_is_left_to_recovery(source: Path, tmp_path: Pa
         arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
         (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
     assert [each["high_watermark"] for each in topic["partitions"]] == [2, 1]
+
+
+def test_a_log_that_a_crash_tore_makes_no_clean_stop_whenever_power_goes(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / ".kafka_cleanshutdown").unlink()
+    target = tmp_path / "data"
+    with start_broker(target):
+        pass
+    done: list[tuple[str, Path]] = []
+    unlink, sync = Path.unlink, staging.sync
+
+    def note_unlink(path: Path, **options: bool) -> None:
+        done.append(("unlink", path))
+        unlink(path, **options)
+
+    def note_sync(path: Path) -> None:
+        done.append(("sync", path))
+        sync(path)
+
+    monkeypatch.setattr(Path, "unlink", note_unlink)
+    monkeypatch.setattr(staging, "sync", note_sync)
+    assert (target / ".kafka_cleanshutdown").exists()
+    import_directories([source], target, Choice(), link=False, dry_run=False, progress=no_progress)
+    marker_gone = done.index(("unlink", target / ".kafka_cleanshutdown"))
+    plan_gone = done.index(("unlink", target / staging.PLAN))
+    assert ("sync", target) in done[marker_gone:plan_gone]
 
 
 def test_another_topic_of_that_name_is_refused(source: Path, tmp_path: Path) -> None:
