@@ -39,14 +39,16 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
 
 
 def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
-    """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs.
+    """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs, nor
+    below those of the coordinators whose markers they know.
 
     Reads all headers. A transaction that is open in an adopted log is named: its coordinator may
     have stayed behind, and read_committed readers wait for it.
     """
     producer_id, epoch = -1, -1
     for log in logs:
-        epoch = max(epoch, log.leader_epoch)
+        coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
+        epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
         for header, _ in log.iterate_batches_from(log.log_start_offset):
             producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):

@@ -147,12 +147,16 @@ class Healing:
                     found.txn.transactional_id, found.data, found.partition
                 )
             state = found.log.producers.get(found.data.producer_id)
-            epoch = marker_epoch(found.data)
+            epoch, coordinator_epoch = marker_epoch(found.data), found.log.leader_epoch
+            if state is not None:
+                epoch = max(epoch, state.producer_epoch)
+                # Of an adopted log: a coordinator of another cluster may have come further.
+                coordinator_epoch = max(coordinator_epoch, state.coordinator_epoch)
             return self._participants.append_marker(
                 found.partition,
                 found.data.producer_id,
-                epoch if state is None else max(epoch, state.producer_epoch),
-                found.log.leader_epoch,
+                epoch,
+                coordinator_epoch,
                 commit=found.verdict.remedy is Remedy.COMMIT,
             )
         except KafkaError as refusal:

@@ -109,6 +109,19 @@ def test_data_of_nobody_is_aborted() -> None:
     tell(story)
 
 
+def test_markers_of_another_clusters_coordinator_keep_no_transaction_open() -> None:
+    """A log was copied here whose coordinator had been elected a thousand times."""
+
+    async def story(world: World) -> None:
+        log = world.broker.topics.partition(*B0)
+        log.append_marker(4711, 3, 1000, commit=True, now_ms=world.broker.clock.now_ms())
+        await write(world, ProducerIdentity(4711, 3), B0, "stray")
+        assert await swept(world) == {Remedy.ABORT: 1}
+        assert values(world, B0) == []
+
+    tell(story)
+
+
 def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> None:
     async def story(world: World) -> None:
         groups = world.broker.groups
