@@ -87,7 +87,7 @@ async def test_a_timeout_that_cannot_be_is_refused(
 async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restart(
     start_broker: StartBroker, connect: Connect
 ) -> None:
-    settings = {"durability": "fsync", "transactional.id.expiration.ms": "150"}
+    settings = {"durability": "fsync", "transactional.id.expiration.ms": "1000"}
     broker = await start_broker(settings)
     producer = RawProducer(await connect(broker), "tx")
     assert await producer.init() == ErrorCode.NONE
