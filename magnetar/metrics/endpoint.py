@@ -2,7 +2,8 @@
 
 The address is taken before the broker starts, so that a taken one is found out at once; the library
 is imported after it is ready. One request at a time, and a client that does not send or read for
-`PATIENCE_SECONDS` is dropped: an endpoint for one scraper, not for the world.
+`PATIENCE_SECONDS` is dropped, also one that does so by the byte after three times as long: an
+endpoint for one scraper, not for the world.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from magnetar.config.load import ConfigError
@@ -26,6 +28,8 @@ PATIENCE_SECONDS = 5.0
 #: How long the event loop may take to answer; then the scrape fails, and the next one asks again.
 GATHERING_SECONDS = 5.0
 _BACKLOG = 5
+#: How soon a stop is noticed.
+_POLL_SECONDS = 0.2
 
 _log = get_logger("metrics")
 
@@ -46,7 +50,6 @@ class MetricsEndpoint:
                 f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
             ) from error
         self.port: int = self._socket.getsockname()[1]
-        self._server: Any = None
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
@@ -59,11 +62,11 @@ class MetricsEndpoint:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Answer no more; return when what is being answered is, or after the bound."""
         self._is_stopped.set()
-        if self._server is not None:
+        if self._thread is not None:
             # It may be waiting for this very event loop.
-            await asyncio.to_thread(self._server.shutdown)
+            await asyncio.to_thread(self._thread.join, PATIENCE_SECONDS)
         self._socket.close()
 
     def _serve(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,6 +76,19 @@ class MetricsEndpoint:
 
         class Handler(WSGIRequestHandler):
             timeout = PATIENCE_SECONDS
+
+            def handle(self) -> None:
+                deadline = threading.Timer(3 * PATIENCE_SECONDS, self._hang_up)
+                deadline.daemon = True
+                deadline.start()
+                try:
+                    super().handle()
+                finally:
+                    deadline.cancel()
+
+            def _hang_up(self) -> None:
+                with suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
 
             def log_message(self, format: str, *args: Any) -> None:
                 _log.debug("metrics asked for", request=format % args)
@@ -86,9 +102,9 @@ class MetricsEndpoint:
         server.server_name, server.server_port = self._socket.getsockname()[:2]
         server.setup_environ()
         server.set_app(make_wsgi_app(registry))
-        self._server = server
-        if not self._is_stopped.is_set():
-            server.serve_forever()
+        server.timeout = _POLL_SECONDS
+        while not self._is_stopped.is_set():
+            server.handle_request()
 
 
 class _Collector:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -190,6 +192,41 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
         assert ("magnetar_connections", ()) in await scrape(served)
         assert silent.recv(1) == b""
     await served.stop()
+
+
+async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.2)
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(broker)
+    first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
+    await asyncio.sleep(0.1)
+    assert ("magnetar_connections", ()) in await scrape(served)
+    await first
+    second = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(2):
+        await served.stop()
+    await second
+
+
+def _trickle(port: int) -> None:
+    """Send a byte now and then, until nobody listens."""
+    with socket.create_connection(("127.0.0.1", port)) as client, suppress(OSError):
+        for _ in range(100):
+            client.sendall(b"G")
+            time.sleep(0.05)
+        raise AssertionError("never dropped")
+
+
+async def test_a_stop_in_any_moment_of_the_start_is_heard(broker: Broker) -> None:
+    for delay_s in (0, 0.001, 0.01):
+        served = MetricsEndpoint("127.0.0.1", 0)
+        served.start(broker)
+        await asyncio.sleep(delay_s)
+        async with asyncio.timeout(5):
+            await served.stop()
 
 
 async def test_a_broker_that_does_not_get_to_it_fails_the_scrape_alone(
