@@ -63,14 +63,19 @@ def map_batch(
 ) -> int | None:
     """Put the batch's keys from `first_offset` on; None, or the first offset that found no room.
 
-    Raises WireError for records that are none.
+    Raises WireError for records that are none, or whose offsets are not the batch's: what a topic
+    took before it was compacted, nobody has checked, and for such an offset later records would go.
     """
     body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
     position = done = 0
+    last_delta = -1
     while done < header.record_count:
         count = min(_RECORDS_PER_PAUSE, header.record_count - done)
         spans, position = scan_records(body, position, count)
         for _, _, delta, key, _ in spans:
+            if not last_delta < delta <= header.last_offset_delta:
+                raise WireError(f"offset delta {delta} in the batch at {header.base_offset}")
+            last_delta = delta
             offset = header.base_offset + delta
             if key is None or offset < first_offset:
                 continue

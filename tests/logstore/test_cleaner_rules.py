@@ -14,7 +14,10 @@ from logstore.ledger import SegmentFacts
 from logstore.log_config import LogConfig
 from logstore.testing.compaction import check_replay, clean, committed_records
 from logstore.testing.partitions import SteppedPartition, batch_of
+from wire.errors import WireError
 from wire.records import BatchHeader, SimpleRecord, build_batch, iterate_records, parse_marker
+from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, pack_batch
+from wire.records.varint import encode_varint
 
 HOUR_MS = 3_600_000
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1_000)
@@ -301,6 +304,25 @@ def test_records_without_a_key_go() -> None:
     seal(partition)
     run(partition)
     assert 0 not in committed_records(partition.log)
+
+
+@pytest.mark.parametrize("delta", [0, 2, 1_000_000])
+def test_a_record_with_an_offset_of_its_own_removes_no_other(delta: int) -> None:
+    """A topic that was not always compacted has taken whatever its header described rightly."""
+    partition = SteppedPartition(LogConfig(), segment_bytes=TINY)
+    records = b"".join(
+        encode_varint(len(body)) + body
+        for body in (b"\0\0" + encode_varint(at) + b"\2a\2v\0" for at in (0, delta))
+    )
+    header = BatchHeader.parse(build_batch([SimpleRecord(b"a", b"v", 0)] * 2))
+    header = header._replace(batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(records))
+    partition.log.append(pack_batch(header, records), partition.now_ms)
+    put(partition, b"a", b"later")
+    seal(partition)
+    before = [bytes(batch) for batch in batches(partition)]
+    with pytest.raises(WireError, match="offset delta"):
+        run(partition)
+    assert [bytes(batch) for batch in batches(partition)] == before
 
 
 def test_entries_of_a_range_are_replaced_and_others_stay() -> None:
