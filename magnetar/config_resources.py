@@ -123,6 +123,7 @@ class ClientMetricsResource:
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        self._broker.stored_configs.check_room(ResourceType.CLIENT_METRICS, self._name)
         for name, text in texts.items():
             setting = ClientMetricsConfig.settings.get(name)
             if setting is None:
@@ -159,6 +160,7 @@ class GroupResource:
         return None  # None of them is a list.
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
+        self._broker.stored_configs.check_room(ResourceType.GROUP, self._name)
         try:
             parse_group_configs(texts, self._broker.config)
         except InvalidValue as invalid:

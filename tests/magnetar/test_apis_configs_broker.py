@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar import logging
+from magnetar import logging, stored_configs
 from magnetar.broker import Broker
 from magnetar.catalog import Catalog
 from magnetar.config_changes import Operation
@@ -316,6 +316,16 @@ async def test_subscriptions_that_are_refused(
 ) -> None:
     assert await alter(client, METRICS, name, change) == code
     assert broker.stored_configs.names(METRICS) == []
+
+
+async def test_so_many_groups_have_configs_and_no_more(
+    broker: Broker, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_configs, "RESOURCES_MAX", 2)
+    change = ("consumer.session.timeout.ms", SET, "50000")
+    codes = [await alter(client, GROUP, name, change) for name in ("a", "b", "c", "a")]
+    assert codes == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
+    assert broker.stored_configs.names(GROUP) == ["a", "b"]
 
 
 async def test_a_group_has_its_own_configs_within_the_brokers_bounds(
