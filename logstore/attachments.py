@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logstore.barriers import Barrier, Procedure
 from logstore.files import Buffer, File, FileSystem
 from logstore.segment import SUFFIXES
 
@@ -24,20 +25,28 @@ class Attachments:
 
     def write(self, name: str, data: Buffer, *, sync: bool) -> None:
         """Replace one atomically, by renaming a finished file over it."""
+        for barrier in self.replacing(name, data):
+            if sync:
+                for file in barrier.files:
+                    file.sync()
+                for directory in barrier.directories:
+                    self._files.sync_directory(directory)
+
+    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+        """Replace one durably: a finished file first, then its name."""
         unfinished = self._path(name + _UNFINISHED)
         file = self._files.open(unfinished, create=True)
         try:
-            file.truncate(0)
+            if file.size():
+                file.truncate(0)
             if data:
                 file.write((data,), 0)
-            if sync:
-                file.sync()
+            yield Barrier((file,))
         finally:
             file.close()
         self._forget(name)
         self._files.rename(unfinished, self._path(name))
-        if sync:
-            self._files.sync_directory(self._directory)
+        yield Barrier((), (self._directory,))
 
     def append(self, name: str, data: Buffer) -> bool:
         """Append to one; True if that made a new file, whose name is not durable yet."""

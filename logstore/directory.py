@@ -25,6 +25,14 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.attachments import Attachments
+from logstore.barriers import (
+    Aside,
+    Procedure,
+    Result,
+    in_thread,
+    perform,
+    perform_together,
+)
 from logstore.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -113,11 +121,13 @@ class LogDirectory:
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         call_later: CallLater | None = None,
+        aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
-        `call_later` is the running loop's, unless a simulation has another. `on_damage` is told
+        `call_later` is the running loop's, unless a simulation has another; `aside` does syncs
+        of many logs together. `on_damage` is told
         of every log that is opened and lacks something. Raises DirectoryInUse.
         With `Durability.MEMORY` nothing is read nor written.
         """
@@ -135,6 +145,7 @@ class LogDirectory:
         self._start_offsets: Offsets = {}
         self._first_dirty_offsets: Offsets = {}
         self._call_later = call_later
+        self._aside = aside
         self._on_damage = on_damage
         self._checkpoint_due: Cancellable | None = None
         self._unlock: Callable[[], None] | None = None
@@ -227,6 +238,33 @@ class LogDirectory:
 
         `config` defaults to the directory's. A directory of another topic id is set aside. Blocks.
         """
+        opening = self.opening(topic, partition, topic_id, config, leader_epoch)
+        try:
+            return perform(self._files, opening)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    async def open_together(
+        self, openings: Iterable[Procedure[PartitionLog]]
+    ) -> list[PartitionLog]:
+        """Return the logs of many partitions, recovered; the syncs are for all of them."""
+        return await self._perform_together(openings)
+
+    async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
+        try:
+            return await perform_together(self._files, procedures, self._aside)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def opening(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None = None,
+        config: LogConfig | None = None,
+        leader_epoch: int = 0,
+    ) -> Procedure[PartitionLog]:
+        """As `open`, for `open_together`."""
         key = topic, partition
         assert key not in self._logs, f"{topic}-{partition} is open"
         config = config or self.defaults
@@ -244,7 +282,7 @@ class LogDirectory:
             on_recovery_point=self._schedule_checkpoint,
         )
         log.first_dirty_offset = self._first_dirty_offsets.get(key, 0)
-        log.open(self._now_ms(), was_clean=self.was_clean, is_locked=True)
+        yield from log.opening(self._now_ms(), was_clean=self.was_clean, is_locked=True)
         self._tell_damage(key, ledger)
         self._logs[key] = log
         return log
@@ -393,8 +431,9 @@ class LogDirectory:
         clean = self._group_commit.failure is None
         if clean:
             await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
+            await self._perform_together([log.securing() for log in self._logs.values()])
         for log in self._logs.values():
-            log.close(clean=clean)
+            log.close()
         if clean and not self._in_memory:
             self._write_recovery_points(sync=True)
             self._write_start_offsets()

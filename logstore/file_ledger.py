@@ -18,6 +18,8 @@ from functools import partial
 from operator import itemgetter
 
 from logstore.attachments import Attachments
+from logstore.barriers import Barrier, Procedure
+from logstore.barriers import perform as perform_all
 from logstore.durability import Durability
 from logstore.durable_end import CommittedLedger
 from logstore.files import File, FileSystem
@@ -34,7 +36,7 @@ from logstore.recovery import Recovered, Recovery
 from logstore.replacement import FileReplacement, SealedFile
 from logstore.segment import LOG_SUFFIX, Segment
 from logstore.segment_reads import ABSENT, perform, plan_read, scan
-from logstore.timestamps import first_record_since, latest_record
+from logstore.timestamps import first_in_segments, latest_record
 from wire.records import BatchHeader
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
@@ -110,17 +112,15 @@ class FileLedger(CommittedLedger):
         return tuple(self._bases)
 
     def segment_facts(self) -> Iterator[SegmentFacts]:
-        ends = [*self._bases[1:], self._end_offset]
-        for segment, end_offset in zip(self._segments, ends, strict=False):
+        for segment, end in zip(self._segments, [*self._bases[1:], self._end_offset], strict=False):
             known = segment.max_timestamp_known
-            yield SegmentFacts(segment.base_offset, end_offset, segment.size, known)
+            yield SegmentFacts(segment.base_offset, end, segment.size, known)
 
     async def read_max_timestamp(self, base_offset: int) -> None:
         place = bisect_right(self._bases, base_offset) - 1
         if place < 0 or self._bases[place] != base_offset:
             return
-        segment = self._segments[place]
-        loop = asyncio.get_running_loop()
+        segment, loop = self._segments[place], asyncio.get_running_loop()
         try:
             # A descriptor of its own: the segment may be trimmed meanwhile.
             file = self._files.open(segment.path(LOG_SUFFIX))
@@ -130,16 +130,20 @@ class FileLedger(CommittedLedger):
         segment.learn_max_timestamp(*found)
 
     def open(self, epoch: int) -> None:
+        self._attempt(lambda: perform_all(self._files, self.opening(epoch)))
+
+    def opening(self, epoch: int) -> Procedure[None]:
+        recovery = Recovery(
+            self._files,
+            self._directory,
+            self.limits,
+            self._start_offset,
+            self._recovery_point,
+            self._was_clean,
+        )
         try:
             self._has_directory = self._files.exists(self._directory)
-            recovered = Recovery(
-                self._files,
-                self._directory,
-                self.limits,
-                self._start_offset,
-                self._recovery_point,
-                self._was_clean,
-            ).run()
+            recovered = yield from recovery.steps()
         except OSError as error:
             raise self.failed(error) from error
         if recovered.leader_epoch > epoch:
@@ -342,17 +346,8 @@ class FileLedger(CommittedLedger):
             place = bisect_right(self._bases, base_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        for segment in list(self._segments):
-            if segment.max_timestamp()[0] < timestamp_ms:
-                continue
-            segment.load_indexes()
-            assert segment.offset_index is not None and segment.time_index is not None
-            start = segment.offset_index.lookup(segment.time_index.lookup(timestamp_ms))
-            for _, header, batch in scan(segment.file, start, segment.size, whole=True):
-                found = first_record_since(batch, header, timestamp_ms, self._start_offset)
-                if found is not None:
-                    return found if found.offset < end_offset else None
-        return None
+        found = first_in_segments(list(self._segments), timestamp_ms, self._start_offset)
+        return found if found is not None and found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
         found = [segment.max_timestamp() for segment in self._segments if segment.size]
@@ -439,6 +434,10 @@ class FileLedger(CommittedLedger):
             self._attempt(self._sync_names)
             self._new_names.clear()
 
+    def replacing_attachment(self, name: str, data: Buffer) -> Procedure[None]:
+        self._attempt(self._ensure_directory)
+        yield from self._attachments.replacing(name, data)
+
     def append_attachment(self, name: str, data: Buffer) -> None:
         self._group_commit.touch(self)
         self._attempt(self._ensure_directory)
@@ -461,7 +460,7 @@ class FileLedger(CommittedLedger):
 
     def close(self, *, clean: bool) -> None:
         if clean and self._group_commit.failure is None:
-            self._attempt(self._sync_everything)
+            self._attempt(lambda: perform_all(self._files, self.securing()))
         self._stop_committing()
         self._attachments.close()
         for file in self._index_files:
@@ -471,20 +470,21 @@ class FileLedger(CommittedLedger):
         for segment in self._segments:
             segment.close()
 
-    def _sync_everything(self) -> None:
-        """Blocks. What a sync under way covers is synced here too: its end is not waited for."""
+    def securing(self) -> Procedure[None]:
+        """What a sync under way covers is synced here too: its end is not waited for."""
         is_synced = self._recovery_point == self._end_offset
         if is_synced and not (self._new_names or self._attachments.dirty or self._files_in_sync):
             return
-        indexes = self._segments[-1].flush_indexes(final=True) if self._segments else []
-        self._index_files += indexes
+        if self._segments:
+            self._index_files += self._segments[-1].flush_indexes(final=True)
         files = [*self._files_in_sync, *self._rolled_files, *self._index_files]
         files += self._attachments.dirty.values()
         if self._segments:
             files.append(self._segments[-1].file)
-        for file in files:
-            file.sync()
-        self._sync_names()
+        yield Barrier(files, (self._directory, os.path.dirname(self._directory)))
+        self._names_durable = self._names_made
+        self._new_names.clear()
+        self._files_in_sync = ()
         self._durable_end_offset = self._recovery_point = self._end_offset
 
     def _attempt(self, perform_io: Callable[[], None]) -> None:

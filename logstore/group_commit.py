@@ -21,7 +21,6 @@ docs/decisions/0002-group-commit.md.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,13 +29,11 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
+from logstore.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.durability import Durability
 from logstore.files import File, FileSystem
 from logstore.ledger import StorageFailure
 from logstore.sync_durations import SyncDurations
-
-#: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
-SYNC_ALL_FROM = 2
 
 #: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
 PATIENCE_SECONDS = 0.05
@@ -304,16 +301,9 @@ class GroupCommit:
         self.sync_durations.observe(perf_counter() - began)
 
     def _sync(self, files: list[File], directories: set[str]) -> None:
-        """In the thread. Files before directories: a name is not to precede its bytes."""
+        """In the thread."""
         assert self._files is not None
-        if len(files) + len(directories) >= self._sync_all_from and self._files.can_sync_all:
-            self._files.sync_all()
-            return
-        for file in files:
-            file.sync()
-        for directory in directories:
-            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                self._files.sync_directory(directory)
+        sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
 
     def _complete(self, error: OSError | None) -> None:
         covered, self._covered = self._covered, []

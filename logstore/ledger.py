@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from logstore.barriers import Procedure
 from wire.records import BatchHeader
 
 if TYPE_CHECKING:
@@ -137,6 +138,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def opening(self, epoch: int) -> Procedure[None]:
+        """As `open`, without blocking for the syncs."""
+        ...
+
     def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         """Write one whole batch, which the caller has placed (base offset, leader epoch).
 
@@ -241,6 +246,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def replacing_attachment(self, name: str, data: Buffer) -> Procedure[None]:
+        """As `write_attachment`, durably, without blocking for the syncs."""
+        ...
+
     def append_attachment(self, name: str, data: Buffer) -> None:
         """Append to an attachment; durable with the batches appended in the same step, or later.
 
@@ -258,6 +267,12 @@ class Ledger(Protocol):
 
     def delete_attachment(self, name: str) -> None:
         """Delete an attachment, if it exists. Not synced: it may be back after power loss."""
+        ...
+
+    def securing(self) -> Procedure[None]:
+        """Make everything durable for `close`, which is to follow with nothing between; then
+        `recovery_point` is the end.
+        """
         ...
 
     def close(self, *, clean: bool) -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from logstore.aborted_index import aborted_name
+from logstore.barriers import Procedure
 from logstore.durable_end import CommittedLedger
 from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import (
@@ -78,6 +79,10 @@ class MemoryLedger(CommittedLedger):
         self._epoch = epoch
         self._will_not_be = None
         self._durable_end_offset = self._end_offset
+
+    def opening(self, epoch: int) -> Procedure[None]:
+        self.open(epoch)
+        yield from ()
 
     def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
@@ -206,6 +211,10 @@ class MemoryLedger(CommittedLedger):
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         self._attachments[name] = bytes(data)
 
+    def replacing_attachment(self, name: str, data: Buffer) -> Procedure[None]:
+        self.write_attachment(name, data)
+        yield from ()
+
     def append_attachment(self, name: str, data: Buffer) -> None:
         self._attachments[name] = self._attachments.get(name, b"") + bytes(data)
 
@@ -217,6 +226,10 @@ class MemoryLedger(CommittedLedger):
 
     def delete_attachment(self, name: str) -> None:
         self._attachments.pop(name, None)
+
+    def securing(self) -> Procedure[None]:
+        self._durable_end_offset = self._end_offset
+        yield from ()
 
     def close(self, *, clean: bool) -> None:
         if clean:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from logstore.aborted_index import AbortedEntry, aborted_name
+from logstore.barriers import Procedure, in_step
 from logstore.ledger import Buffer, Ledger
 from logstore.log_config import INT32_MAX, LogConfig
 from logstore.log_start import deletable_before, give_up
@@ -56,7 +57,7 @@ _EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog(VisibleLog):
-    """The log of one partition. `open` first."""
+    """The log of one partition. `opening` first."""
 
     def __init__(
         self,
@@ -85,18 +86,20 @@ class PartitionLog(VisibleLog):
         self.first_dirty_offset = 0
         self._metadata = MetadataFiles(ledger, topic_id)
 
-    def open(self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False) -> None:
-        """Recover what is stored; then everything in it is durable and visible. Blocks.
+    def opening(
+        self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False
+    ) -> Procedure[None]:
+        """Recover what is stored; then everything in it is durable and visible.
 
         `was_clean`: it was closed cleanly the last time. `is_locked`: nobody else can write, so no
         epoch is too low, and the leader epoch becomes at least that of the last batch. Else raises
         LedgerFenced.
         """
         ledger = self._ledger
-        ledger.open(INT32_MAX if is_locked else self.leader_epoch)
+        yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
         self._take_state(recover_state(ledger, now_ms))
         self.leader_epoch = max(self.leader_epoch, self._state.leader_epochs.latest)
-        self._snapshots.begin(self._state, was_clean=was_clean)
+        yield from self._snapshots.beginning(self._state, was_clean=was_clean)
         self._metadata.leader_epoch = self._state.leader_epochs.latest
         self._expiration_checked_ms = now_ms
         self._recovery_point_seen = ledger.recovery_point
@@ -346,14 +349,18 @@ class PartitionLog(VisibleLog):
         """The log is clean up to there."""
         self.first_dirty_offset = first_dirty_offset
 
-    def close(self, *, clean: bool) -> None:
-        """Release the log; `clean` writes a snapshot at its end, so that nothing is replayed."""
-        if clean:
-            end_offset = self._state.end_offset
-            if end_offset > self._ledger.start_offset:
-                self._snapshots.take(self._state, for_kafka=True)
-                self._snapshots.on_durable(end_offset)
-        self._ledger.close(clean=clean)
+    def securing(self) -> Procedure[None]:
+        """Make everything durable, and the next start quick; `close` is to follow."""
+        state, ledger = self._state, self._ledger
+        together = [ledger.securing()]
+        if state.end_offset > ledger.start_offset:
+            # Its name comes after the barrier that makes the log durable.
+            together.append(self._snapshots.securing(state))
+        yield from in_step(together)
+
+    def close(self) -> None:
+        """Release the log. Without `securing` before it, the next start recovers it."""
+        self._ledger.close(clean=False)
 
     def close_deleted(self) -> None:
         """Release the log of a partition that is deleted, and wake whoever waits for it."""

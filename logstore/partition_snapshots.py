@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from logstore.barriers import Procedure
 from logstore.ledger import Ledger
 from logstore.partition_state import PartitionState
 from logstore.snapshot import SUFFIX, encode_snapshot
@@ -54,7 +55,7 @@ class Snapshots:
         self._written: list[int] = []
         self._written_for_kafka: list[int] = []
 
-    def begin(self, state: PartitionState, *, was_clean: bool) -> None:
+    def beginning(self, state: PartitionState, *, was_clean: bool) -> Procedure[None]:
         """Begin with what lies on the disk. All of `state` is durable.
 
         What an unclean stop has left may be unsynced, or not be there, so a segment could be
@@ -62,9 +63,10 @@ class Snapshots:
         """
         self._written = snapshot_offsets(self._ledger, SUFFIX)
         self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
-        if not was_clean and len(self._ledger.segment_base_offsets) > 1:
-            self.take(state, for_kafka=True)
-            self.on_durable(state.end_offset)
+        if was_clean:
+            self._synced_at = next(reversed(self._written), -1)
+        elif len(self._ledger.segment_base_offsets) > 1:
+            yield from self.securing(state)
 
     def is_due(self, appended_bytes: int) -> bool:
         """Count bytes just appended; True when a snapshot should be taken for them."""
@@ -91,15 +93,37 @@ class Snapshots:
         while self._pending and self._pending[0].end_offset <= end_offset:
             self._write(self._pending.pop(0))
 
+    def securing(self, state: PartitionState) -> Procedure[None]:
+        """Have a snapshot of `state` on the disk, unless it is there, and Kafka's beside it.
+
+        The state is that of the log's end; what is not durable of it becomes so at the first
+        barrier, before the snapshot has its name.
+        """
+        self._pending.clear()
+        offset = state.end_offset
+        if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
+            return
+        self._write_kafkas(offset, encode_kafka_snapshot(state))
+        yield from self._ledger.replacing_attachment(snapshot_name(offset), encode_snapshot(state))
+        self._synced_at = offset
+        self._on_written(offset)
+
     def _write(self, pending: _Pending) -> None:
         ledger, offset = self._ledger, pending.end_offset
         ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.kafka is not None:
-            ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), pending.kafka, sync=False)
-            if offset not in self._written_for_kafka[-1:]:
-                self._written_for_kafka.append(offset)
+            self._write_kafkas(offset, pending.kafka)
         if pending.is_synced:
             self._synced_at = offset
+        self._on_written(offset)
+
+    def _write_kafkas(self, offset: int, data: bytes) -> None:
+        self._ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
+        if offset not in self._written_for_kafka[-1:]:
+            self._written_for_kafka.append(offset)
+
+    def _on_written(self, offset: int) -> None:
+        ledger = self._ledger
         if offset not in self._written:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}

@@ -22,9 +22,11 @@ Source: org.apache.kafka.storage.internals.log.LogLoader, which rewrites nothing
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from logstore.files import FileSystem
+from logstore.barriers import Barrier, Procedure
+from logstore.files import File, FileSystem
 from logstore.ledger import Buffer, SegmentLimits
 from logstore.segment import LOG_SUFFIX, SUFFIXES, Segment
 from logstore.segment_reads import SCAN_BYTES, scan
@@ -66,8 +68,8 @@ class Recovery:
     #: The log was closed cleanly: it ends where its last segment ends.
     clean: bool
 
-    def run(self) -> Recovered:
-        """Recover. Blocks; raises `OSError`. Everything in the result is durable."""
+    def steps(self) -> Procedure[Recovered]:
+        """Recover. Raises `OSError`. Everything in the result is durable."""
         result = Recovered(self.start_offset)
         if not self.files.exists(self.directory):
             result.lost_offsets = max(0, self.recovery_point - result.end_offset)
@@ -75,7 +77,7 @@ class Recovery:
         finish_swaps(self.files, self.directory)
         segments = self._drop_trimmed(self._find_segments())
         if not (self.clean and segments and self._measure(segments[-1])):
-            segments = self._recover(segments, result)
+            segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
             for segment in segments:
                 segment.delete()
@@ -122,7 +124,7 @@ class Recovery:
             last.note(header, self.limits.index_interval_bytes)
         return last.size == size
 
-    def _recover(self, segments: list[Segment], result: Recovered) -> list[Segment]:
+    def _recover(self, segments: list[Segment], result: Recovered) -> Procedure[list[Segment]]:
         """Return the segments that remain, all of them durable."""
         trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
         kept, scanned = segments[:trusted], list[Segment]()
@@ -135,7 +137,7 @@ class Recovery:
         for segment in segments[len(kept) + len(scanned) :]:
             result.truncated_bytes += segment.file.size()
             segment.delete()
-        self._sync(scanned)
+        yield from self._sync(scanned)
         return kept + scanned
 
     def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
@@ -179,21 +181,20 @@ class Recovery:
         )
         return position
 
-    def _sync(self, scanned: list[Segment]) -> None:
+    def _sync(self, scanned: list[Segment]) -> Procedure[None]:
+        written: list[File] = []
         for segment in scanned:
-            is_last = segment is scanned[-1]
-            for index in segment.flush_indexes(final=not is_last, whole=True):
-                index.sync()
-                index.close()
-            segment.file.sync()
-            if not is_last:
-                segment.become_inactive()
-                segment.close()
-        self._rewrite_attachments(f"{scanned[0].base_offset:020d}" if scanned else "")
-        self.files.sync_directory(self.directory)
-        self.files.sync_directory(os.path.dirname(self.directory))
+            written += segment.flush_indexes(final=segment is not scanned[-1], whole=True)
+        written += self._rewrite_attachments(f"{scanned[0].base_offset:020d}" if scanned else "")
+        logs = [segment.file for segment in scanned]
+        yield Barrier([*logs, *written], (self.directory, os.path.dirname(self.directory)))
+        for file in written:
+            file.close()
+        for segment in scanned[:-1]:
+            segment.become_inactive()
+            segment.close()
 
-    def _rewrite_attachments(self, first_stem: str) -> None:
+    def _rewrite_attachments(self, first_stem: str) -> Iterator[File]:
         """What stands beside the scanned segments may be clean in memory only, as they may be."""
         for name in self.files.list(self.directory):
             stem = name.partition(".")[0]
@@ -203,9 +204,9 @@ class Recovery:
                 file = self.files.open(f"{self.directory}/{name}")
             except IsADirectoryError:
                 continue  # somebody else's
-            file.write((file.read(file.size(), 0),), 0)
-            file.sync()
-            file.close()
+            if size := file.size():
+                file.write((file.read(size, 0),), 0)
+            yield file
 
     def _last_leader_epoch(self, segments: list[Segment]) -> int:
         for segment in reversed(segments):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from logstore.ledger import Buffer, TimestampOffset
+from logstore.segment import Segment
+from logstore.segment_reads import scan
 from wire.records import BatchHeader, TimestampType, iterate_records
 
 
@@ -39,3 +43,23 @@ def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
         if record.timestamp == header.max_timestamp:
             return TimestampOffset(record.offset, record.timestamp, epoch)
     return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
+
+
+def first_in_segments(
+    segments: Iterable[Segment], timestamp_ms: int, start_offset: int
+) -> TimestampOffset | None:
+    """Return the first record at or after `start_offset` that is not before `timestamp_ms`.
+
+    Blocks for what is not in memory.
+    """
+    for segment in segments:
+        if segment.max_timestamp()[0] < timestamp_ms:
+            continue
+        segment.load_indexes()
+        assert segment.offset_index is not None and segment.time_index is not None
+        position = segment.offset_index.lookup(segment.time_index.lookup(timestamp_ms))
+        for _, header, batch in scan(segment.file, position, segment.size, whole=True):
+            found = first_record_since(batch, header, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+    return None

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from magnetar.catalog import Catalog, TopicRow
@@ -48,11 +49,24 @@ _PARTITIONS_A_TURN = 256
 BROKER_DEFAULT = -1
 
 
+class Opening(NamedTuple):
+    """A partition whose log is to be opened."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    config: TopicConfig
+
+
 class Logs(Protocol):
     """Where the logs of partitions come from and go to."""
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
         """Return the recovered log of a partition, empty if it is new."""
+        ...
+
+    async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
+        """Return the recovered logs of these; what the disk must do it does for all at once."""
         ...
 
     def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
@@ -104,10 +118,16 @@ class Topics:
         self.version = 0
 
     async def start(self) -> None:
-        """Open the logs of every topic in the catalog. Signals are heard between two topics."""
-        for row in self._catalog.topics():
-            self._add(row)
-            await asyncio.sleep(0)
+        """Open the logs of every topic in the catalog. Signals are heard meanwhile."""
+        rows = [(row, self._settings(row)) for row in self._catalog.topics()]
+        logs = await self._logs.open_together(
+            Opening(row.name, index, row.id, settings)
+            for row, settings in rows
+            for index in range(row.partition_count)
+        )
+        opened = iter(logs)
+        for row, settings in rows:
+            self._enter(Topic(row, settings, list(islice(opened, row.partition_count))))
 
     def by_name(self, name: str) -> Topic | None:
         """Return the topic of that name, if there is one."""
@@ -275,20 +295,26 @@ class Topics:
         for callback in self.on_deleted:
             callback(topic)
 
-    def _add(self, row: TopicRow) -> Topic:
+    def _settings(self, row: TopicRow) -> TopicConfig:
         values, reasons = read_topic_configs(row.configs)
         for reason in reasons:
             _log.warning("stored config ignored", topic=row.name, reason=reason)
-        settings = resolve(values, self._config)
+        return resolve(values, self._config)
+
+    def _add(self, row: TopicRow) -> Topic:
+        settings = self._settings(row)
         partitions = [
             self._logs.open(row.name, index, row.id, settings)
             for index in range(row.partition_count)
         ]
         topic = Topic(row, settings, partitions)
+        self._enter(topic)
+        return topic
+
+    def _enter(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
         self.version += 1
-        return topic
 
     def _check_collision(self, name: str) -> None:
         """`.` and `_` are one character in metric names, so two topics must not differ by it."""

@@ -6,6 +6,7 @@ bytes again, `crash` loses what is not durable first.
 
 from __future__ import annotations
 
+from logstore.barriers import Procedure
 from logstore.durability import Durability
 from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
@@ -14,6 +15,12 @@ from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from logstore.partition_reads import Appended
 from wire.records import Compression, SimpleRecord, build_batch
+
+
+def complete(procedure: Procedure[None]) -> None:
+    """Do all of what waits for no disk."""
+    for barrier in procedure:
+        raise AssertionError(f"{barrier} in memory")
 
 
 def batch_of(
@@ -52,7 +59,7 @@ class SteppedPartition:
 
     def _open(self) -> PartitionLog:
         log = PartitionLog("topic", 0, self.ledger, self.config)
-        log.open(self.now_ms)
+        complete(log.opening(self.now_ms))
         return log
 
     def settle(self) -> None:
@@ -61,7 +68,8 @@ class SteppedPartition:
 
     def restart(self) -> PartitionLog:
         """Stop cleanly and open again."""
-        self.log.close(clean=True)
+        complete(self.log.securing())
+        self.log.close()
         self.log = self._open()
         return self.log
 

@@ -334,7 +334,7 @@ def test_a_full_disk_is_final_and_shows_nothing_of_the_batch(disk: Disk) -> None
     assert contents(disk.open()) == batches
 
 
-@pytest.mark.parametrize("operation", ["name", "truncate", "sync", "write"])
+@pytest.mark.parametrize("operation", ["name", "truncate", "sync_all", "write"])
 def test_a_disk_that_fails_during_recovery_stops_it(disk: Disk, operation: str) -> None:
     ledger, batches = disk.filled()
     disk.edit(log_name(ledger, 1), 80, b"\xff")

@@ -24,7 +24,7 @@ from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import Isolation, PartitionLog
-from logstore.testing.partitions import batch_of
+from logstore.testing.partitions import batch_of, complete
 from magnetar.runtime.transactions import Transactions
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -125,14 +125,14 @@ class World:
         log = PartitionLog(
             *partition, self.ledgers[partition], LogConfig(), leader_epoch=self.epoch
         )
-        log.open(self.now_ms)
+        complete(log.opening(self.now_ms))
         self.logs[partition] = log
 
     def delete_topic(self, name: str) -> None:
         for partition in [one for one in self.logs if one.topic == name]:
             log = self.logs.pop(partition)
             self.ledgers.pop(partition)
-            log.close(clean=False)
+            log.close()
 
     def step(self) -> bool:
         """Let every sync go on by one step; return whether there was one."""

@@ -13,13 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
-from uuid import UUID
 
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
 from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
-from logstore.partition import PartitionLog
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import RequestContext, load_apis
@@ -27,7 +25,7 @@ from magnetar.broker import Broker
 from magnetar.catalog import Catalog
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
-from magnetar.logs import Logs, log_config
+from magnetar.logs import Logs
 from magnetar.topics import INTERNAL
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
@@ -47,6 +45,11 @@ _SETTINGS = {
 
 class Gone(Exception):
     """No answer came: the broker died, or the answer was lost. The outcome is unknown."""
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    """Syncs of many logs together: there are no threads here."""
+    work()
 
 
 class LoopExecutor:
@@ -103,14 +106,17 @@ class SimulatedLogs(Logs):
             sync_all_from=world.random.choice((1, 2, 1000)),
         )
         self._directory = LogDirectory(
-            "/data", world.disk, self._group_commit, LogConfig(), now_ms=broker.clock.now_ms
+            "/data",
+            world.disk,
+            self._group_commit,
+            LogConfig(),
+            now_ms=broker.clock.now_ms,
+            aside=at_once,
         )
 
-    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
-        settings = replace(
-            log_config(config, self._config), segment_bytes=3000, snapshot_interval_bytes=1000
-        )
-        return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
+    def settings(self, topic: str, config: TopicConfig) -> LogConfig:
+        settings = super().settings(topic, config)
+        return replace(settings, segment_bytes=3000, snapshot_interval_bytes=1000)
 
     def abandon(self) -> None:
         self._group_commit.close()
