@@ -232,7 +232,7 @@ def test_members_share_partitions_and_leave_when_interrupted(
         assert len({line[:1] for line in seen[:2]}) == 1, "one partition each"
         for member in members:
             member.send_signal(signal.SIGINT)
-        assert [member.wait(10) for member in members] == [130, 130]
+        assert [member.wait(30) for member in members] == [130, 130]
         assert members_of(broker, group) == []
         for partition in range(2):
             assert offset_of(broker, group, orders, partition) == 2

@@ -172,8 +172,14 @@ def test_records_keep_their_offsets_and_the_consumer_goes_on(moved: Moved) -> No
     assert committed_offset(bootstrap, "readers", "orders") == 50
 
 
-def test_an_open_transaction_is_resumed_by_its_producer(moved: Moved) -> None:
+def test_open_transactions_are_resumed_or_their_producer_fenced(moved: Moved) -> None:
     bootstrap = moved.magnetar.bootstrap
+    _resume(moved, bootstrap)
+    # Afterwards: a reader sees nothing beyond what is still open.
+    _fence(moved, bootstrap)
+
+
+def _resume(moved: Moved, bootstrap: str) -> None:
     assert b"resumed" not in {each.value for each in CONFLUENT.consume(bootstrap, "orders")}
     confluent_client.send(moved.resuming, "orders", [(None, b"and more")])
     moved.resuming.commit_transaction(TIMEOUT_S)
@@ -183,8 +189,7 @@ def test_an_open_transaction_is_resumed_by_its_producer(moved: Moved) -> None:
     assert committed_offset(bootstrap, "mover", "orders") == 7
 
 
-def test_a_producer_is_fenced_by_its_successor(moved: Moved) -> None:
-    bootstrap = moved.magnetar.bootstrap
+def _fence(moved: Moved, bootstrap: str) -> None:
     successor = begin(bootstrap, "zombie", b"of the successor")
     successor.commit_transaction(TIMEOUT_S)
     with pytest.raises(KafkaException) as fenced:
