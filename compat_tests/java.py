@@ -107,6 +107,15 @@ class JavaClient:
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
     ) -> list[Read]:
+        """As the protocol says. The tool knows no end, only patience: where it found nothing it is
+        asked again with more of it, since on a busy machine it may not even have connected."""
+        return self._consume(bootstrap, topic, isolation, "2500") or self._consume(
+            bootstrap, topic, isolation, "10000"
+        )
+
+    def _consume(
+        self, bootstrap: str, topic: str, isolation: Isolation, patience_ms: str
+    ) -> list[Read]:
         properties = {
             "print.offset": "true",
             "print.key": "true",
@@ -116,7 +125,7 @@ class JavaClient:
         output = run(
             "consumer.ConsoleConsumer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
-            *("--isolation-level", isolation, "--timeout-ms", "2500"),
+            *("--isolation-level", isolation, "--timeout-ms", patience_ms),
             *_repeated("--formatter-property", properties),
         )
         return [_parse(line) for line in output.splitlines()]
