@@ -318,21 +318,24 @@ class LogDirectory:
     def _rename_away(self, keys: Iterable[tuple[str, int]], suffix: str) -> list[str]:
         """Rename the directories that these partitions have, durably; return the new names.
 
-        The checkpoints are written once and the directory is synced once, however many there are.
+        The directory is synced once, however many there are; so is each checkpoint that says
+        something of one of them, before its directory goes.
         """
         sources = []
-        was_cleaned = False
+        was_trimmed = was_synced = was_cleaned = False
         for key in keys:
-            self._start_offsets.pop(key, None)
-            self._recovery_points.pop(key, None)
+            was_trimmed |= self._start_offsets.pop(key, None) is not None
+            was_synced |= self._recovery_points.pop(key, 0) > 0
             was_cleaned |= self._first_dirty_offsets.pop(key, None) is not None
             source = self._directory_of(key)
             if self._files.exists(source):
                 sources.append(source)
         if not sources:
             return []
-        self._write_recovery_points(sync=True)
-        self._write_start_offsets()
+        if was_synced:
+            self._write_recovery_points(sync=True)
+        if was_trimmed:
+            self._write_start_offsets()
         if was_cleaned:
             self._write_first_dirty_offsets(sync=True)
         targets = [f"{source}.{uuid.uuid4().hex}{suffix}" for source in sources]
