@@ -14,7 +14,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import cleaner_load, group_load, java_load, measures, transaction_histories
+from benchmarks import (
+    cleaner_load,
+    group_load,
+    java_load,
+    measures,
+    partition_load,
+    transaction_histories,
+)
 from benchmarks.subjects import running
 from benchmarks.table import Results, Row
 from compat_tests.brokers import Broker
@@ -31,6 +38,7 @@ class Size(NamedTuple):
     history: int
     group_seconds: int
     committed_offsets: int
+    topics: int
 
 
 QUICK = Size(
@@ -42,6 +50,7 @@ QUICK = Size(
     history=1_000,
     group_seconds=3,
     committed_offsets=20_000,
+    topics=100,
 )
 FULL = Size(
     rounds=3,
@@ -52,6 +61,7 @@ FULL = Size(
     history=10_000,
     group_seconds=10,
     committed_offsets=100_000,
+    topics=1_000,
 )
 _IDLE_CONNECTIONS = 500
 #: A part's brokers run with these; the others as they come.
@@ -79,6 +89,7 @@ def parts(size: Size) -> dict[str, Measure]:
         "cleaner": lambda broker: cleaner_load.measure(
             broker, megabytes=size.megabytes, rounds=size.latency_rounds
         ),
+        "partitions": lambda broker: partition_load.measure(broker, topics=size.topics),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 
