@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +41,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", ignored)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of Spark on one worker: the longest unit of work, and so the first.
+
+    xdist names groups in `_nodeid`, which pytest since 9.2 does not read: they go by file here.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    scheduler = LoadGroupScheduling(config, log)
+    by_group = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: (
+        "spark" if "/test_spark_" in nodeid else by_group(nodeid)
+    )
+    return scheduler
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give every test that uses a broker one run per kind, each kind in a worker of its own.
 
@@ -50,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     beyond_kafka = metafunc.definition.get_closest_marker("magnetar_only") is not None
     kinds = KINDS[:1] if beyond_kafka else KINDS
-    groups = {kind: "spark" if "spark" in metafunc.fixturenames else kind for kind in kinds}
+    groups = {kind: "spark" if "spark_session" in metafunc.fixturenames else kind for kind in kinds}
     metafunc.parametrize(
         "broker_kind",
         [pytest.param(kind, marks=pytest.mark.xdist_group(groups[kind])) for kind in kinds],
@@ -107,6 +125,17 @@ def spark(spark_session: SparkSession, broker: Broker) -> Spark:
     from compat_tests.spark import Spark
 
     return Spark(spark_session, broker.bootstrap)
+
+
+@pytest.fixture
+def offset_reader(request: pytest.FixtureRequest, spark_session: SparkSession) -> Iterator[str]:
+    """Make Spark ask for offsets through an `admin` client, or through a `consumer` as it did."""
+    from compat_tests.spark import DEPRECATED_OFFSET_READER
+
+    reader: str = request.param
+    spark_session.conf.set(DEPRECATED_OFFSET_READER, str(reader == "consumer").lower())
+    yield reader
+    spark_session.conf.unset(DEPRECATED_OFFSET_READER)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from compat_tests import confluent_client
 from compat_tests.client import TIMEOUT_S
@@ -35,6 +36,13 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int:
             time.sleep(0.05)
     finally:
         reader.close()
+
+
+def delete_records(bootstrap: str, *positions: TopicPartition) -> None:
+    """Delete the records before each position's offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records(list(positions)).values():
+        future.result(timeout=TIMEOUT_S)
 
 
 def staged(

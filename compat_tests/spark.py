@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,12 +44,19 @@ _SETTINGS = {
 DEPRECATED_OFFSET_READER = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 
 
+#: What is kept of a micro-batch and its id.
+See = Callable[[DataFrame, int], list[Any]]
+
+
 class Batch(NamedTuple):
-    """A micro-batch: the offsets of partition 0 it ranges over, and the values that it saw."""
+    """A micro-batch: the offsets of partition 0 it ranges over, and what was seen in it.
+
+    Spark says no first offset of a query's first batch.
+    """
 
     first_offset: int | None
     end_offset: int
-    values: list[int]
+    seen: list[Any]
 
 
 def start_session(directory: Path) -> SparkSession:
@@ -94,29 +102,33 @@ class Spark:
         query = writer.trigger(availableNow=True).start()
         _await(query)
 
-    def micro_batches(self, frame: DataFrame, checkpoint: Path) -> dict[int, Batch]:
+    def micro_batches(
+        self, frame: DataFrame, checkpoint: Path, see: See | None = None
+    ) -> dict[int, Batch]:
         """Run a query over what there is now; return its batches by their ids.
 
-        `frame` reads one partition, started at an offset or resumed from `checkpoint`. An error of
-        the query is raised as StreamingQueryException.
+        `frame` reads one partition, started at an offset or resumed from `checkpoint`. `see` takes
+        a batch and its id and returns what is kept of it, by default its `numbers`. An error of
+        the query, or of `see`, is raised as StreamingQueryException.
         """
-        seen: dict[int, list[int]] = {}
+        seen: dict[int, list[Any]] = {}
 
         def collect(batch: DataFrame, batch_id: int) -> None:
-            seen[batch_id] = numbers(batch)
+            seen[batch_id] = numbers(batch) if see is None else see(batch, batch_id)
 
         writer = frame.writeStream.foreachBatch(collect)
         writer = writer.option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
         _await(query)
-        ranges = {each["batchId"]: each["sources"][0] for each in query.recentProgress}
+        reports = [json.loads(report.json) for report in query.recentProgress]
+        ranges = {report["batchId"]: report["sources"][0] for report in reports}
         return {
             batch_id: Batch(
                 _offset(ranges[batch_id]["startOffset"]),
                 _offset(ranges[batch_id]["endOffset"]) or 0,
-                values,
+                kept,
             )
-            for batch_id, values in seen.items()
+            for batch_id, kept in seen.items()
         }
 
     def _named(self, options: Mapping[str, Any]) -> dict[str, str]:
@@ -141,6 +153,15 @@ def positions(frame: DataFrame) -> list[tuple[str, int, int]]:
     return sorted((row.topic, row.partition, row.offset) for row in rows)
 
 
+def splits(frame: DataFrame) -> list[list[int]]:
+    """Return the offsets that each of Spark's tasks read; tasks without any at the end."""
+    by_task: dict[int, list[int]] = defaultdict(list)
+    for row in frame.selectExpr("spark_partition_id() AS task", "offset").collect():
+        by_task[row.task].append(row.offset)
+    found = [sorted(offsets) for offsets in by_task.values()]
+    return sorted(found) + [[]] * (frame.rdd.getNumPartitions() - len(found))
+
+
 def _await(query: Any) -> None:
     try:
         assert query.awaitTermination(QUERY_TIMEOUT_S), "the query goes on and on"
@@ -152,6 +173,6 @@ def _offset(offsets: Any) -> int | None:
     """Return the offset of partition 0 of the only topic in Spark's JSON."""
     if offsets is None:
         return None
-    (partitions,) = (json.loads(offsets) if isinstance(offsets, str) else offsets).values()
+    (partitions,) = offsets.values()
     offset: int = partitions["0"]
     return offset
