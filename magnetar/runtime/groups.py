@@ -45,6 +45,7 @@ from magnetar.runtime.groups_shard import RunningShard
 from magnetar.topics import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import STRING_BYTES_MAX
 
 if TYPE_CHECKING:
     from magnetar.apis.registry import Connection
@@ -417,5 +418,10 @@ class Groups:
 
 
 def new_member_id(prefix: str | None) -> str:
-    """Return a member id nobody has, named after the client or the instance it is for."""
-    return f"{prefix or ''}-{uuid4()}"
+    """Return a member id nobody has, named after the client or the instance it is for.
+
+    As much of that as a string of the protocol has room for.
+    """
+    unique = f"-{uuid4()}"
+    named = (prefix or "").encode()[: STRING_BYTES_MAX - len(unique)]
+    return named.decode(errors="ignore") + unique

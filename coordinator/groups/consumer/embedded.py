@@ -11,6 +11,7 @@ from uuid import UUID
 
 from coordinator.groups.consumer.partitions import Owned, Target
 from coordinator.groups.consumer.topics import TopicImage
+from wire.errors import WireError
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -55,14 +56,25 @@ def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
 
 
 def write_assignment(target: Target, subscription: bytes, topics: TopicImage) -> bytes:
-    """Return the bytes that assign `target`, in the version of the member's subscription."""
-    version = min(peek_version(subscription), ConsumerProtocolAssignment.max_version)
+    """Return the bytes that assign `target`, in the version of the member's subscription.
+
+    In the first version where that says none: of what a member says for several protocols only the
+    first is read when it joins.
+    """
+    version = min(_version_of(subscription), ConsumerProtocolAssignment.max_version)
     assigned = []
     for topic_id, partitions in target.items():
         topic = topics.by_id(topic_id)
         if topic is not None:
             assigned.append(TopicPartition(topic=topic.name, partitions=sorted(partitions)))
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
+
+
+def _version_of(subscription: bytes) -> int:
+    try:
+        return max(peek_version(subscription), 0)
+    except WireError:
+        return 0
 
 
 def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target:

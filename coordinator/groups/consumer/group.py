@@ -233,14 +233,20 @@ class ConsumerGroup:
                 del self.members[member_id]
                 self.timers.forget(member_id)
                 self.nothing_for.pop(member_id, None)
-                if old.instance_id and self.static_members.get(old.instance_id) == member_id:
-                    del self.static_members[old.instance_id]
+                self._free_instance(old)
             return
         member = records.subscribed(old or Member(member_id=member_id), value)
         self.members[member_id] = member
+        if old is not None and old.instance_id != member.instance_id:
+            self._free_instance(old)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
         self._count(member, 1)
+
+    def _free_instance(self, member: Member) -> None:
+        instance_id = member.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            del self.static_members[instance_id]
 
     def _on_assignment(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None

@@ -1,0 +1,117 @@
+"""What one member of a group says stops neither the broker nor the group's other members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from magnetar.broker import Broker
+from magnetar.clock import SystemClock
+from magnetar.runtime.groups import new_member_id
+from wire.error_code import ErrorCode
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from wire.types import STRING_BYTES_MAX
+
+GROUP = "group"
+#: ConsumerProtocolSubscription without its version: the topic orders, no user data.
+_ORDERS = b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\0"
+ORDERS = b"\0\0" + _ORDERS
+
+
+class PassingClock(SystemClock):
+    """Time may be made to pass."""
+
+    passed_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.passed_ms
+
+    def steady_ms(self) -> int:
+        return super().steady_ms() + self.passed_ms
+
+
+@pytest.fixture
+def clock() -> PassingClock:
+    return PassingClock()
+
+
+@pytest.fixture
+async def broker(start_broker: Any, clock: PassingClock) -> Broker:
+    started: Broker = await start_broker(clock=clock)
+    started.topics.create("orders", 4)
+    return started
+
+
+def classic_join(*protocols: tuple[str, bytes]) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=600_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=said) for name, said in protocols],
+    )
+
+
+async def beat(
+    client: Any, member_id: str, epoch: int, **fields: Any
+) -> ConsumerGroupHeartbeatResponse:
+    said: dict[str, Any] = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
+    if epoch == 0:
+        said |= {
+            "subscribed_topic_names": ["orders"],
+            "rebalance_timeout_ms": 600_000,
+            "topic_partitions": [],
+        }
+    request = ConsumerGroupHeartbeatRequest(**{**said, **fields})
+    answer: ConsumerGroupHeartbeatResponse = await client.ask(
+        request, 1, ConsumerGroupHeartbeatResponse
+    )
+    return answer
+
+
+@pytest.mark.parametrize("said", [b"", b"\0", b"\xff\xff" + _ORDERS])
+async def test_a_group_is_downgraded_whatever_a_member_said_for_the_protocol_that_is_chosen(
+    broker: Broker, client: Any, clock: PassingClock, said: bytes
+) -> None:
+    await beat(client, "new", 0)
+    hostile = classic_join(("range", ORDERS), ("roundrobin", said))
+    joined = await client.ask(hostile, 3, JoinGroupResponse)
+    assert joined.error_code == ErrorCode.NONE
+    others = [
+        await client.ask(
+            classic_join(("roundrobin", ORDERS), ("range", ORDERS)), 3, JoinGroupResponse
+        )
+        for _ in range(2)
+    ]
+    clock.passed_ms += 50_000
+    await broker.groups._expire_due()
+    group = broker.groups.find(GROUP)
+    assert set(group.members) == {joined.member_id, *(other.member_id for other in others)}
+
+
+@pytest.mark.parametrize("letter", ["c", "\u00fc"])
+def test_the_longest_client_id_makes_a_member_id_that_can_be_written(letter: str) -> None:
+    longest = letter * (STRING_BYTES_MAX // len(letter.encode()))
+    made = new_member_id(longest)
+    assert len(made.encode()) <= STRING_BYTES_MAX
+    assert made.startswith(letter * 1_000)
+    assert made != new_member_id(longest)
+    assert new_member_id("short").startswith("short-")
+
+
+async def test_a_member_that_takes_another_instance_id_leaves_the_one_it_had_free(
+    broker: Broker, client: Any
+) -> None:
+    assert (await beat(client, "a", 0, instance_id="one")).error_code == ErrorCode.NONE
+    assert (await beat(client, "a", 0, instance_id="two")).error_code == ErrorCode.NONE
+    assert (await beat(client, "a", -1, instance_id="two")).error_code == ErrorCode.NONE
+    assert (await beat(client, "b", 0, instance_id="one")).error_code == ErrorCode.NONE
