@@ -28,9 +28,13 @@ from coordinator.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from coordinator.groups.consumer.topics import TopicImage, metadata_hash
+from coordinator.groups.consumer.topics import TopicImage
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
+
+#: What the classic leader knew of the topics when it assigned them nobody can say: they may have
+#: grown since. Whoever joins next has them assigned anew.
+_UNKNOWN_TOPICS = 0
 
 
 def decide_upgrade(
@@ -60,7 +64,7 @@ def decide_upgrade(
         ) from None
     # A group without a generation is at the first: nobody has heard of it.
     generation_id = max(classic.generation_id, FIRST_EPOCH)
-    _add_records(draft, generation_id, upgraded, topics, now_ms)
+    _add_records(draft, generation_id, upgraded, now_ms)
     return draft
 
 
@@ -68,13 +72,11 @@ def _add_records(
     draft: Draft,
     generation_id: int,
     upgraded: list[tuple[Member, Target]],
-    topics: TopicImage,
     now_ms: int,
 ) -> None:
     group_id = draft.group.group_id
     draft.add(subscription_record(group_id, member) for member, _ in upgraded)
-    known = metadata_hash(draft.group.subscribed_names(), topics)
-    draft.add([epoch_record(group_id, generation_id, known)])
+    draft.add([epoch_record(group_id, generation_id, _UNKNOWN_TOPICS)])
     draft.add(target_record(group_id, member.member_id, target) for member, target in upgraded)
     draft.add([target_epoch_record(group_id, generation_id, now_ms)])
     draft.add(

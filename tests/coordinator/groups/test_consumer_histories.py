@@ -354,3 +354,14 @@ def test_no_history_gives_a_partition_to_two(first: int) -> None:
             History(seed).run()
         except (AssertionError, LookupError, TypeError) as failure:
             raise AssertionError(f"history of seed {seed}") from failure
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        # A topic grew while a group was a classic one; a static member took it along, unchanged.
+        65765,
+    ],
+)
+def test_histories_that_once_went_wrong(seed: int) -> None:
+    History(seed).run()
