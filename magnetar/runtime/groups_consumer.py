@@ -70,6 +70,8 @@ class ConsumerGroups:
     def __init__(self, broker: Broker, groups: Groups) -> None:
         self._broker = broker
         self._groups = groups
+        #: Groups whose patterns are being matched again.
+        self._refreshing: set[str] = set()
 
     @property
     def topics(self) -> BrokerTopics:
@@ -322,6 +324,9 @@ class ConsumerGroups:
         version = self._broker.topics.version
         if not group.regexes or group.regexes_seen == version or now_ms < group.regexes_next_ms:
             return
+        if group.group_id in self._refreshing:
+            return  # slow, or behind slow ones: what has changed since is seen to after it
+        self._refreshing.add(group.group_id)
         group.regexes_next_ms = now_ms + _REGEX_REFRESH_INTERVAL_MS
         group.regexes_seen = version
         self._groups.spawn(self._refresh_regexes(shard, group.group_id))
@@ -338,3 +343,5 @@ class ConsumerGroups:
         except KafkaError as refusal:
             # A pattern that another broker took, or too many topics for one record.
             _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
+        finally:
+            self._refreshing.discard(group_id)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from magnetar import patterns
 from magnetar.broker import Broker
 from magnetar.clock import SystemClock
 from magnetar.runtime.groups import new_member_id
@@ -115,3 +118,36 @@ async def test_a_member_that_takes_another_instance_id_leaves_the_one_it_had_fre
     assert (await beat(client, "a", 0, instance_id="two")).error_code == ErrorCode.NONE
     assert (await beat(client, "a", -1, instance_id="two")).error_code == ErrorCode.NONE
     assert (await beat(client, "b", 0, instance_id="one")).error_code == ErrorCode.NONE
+
+
+async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
+    broker: Broker, client: Any, clock: PassingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "o.*"}
+    joined = await beat(client, "a", 0, **regex)
+    is_quick = asyncio.Event()
+    begun = 0
+
+    async def slow(pattern: str, texts: Iterable[str]) -> frozenset[str]:
+        nonlocal begun
+        begun += 1
+        names = frozenset(texts)
+        await is_quick.wait()
+        return names
+
+    monkeypatch.setattr(patterns, "matching", slow)
+    for index in range(5):
+        broker.topics.create(f"other-{index}", 1)
+        clock.passed_ms += 1_500
+        await beat(client, "a", joined.member_epoch)
+    assert begun == 1
+    is_quick.set()
+    while broker.groups._work:
+        await asyncio.sleep(0)
+    clock.passed_ms += 1_500
+    await beat(client, "a", joined.member_epoch, topic_partitions=None)
+    while broker.groups._work:
+        await asyncio.sleep(0)
+    assert begun == 2, "what came meanwhile is not forgotten"
+    found = broker.groups.find_consumer_group(GROUP).regexes["o.*"]
+    assert {"other-0", "other-4"} <= found.topics
