@@ -53,7 +53,8 @@ def _changed_targets(
         for member in group.members.values()
     ]
     counts = {topic.topic_id: topic.partition_count for topic in existing.values()}
-    assign = ASSIGNORS[group.preferred_assignor(default_assignor)]
+    # Members in a log of Apache Kafka's may have asked for one that is not here.
+    assign = ASSIGNORS.get(group.preferred_assignor(default_assignor), ASSIGNORS[default_assignor])
     for member_id, target in assign(readers, counts).items():
         if member_id not in group.targets or target != group.targets[member_id]:
             yield target_record(group.group_id, member_id, target)

@@ -199,3 +199,12 @@ def test_the_assignment_waits_for_its_interval() -> None:
     assert world.heartbeat("a", 2).assignment is None
     world.now_ms += 1
     assert world.heartbeat("a", 2).assignment is not None
+
+
+def test_members_that_have_asked_for_an_assignor_that_is_not_here_get_the_default(
+    world: World,
+) -> None:
+    """As a log of Apache Kafka's may hold them, which takes assignors of one's own."""
+    answer = world.join("a", "orders", server_assignor="com.example.Own")
+    assert answer.assignment is not None
+    assert sum(map(len, answer.assignment.values())) == 4
