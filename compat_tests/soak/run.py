@@ -247,7 +247,8 @@ class Soak:
     # Judging
 
     def _visible(self) -> list[Visible]:
-        found = self._read(entries_topic(self.name), ENTRIES_PARTITIONS)
+        # A reader of many partitions gets them in any order.
+        found = sorted(self._read(entries_topic(self.name), ENTRIES_PARTITIONS))
         return [
             Visible(partition, offset, entry_of(value)) for partition, offset, _, value in found
         ]
