@@ -224,6 +224,7 @@ class World:
                 await self.start()
             except PowerLost:
                 continue
+            self.disk.lose_power_after(10**9)  # that was for the start alone
             return
 
     def on_failure(self, failure: BaseException) -> None:
