@@ -172,7 +172,7 @@ def _begin_no_redrive(
 
 #: A rule broken on purpose, and what the checker must find for it.
 FLAWS = {
-    "answers do not wait for the disk": (PartitionLog, "durable", _nothing, "lost"),
+    "answers do not wait for the disk": (PartitionLog, "durable", _nothing, "lost|refused"),
     "decisions do not wait for the disk": (
         ShardLog,
         "durable",
