@@ -286,6 +286,8 @@ class _Session:
 
     def run(self, limits: Limits) -> bool:
         """Join, print and commit until the group rebalances; whether the limits are reached."""
+        from magnetar.client import Unreachable
+
         assigned = self.member.join()
         reader = _assigned_reader(self.client, self.member, assigned, self.begin, self.isolation)
         reader.waits = not limits.at_end
@@ -304,6 +306,12 @@ class _Session:
                     committed_at = time.monotonic()
             _flush()
             printed = dict(reader.positions)
+        except KeyboardInterrupt:
+            # A broker that is away now must not make an interruption another attempt.
+            done, printed = printed, {}
+            with suppress(Unreachable):
+                self.member.commit(done)
+            raise
         finally:
             self.member.commit(printed)
         return (limits.at_end and reader.is_at_end) or self.seen == limits.records
