@@ -214,6 +214,7 @@ def test_members_share_partitions_and_leave_when_interrupted(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(broker),
+            preexec_fn=_heed_interruptions,
         )
         for _ in range(2)
     ]
@@ -240,6 +241,11 @@ def test_members_share_partitions_and_leave_when_interrupted(
         for member in members:
             member.kill()
             member.communicate()
+
+
+def _heed_interruptions() -> None:
+    """For a child: tests in the background ignore SIGINT, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def members_of(broker: Broker, group: str) -> list[int]:
