@@ -230,8 +230,8 @@ class SimulatedDisk:
         self.open_files = 0
         #: How many changes and syncs there were: the points at which power can be lost.
         self.operations = 0
-        #: Power went in mid-operation: whatever still runs is of a process that is no more.
-        self.is_without_power = False
+        #: Called when power goes: whatever runs on after that is of a process that is no more.
+        self.on_power_lost: Callable[[], None] = _nothing
         self._can_sync_all = can_sync_all
         self._root = _Directory()
         self._failures: dict[str, list[tuple[int, int]]] = {}
@@ -250,12 +250,15 @@ class SimulatedDisk:
     def lose_power_after(self, operations: int) -> None:
         """Raise `PowerLost` in mid-operation, after so many more of them."""
         self._power_lost_at = self.operations + operations
-        self.is_without_power = False
+
+    def keep_power(self) -> None:
+        """Lose no power after all."""
+        self._power_lost_at = None
 
     def before(self, operation: str) -> None:
         """For the disk's files: count an operation, fail where that was asked for."""
         if self._power_lost_at is not None and self.operations >= self._power_lost_at:
-            self.is_without_power = True
+            self.on_power_lost()
             raise PowerLost
         self.operations += 1
         self._fail_if_due(operation)
@@ -393,6 +396,10 @@ class SimulatedDisk:
     def _parent(self, path: str) -> tuple[_Directory, str]:
         head, _, name = path.rpartition("/")
         return self._directory(head), name
+
+
+def _nothing() -> None:
+    """Nobody is told."""
 
 
 def _parts(path: str) -> list[str]:

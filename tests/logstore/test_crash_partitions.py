@@ -243,7 +243,7 @@ def test_power_loss_while_recovering_from_power_loss_loses_nothing(
             continue
         world.highest_seen = max(world.highest_seen, world.log.high_watermark)
         world.disk = world.disk.crash(random)
-    world.disk.lose_power_after(10**9)
+    world.disk.keep_power()
     traffic.log = world.start()
     check_recovered(world, traffic)
 

@@ -55,9 +55,8 @@ async def at_once(work: Callable[[], None]) -> None:
 class LoopExecutor:
     """Syncs take some time, and the process that asked may be dead by then."""
 
-    def __init__(self, random: Random, on_power_lost: Callable[[], None]) -> None:
+    def __init__(self, random: Random) -> None:
         self._random = random
-        self._on_power_lost = on_power_lost
         self._is_closed = False
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -86,10 +85,8 @@ class LoopExecutor:
 
     def _run(self, callback: Callable[[], None]) -> None:
         if not self._is_closed:
-            try:
+            with suppress(PowerLost):
                 callback()
-            except PowerLost:
-                self._on_power_lost()
 
 
 class SimulatedLogs(Logs):
@@ -155,7 +152,8 @@ class World:
         config = load([Given(name, value, "test") for name, value in values.items()]).config
         broker = Broker(config, clock=LoopClock(self.loop), on_failure=self.on_failure)
         self.broker = broker
-        self.executor = LoopExecutor(self.random, self.is_dark.set)
+        self.disk.on_power_lost = self.is_dark.set
+        self.executor = LoopExecutor(self.random)
         broker.logs = self.logs = SimulatedLogs(self, broker, self.executor)
         broker.catalog = self.catalog
         broker.cluster_id = self.catalog.cluster_id()
@@ -166,7 +164,7 @@ class World:
                 broker.topics.create(name, count)
         for name in INTERNAL:
             broker.topics.ensure_internal(name)
-        if self.is_dark.is_set() or self.disk.is_without_power:
+        if self.is_dark.is_set():
             raise PowerLost
         self.is_up.set()
 
@@ -224,17 +222,17 @@ class World:
                 await self.start()
             except PowerLost:
                 continue
-            self.disk.lose_power_after(10**9)  # that was for the start alone
+            self.disk.keep_power()  # its loss was for the start alone
             return
 
     def on_failure(self, failure: BaseException) -> None:
-        if not isinstance(failure, PowerLost) and not self.disk.is_without_power:
+        if not self.is_dark.is_set():
             self.failures.append(failure)
         self.is_dark.set()
 
     def _on_loop_exception(self, _loop: asyncio.AbstractEventLoop, context: Any) -> None:
         failure = context.get("exception")
-        if not isinstance(failure, PowerLost) and not self.disk.is_without_power:
+        if not self.is_dark.is_set():
             self.failures.append(failure or RuntimeError(context["message"]))
         self.is_dark.set()
 
@@ -247,8 +245,6 @@ class World:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         await asyncio.wait((task,))
-        if self.disk.is_without_power:
-            self.is_dark.set()
         if task.cancelled() or self.is_dark.is_set():
             raise Gone  # of a process without power nobody hears anything
         if (failure := task.exception()) is not None:

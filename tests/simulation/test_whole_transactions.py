@@ -103,7 +103,6 @@ async def tell(world: World, random: Random) -> History:
         except TimeoutError:
             pass
         await world.crash()
-    world.disk.lose_power_after(10**9)
     await asyncio.sleep(random.uniform(0, 1))
     for worker in workers:
         worker.is_ending = True
