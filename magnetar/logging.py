@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging as levels
 import sys
-from importlib import import_module
 from typing import Any, TextIO, cast
 
 #: The name of the level that loggers have where they have none of their own.
@@ -49,11 +48,11 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
 
 
 def prepare() -> None:
-    """Import what the first line needs, so that it stalls nobody who is being served.
+    """Load what the first line needs, so that it stalls nobody who is being served.
 
     Blocks: for a thread, when the broker is up. The interpreter's lock is given up every 5 ms.
     """
-    import_module("structlog")
+    _backend()
 
 
 class Logger:
@@ -88,9 +87,7 @@ class Logger:
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if level < self.level:
             return
-        if _settings.backend is None:
-            _settings.backend = _build_backend()
-        _settings.backend.log(level, event, logger=self._name, **fields)
+        _backend().log(level, event, logger=self._name, **fields)
 
 
 def get_logger(name: str) -> Logger:
@@ -130,6 +127,12 @@ class _StandardError:
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()
+
+
+def _backend() -> Any:
+    if _settings.backend is None:
+        _settings.backend = _build_backend()
+    return _settings.backend
 
 
 def _build_backend() -> Any:
