@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from magnetar.config_resources import Resource, ResourceType, find_resource
+from magnetar.config.resource_type import ResourceType
+from magnetar.config_resources import Resource, find_resource
 from magnetar.logger_levels import alter_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -7,13 +7,13 @@ of them have in common are in `magnetar.config_changes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker_configs import EVERY_BROKER
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
+from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.topics import check_name
@@ -23,16 +23,6 @@ from wire.errors import KafkaError
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.topics import Topic
-
-
-class ResourceType(IntEnum):
-    """What configs belong to, with the codes of Kafka's ConfigResource."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class Resource(Protocol):
@@ -197,4 +187,4 @@ def find_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-__all__ = ["EVERY_BROKER", "Resource", "ResourceType", "find_resource", "find_topic"]
+__all__ = ["EVERY_BROKER", "Resource", "find_resource", "find_topic"]

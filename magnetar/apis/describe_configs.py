@@ -29,9 +29,10 @@ from magnetar.config.described import (
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
+from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
-from magnetar.config_resources import EVERY_BROKER, ResourceType, find_topic
+from magnetar.config_resources import EVERY_BROKER, find_topic
 from magnetar.logger_levels import check_node, described_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config_resources import ResourceType
+from magnetar.config.resource_type import ResourceType
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.list_config_resources import (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from magnetar.client import Client, check
+from magnetar.config.resource_type import ResourceType
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,16 +43,6 @@ _SOURCES = {
     8: "group",
 }
 _DEFAULT = 5
-
-
-class ResourceType(IntEnum):
-    """What settings belong to, with the codes of Kafka's ConfigResource."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 #: The sources of what was set for the resource itself, not for what is above it.

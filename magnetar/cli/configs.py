@@ -43,7 +43,8 @@ def _resource(
     topic: str | None, broker: str | None, all_brokers: bool, group: str | None
 ) -> Resource | None:
     """Return what the options name; UsageError where they name more than one thing."""
-    from magnetar.cli.config_queries import Resource, ResourceType
+    from magnetar.cli.config_queries import Resource
+    from magnetar.config.resource_type import ResourceType
 
     named = [
         Resource(kind, name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logstore.checkpoints import uuid_text
-from magnetar.cli.config_queries import Resource, ResourceType, describe_configs
+from magnetar.cli.config_queries import Resource, describe_configs
 from magnetar.cli.partition_queries import (
     EARLIEST,
     LATEST,
@@ -15,6 +15,7 @@ from magnetar.cli.partition_queries import (
     list_offsets,
 )
 from magnetar.client import Client, TopicPartition, check
+from magnetar.config.resource_type import ResourceType
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -196,8 +196,9 @@ def alter_command(
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     settings = parse_settings(configs, "--config")
     from magnetar.cli import topic_queries as queries
-    from magnetar.cli.config_queries import Resource, ResourceType, change_configs
+    from magnetar.cli.config_queries import Resource, change_configs
     from magnetar.client import Client
+    from magnetar.config.resource_type import ResourceType
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         if settings or unset:

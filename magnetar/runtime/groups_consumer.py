@@ -41,7 +41,7 @@ from coordinator.groups.consumer.validation import check_heartbeat
 from coordinator.groups.records import GroupRecord
 from magnetar import patterns
 from magnetar.config.group import group_integer
-from magnetar.config_resources import ResourceType
+from magnetar.config.resource_type import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
