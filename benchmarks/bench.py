@@ -75,6 +75,7 @@ def parts(size: Size) -> dict[str, Measure]:
         "java": lambda broker: java_load.measure(broker, size.java_records),
         "latency": lambda broker: measures.latency(broker, size.latency_rounds),
         "transactions": lambda broker: measures.transactions(broker, size.transaction_rounds),
+        "version-2": lambda broker: java_load.transactions(broker, 10 * size.transaction_rounds),
         "pipeline": lambda broker: measures.consume_process_produce(
             broker, size.transaction_rounds
         ),

@@ -1,8 +1,11 @@
-"""The neutral load: Kafka's own ProducerPerformance and ConsumerPerformance."""
+"""The neutral load: Kafka's own client, through ProducerPerformance and ConsumerPerformance, and in
+transactions of one record.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from benchmarks.table import Row
 from compat_tests import java
@@ -11,6 +14,7 @@ from compat_tests.brokers import Broker
 
 _MEBIBYTE = 1 << 20
 _SERVER_LIKE = 300.0
+_ONE_RECORD = Path(__file__).with_name("OneRecordTransactions.java")
 
 
 def measure(broker: Broker, records: int) -> dict[Row, float]:
@@ -26,6 +30,21 @@ def measure(broker: Broker, records: int) -> dict[Row, float]:
         Row("Java ProducerPerformance, 1 KB, acks=all", "MB/s", True): produced,
         Row("the same in transactions of 100 ms", "MB/s", True): in_transactions,
         Row("Java ConsumerPerformance, 1 KB", "MB/s", True): consumed,
+    }
+
+
+def transactions(broker: Broker, rounds: int) -> dict[Row, float]:
+    """One producer, one record to a transaction, version 2 of the protocol."""
+    create_topic(broker.bootstrap, "one-record")
+    printed = java.run_program(
+        _ONE_RECORD, broker.bootstrap, "one-record", str(rounds), timeout_s=_SERVER_LIKE, options=()
+    )
+    *took, total = (int(line) / 1e6 for line in printed.split())
+    label = "transaction of 1 record, Java client, version 2"
+    return {
+        Row(f"{label}, p50", "ms", False): took[rounds // 2],
+        Row(f"{label}, p99", "ms", False): took[rounds * 99 // 100],
+        Row(f"{label}, rate", "per s", True): rounds / total * 1e3,
     }
 
 

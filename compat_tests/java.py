@@ -30,6 +30,10 @@ _NULL, _COLUMN = "\x01", "\x02"
 def command(tool: str, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
     """Return the command of a tool: a class of Kafka's tools, or one of `kafka.admin` by name."""
     main = tool if tool.startswith("kafka.") else TOOLS + tool
+    return _command(main, arguments, options)
+
+
+def _command(main: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
     quiet = f"-Dlog4j2.configurationFile={_QUIET}"
     return java_command(main, *arguments, options=(*options, quiet))
 
@@ -42,8 +46,22 @@ def run(
     options: Sequence[str] = _FAST_START,
 ) -> str:
     """Run a tool to its end and return its standard output; a non-zero exit is an error."""
+    return _run(command(tool, *arguments, options=options), stdin, timeout_s)
+
+
+def run_program(
+    source: Path,
+    *arguments: str,
+    timeout_s: float = 2 * TIMEOUT_S,
+    options: Sequence[str] = _FAST_START,
+) -> str:
+    """Compile and run a program of one file beside Kafka's jars, to its end, as `run` does."""
+    return _run(_command(str(source), arguments, options), "", timeout_s)
+
+
+def _run(command: list[str], stdin: str, timeout_s: float) -> str:
     process = subprocess.Popen(
-        command(tool, *arguments, options=options),
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -53,12 +71,12 @@ def run(
     try:
         output, errors = process.communicate(stdin, timeout_s)
     except subprocess.TimeoutExpired:
-        raise StuckClient(f"{tool} {' '.join(arguments)} ran for {timeout_s} s") from None
+        raise StuckClient(f"{' '.join(command[-8:])} ran for {timeout_s} s") from None
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert process.returncode == 0, f"{tool}: exit {process.returncode}\n{output}\n{errors}"
+    assert process.returncode == 0, f"{command[-8:]}: exit {process.returncode}\n{output}\n{errors}"
     return output
 
 

@@ -6,9 +6,6 @@ magnetar goes further it says so and is marked.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +23,6 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
-from tools.reference_kafka import java_command
 
 NONE, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 0, 42, 47, 48
 INVALID_PRODUCER_ID_MAPPING, AUTHORIZATION_FAILED, FENCED = 49, 53, 90
@@ -332,23 +328,7 @@ def test_an_end_of_version_1_leaves_nothing_to_retry(
 
 def loop(mode: str, *arguments: str) -> str:
     """Run TransactionLoop.java and return the values it found at the end, with commas."""
-    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2-quiet.properties')}"
-    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", quiet)
-    process = subprocess.Popen(
-        java_command(str(LOOP), mode, *arguments, options=options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    assert process.returncode == 0, f"{output}\n{errors}"
-    return output.strip()
+    return java.run_program(LOOP, mode, *arguments).strip()
 
 
 def test_kafkas_own_client_consumes_processes_and_produces(
