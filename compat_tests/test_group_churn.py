@@ -4,11 +4,13 @@ killed: a short form of `make soak`'s, and what its judges are worth.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compat_tests.churn.coverage import Coverage, gaps
 from compat_tests.churn.plan import SETTINGS
-from compat_tests.churn.run import Disturbances
+from compat_tests.churn.run import DISTURBANCES
 from compat_tests.churn.telling import runs
 from compat_tests.conftest import StartBroker
 from tools.soak_groups import churn
@@ -23,7 +25,7 @@ def test_everything_is_read_and_nothing_has_two_owners(
     told: list[str] = []
     verdict = churn(
         start_broker(broker_kind, SETTINGS),
-        Disturbances(broker_kill_every_s=6, process_pause_every_s=4, process_kill_every_s=3),
+        replace(DISTURBANCES, broker_kill_every_s=6, pause_every_s=4, kill_every_s=3),
         SECONDS,
         told.append,
     )

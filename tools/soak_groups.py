@@ -7,18 +7,15 @@ group was stable within 10 s of the last change.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
-import time
-from pathlib import Path
 
-from compat_tests.brokers import Broker, BrokerFailed, make_broker
+from compat_tests.brokers import Broker
 from compat_tests.churn.plan import CONSUMER_GROUP_HEARTBEAT, SETTINGS
-from compat_tests.churn.run import Churn, Disturbances, Verdict
+from compat_tests.churn.run import DISTURBANCES, Churn
+from compat_tests.pipeline.disturber import Disturbances, Verdict
 from compat_tests.pipeline.supervisor import Report
 from compat_tests.raw import Connection
+from tools import soak_run
 from tools.group_history import read_history
 
 
@@ -36,40 +33,10 @@ def churn(broker: Broker, disturbances: Disturbances, duration_s: float, report:
     return Verdict(faults, f"{verdict.summary}; {wrote}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.soak_groups")
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
-    arguments = parser.parse_args()
-    started_at = time.monotonic()
-
-    def report(line: str) -> None:
-        print(f"{time.monotonic() - started_at:6.1f} s  {line}", flush=True)
-
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-churn-"))
-    broker = make_broker(arguments.broker, directory, SETTINGS)
-    try:
-        broker.start()
-        verdict = churn(broker, Disturbances(), arguments.minutes * 60, report)
-    except (BrokerFailed, TimeoutError, OSError) as error:
-        verdict = Verdict([f"{type(error).__name__}: {error}"], "not finished")
-    finally:
-        broker.kill()
-    return _conclude(verdict, directory, broker.output())
-
-
-def _conclude(verdict: Verdict, directory: Path, output: str) -> int:
-    print(verdict.summary)
-    if not verdict.faults:
-        shutil.rmtree(directory)
-        print("GROUPS SOAK PASSED: all read, nothing owned twice, every group stable in time.")
-        return 0
-    print("GROUPS SOAK FAILED:")
-    for fault in verdict.faults[:20]:
-        print(f"  {fault}")
-    print(f"the broker's directory is kept: {directory}; its last words:\n{output[-3000:]}")
-    return 1
+def _run(broker: Broker, duration_s: float, report: Report) -> Verdict:
+    return churn(broker, DISTURBANCES, duration_s, report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shown = "all read, nothing owned twice, every group stable in time."
+    sys.exit(soak_run.main(soak_run.Soak("groups", 5.0, shown, _run, SETTINGS), __doc__))

@@ -9,22 +9,20 @@ the logs became small.
 
 from __future__ import annotations
 
-import argparse
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, BrokerFailed, make_broker
+from compat_tests.brokers import Broker
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.pipeline.disturber import Verdict
+from compat_tests.pipeline.supervisor import Report
+from tools import soak_run
 
 _SETTINGS = {
     "log.cleaner.backoff.ms": "200",
@@ -287,7 +285,7 @@ def _prefix(key: bytes, number: int) -> bytes:
     return b"%s:%d:" % (key.partition(b"-")[0], number)
 
 
-def soak(broker: Broker, seconds: float, report: Callable[[str], None]) -> tuple[Ledger, str]:
+def soak(broker: Broker, duration_s: float, report: Report) -> Verdict:
     for topic, configs in TOPICS.items():
         create_topic(broker.bootstrap, topic, 1, configs)
     ledger, stop = Ledger(), threading.Event()
@@ -297,7 +295,7 @@ def soak(broker: Broker, seconds: float, report: Callable[[str], None]) -> tuple
     ]
     for thread in threads:
         thread.start()
-    ends_at = time.monotonic() + seconds
+    ends_at = time.monotonic() + duration_s
     kill_at = time.monotonic() + _KILL_EVERY_S
     tell_at, kills = 0.0, 0
     while time.monotonic() < ends_at and not ledger.faults:
@@ -313,43 +311,10 @@ def soak(broker: Broker, seconds: float, report: Callable[[str], None]) -> tuple
     stop.set()
     for thread in threads:
         thread.join(2 * _PATIENCE_S)
-    return ledger, f"{check_final(broker, ledger)}, {kills} kills of the broker"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.soak_topics")
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
-    arguments = parser.parse_args()
-    started_at = time.monotonic()
-
-    def report(line: str) -> None:
-        print(f"{time.monotonic() - started_at:6.1f} s  {line}", flush=True)
-
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
-    broker = make_broker(arguments.broker, directory, _SETTINGS)
-    faults = []
-    try:
-        broker.start()
-        ledger, summary = soak(broker, arguments.minutes * 60, report)
-        faults = ledger.faults
-    except (BrokerFailed, TimeoutError, OSError) as error:
-        faults, summary = [f"{type(error).__name__}: {error}"], "not finished"
-    finally:
-        broker.kill()
-    print(summary)
-    if not faults:
-        shutil.rmtree(directory)
-        print("TOPICS SOAK PASSED: nothing lost that policy keeps, nothing moved, nothing undone.")
-        return 0
-    print("TOPICS SOAK FAILED:")
-    for fault in faults:
-        print(f"  {fault}")
-    print(
-        f"the broker's directory is kept: {directory}; its last words:\n{broker.output()[-3000:]}"
-    )
-    return 1
+    summary = check_final(broker, ledger)
+    return Verdict(ledger.faults, f"{summary}, {kills} kills of the broker")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shown = "nothing lost that policy keeps, nothing moved, nothing undone."
+    sys.exit(soak_run.main(soak_run.Soak("topics", 10.0, shown, soak, _SETTINGS), __doc__))

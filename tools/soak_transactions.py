@@ -7,53 +7,19 @@ was lost, doubled, torn, or visible though aborted, and no partition hangs.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
-import time
-from pathlib import Path
 
-from compat_tests.brokers import BrokerFailed, make_broker
-from compat_tests.soak.run import Disturbances, Soak, Verdict
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.soak_transactions")
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
-    arguments = parser.parse_args()
-    started_at = time.monotonic()
-
-    def report(line: str) -> None:
-        print(f"{time.monotonic() - started_at:6.1f} s  {line}", flush=True)
-
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
-    broker = make_broker(arguments.broker, directory)
-    try:
-        broker.start()
-        verdict = Soak(broker, Disturbances(), report).run(arguments.minutes * 60)
-    except (BrokerFailed, TimeoutError, OSError) as error:
-        verdict = Verdict([f"{type(error).__name__}: {error}"], "not finished")
-    finally:
-        broker.kill()
-    return _conclude(verdict, directory, broker.output())
+from compat_tests.brokers import Broker
+from compat_tests.pipeline.disturber import Verdict
+from compat_tests.pipeline.supervisor import Report
+from compat_tests.soak.run import DISTURBANCES, Soak
+from tools import soak_run
 
 
-def _conclude(verdict: Verdict, directory: Path, output: str) -> int:
-    print(verdict.summary)
-    if not verdict.faults:
-        shutil.rmtree(directory)
-        print(
-            "TRANSACTIONS SOAK PASSED: nothing lost, doubled, torn, visible though aborted, open."
-        )
-        return 0
-    print("TRANSACTIONS SOAK FAILED:")
-    for fault in verdict.faults:
-        print(f"  {fault}")
-    print(f"the broker's directory is kept: {directory}; its last words:\n{output[-3000:]}")
-    return 1
+def _run(broker: Broker, duration_s: float, report: Report) -> Verdict:
+    return Soak(broker, DISTURBANCES, report).run(duration_s)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shown = "nothing lost, doubled, torn, visible though aborted, open."
+    sys.exit(soak_run.main(soak_run.Soak("transactions", 10.0, shown, _run), __doc__))

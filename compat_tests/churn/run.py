@@ -4,16 +4,12 @@ verdict of what members told. What the coordinator wrote is judged by `tools.gro
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import random
 import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -26,36 +22,25 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, BrokerFailed, MagnetarBroker
+from compat_tests.brokers import Broker
 from compat_tests.churn.coverage import Coverage, Place, gaps
 from compat_tests.churn.plan import PARTITIONS, TOPICS, ChurnJob, jobs, topics
+from compat_tests.pipeline.disturber import Disturbances, Disturber, Verdict
 from compat_tests.pipeline.supervisor import Report, Supervised
 
+DISTURBANCES = Disturbances(
+    broker_kill_every_s=30.0,
+    pause_every_s=7.0,
+    kill_every_s=5.0,
+    # Past its members' sessions, most times.
+    pause_s=(1.0, 6.0),
+)
 #: After the last change a group is stable so soon.
 STABLE_WITHIN_S = 10.0
 _READY_WITHIN_S = 30.0
 _READ_WITHIN_S = 60.0
-_TOLD_EVERY_S = 10.0
-#: A stopped process sleeps past its sessions, most times.
-_PAUSE_S = (1.0, 6.0)
 _ANSWER_S = 5.0
-
-
-@dataclass(frozen=True)
-class Disturbances:
-    """How often each happens, and how many records a second are written."""
-
-    broker_kill_every_s: float = 30.0
-    process_pause_every_s: float = 7.0
-    process_kill_every_s: float = 5.0
-    records_per_s: int = 300
-
-
-class Verdict(NamedTuple):
-    """Empty `faults` is a pass; each is a sentence with a witness."""
-
-    faults: list[str]
-    summary: str
+_RECORDS_PER_S = 300
 
 
 class Process(Supervised):
@@ -102,7 +87,6 @@ class Churn:
         new_protocol: bool,
     ) -> None:
         self.broker = broker
-        self.disturbances = disturbances
         self.report = report
         self.name = uuid.uuid4().hex[:6]
         self.ends: dict[Place, int] = {}
@@ -114,20 +98,18 @@ class Churn:
         for job in jobs(broker.bootstrap, self.name, leaves_until_s, new_protocol=new_protocol):
             self._members[job.group] += job.members
             self._processes.append(Process(job, report, self._coverages[job.group]))
-        self._counters: Counter[str] = Counter()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._ticket = itertools.count()
+        self._disturber = Disturber(broker, self._processes, disturbances)
         self._stable_after_s: dict[str, float] = {}
 
     def run(self) -> Verdict:
         for topic in topics(self.name):
             create_topic(self.broker.bootstrap, topic, PARTITIONS)
-        writer = _Writer(self.broker.bootstrap, self.name, self.disturbances.records_per_s)
+        writer = _Writer(self.broker.bootstrap, self.name)
         try:
             for process in self._processes:
                 process.start()
             writer.start()
-            self._disturb(self._duration_s)
+            self._disturber.disturb(self._duration_s, self._tell)
             self._calm()
             faults = self._await_stable()
             self.ends = writer.finish()
@@ -138,59 +120,15 @@ class Churn:
                 process.stop()
         return Verdict(faults, self._summary())
 
-    # Disturbing
-
-    def _disturb(self, duration_s: float) -> None:
-        """Keep everybody running, and do to them what is due, for so long."""
-        began_at = time.monotonic()
-        every = self.disturbances
-        self._repeat(every.broker_kill_every_s, self._kill_broker)
-        self._repeat(every.process_pause_every_s, self._pause_a_process)
-        self._repeat(every.process_kill_every_s, self._kill_a_process)
-        self._repeat(_TOLD_EVERY_S, self._tell)
-        while time.monotonic() < began_at + duration_s:
-            self._tick()
-            while self._due and self._due[0][0] <= time.monotonic():
-                heapq.heappop(self._due)[2]()
-
-    def _tick(self) -> None:
-        for process in self._processes:
-            process.keep_running()
-        if isinstance(self.broker, MagnetarBroker) and self.broker.returncode is not None:
-            raise BrokerFailed(f"it ended by itself with {self.broker.returncode}")
-        time.sleep(0.05)
-
-    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._ticket), action))
-
-    def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
-        def again() -> None:
-            action()
-            self._after(every_s, again)
-
-        self._after(every_s, again)
-
-    def _kill_broker(self) -> None:
-        self._counters["broker kills"] += 1
-        self.broker.restart(clean=False)
-
-    def _pause_a_process(self) -> None:
-        self._counters["pauses"] += 1
-        paused = random.choice(self._processes)
-        paused.pause()
-        self._after(random.uniform(*_PAUSE_S), paused.resume)
-
-    def _kill_a_process(self) -> None:
-        self._counters["kills"] += 1
-        random.choice(self._processes).kill()
-
     def _tell(self) -> None:
         told: Counter[str] = Counter()
         for process in self._processes:
             told.update(process.counters)
         read = sum(coverage.read_count() for coverage in self._coverages.values())
-        done = ", ".join(f"{count} {what}" for what, count in self._counters.items())
-        self.report(f"{read} records read, {told['left']} members left by themselves; {done}")
+        self.report(
+            f"{read} records read, {told['left']} members left by themselves; "
+            f"{self._disturber.done()}"
+        )
 
     # Ending
 
@@ -200,7 +138,7 @@ class Churn:
             process.resume()
         deadline = time.monotonic() + _READY_WITHIN_S
         while not all(process.is_ready for process in self._processes):
-            self._tick()
+            self._disturber.tick()
             if time.monotonic() > deadline:
                 raise TimeoutError("not every process is back")
 
@@ -210,7 +148,7 @@ class Churn:
         began_at = time.monotonic()
         missing: dict[str, str] = dict.fromkeys(self._members, "was never described")
         while missing and time.monotonic() < began_at + STABLE_WITHIN_S:
-            self._tick()
+            self._disturber.tick()
             for group in list(missing):
                 missing[group] = _unsettled(admin, group, self._members[group])
                 if not missing[group]:
@@ -233,11 +171,10 @@ class Churn:
             ]
             if not faults or time.monotonic() > deadline:
                 return faults
-            self._tick()
+            self._disturber.tick()
             time.sleep(0.2)
 
     def _summary(self) -> str:
-        done = ", ".join(f"{count} {what}" for what, count in self._counters.items())
         left = sum(process.counters["left"] for process in self._processes)
         read = ", ".join(
             f"{group.rpartition('-')[0]} read {coverage.read_count()}"
@@ -249,25 +186,24 @@ class Churn:
         )
         return (
             f"{sum(self.ends.values())} records written; {read}; {left} left by themselves, "
-            f"{done}; stable: {stable or 'none'}"
+            f"{self._disturber.done()}; stable: {stable or 'none'}"
         )
 
 
 class _Writer(threading.Thread):
     """Writes steadily; what is written for sure is what the partitions hold at the end."""
 
-    def __init__(self, bootstrap: str, run: str, records_per_s: int) -> None:
+    def __init__(self, bootstrap: str, run: str) -> None:
         super().__init__(daemon=True)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "log_level": 0})
         self._address = bootstrap
         self._places = [(topic, index) for topic in topics(run) for index in range(PARTITIONS)]
-        self._records_per_s = records_per_s
         self._ended = threading.Event()
         self._acknowledged: Counter[Place] = Counter()
 
     def run(self) -> None:
         for number in itertools.count():
-            if self._ended.wait(1 / self._records_per_s):
+            if self._ended.wait(1 / _RECORDS_PER_S):
                 return
             topic, partition = self._places[number % len(self._places)]
             self._producer.produce(

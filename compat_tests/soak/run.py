@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
-import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, BrokerFailed, MagnetarBroker
+from compat_tests.brokers import Broker
+from compat_tests.pipeline.disturber import Disturbances, Disturber, Verdict
 from compat_tests.pipeline.supervisor import Report, Supervised
 from compat_tests.pipeline.verdict import read_all
 from compat_tests.raw import Connection
@@ -34,28 +31,16 @@ from compat_tests.soak.plan import (
     writers,
 )
 
+DISTURBANCES = Disturbances(
+    broker_kill_every_s=20.0,
+    pause_every_s=4.0,
+    kill_every_s=7.0,
+    # Past its transaction's and its session's timeout.
+    pause_s=(3.5, 6.0),
+)
 #: After the last client has gone, every last stable offset reaches its high watermark so soon.
 STABLE_WITHIN_S = 10.0
 _COPIED_WITHIN_S = 120.0
-_TOLD_EVERY_S = 10.0
-#: A stopped client sleeps past its transaction's and its session's timeout.
-_PAUSE_S = (3.5, 6.0)
-
-
-@dataclass(frozen=True)
-class Disturbances:
-    """How often each happens."""
-
-    broker_kill_every_s: float = 20.0
-    pause_every_s: float = 4.0
-    client_kill_every_s: float = 7.0
-
-
-class Verdict(NamedTuple):
-    """Empty `faults` is a pass; each is a sentence with a witness."""
-
-    faults: list[str]
-    summary: str
 
 
 class Participant(Supervised):
@@ -82,16 +67,12 @@ class Soak:
 
     def __init__(self, broker: Broker, disturbances: Disturbances, report: Report) -> None:
         self.broker = broker
-        self.disturbances = disturbances
         self.report = report
         self.name = uuid.uuid4().hex[:6]
         self.writers = [Participant(job, report) for job in writers(broker.bootstrap, self.name)]
         self.copiers = [Participant(job, report) for job in copiers(broker.bootstrap, self.name)]
-        self.counters: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.slowest_start_s = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._ticket = itertools.count()
+        self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 
     def run(self, duration_s: float) -> Verdict:
         create_topic(self.broker.bootstrap, entries_topic(self.name), ENTRIES_PARTITIONS)
@@ -100,7 +81,7 @@ class Soak:
         try:
             for each in (*self.writers, *self.copiers):
                 each.start()
-            self._disturb(duration_s)
+            self._disturber.disturb(duration_s, self._tell)
             self._end(self.writers)
             self._await_stable([(entries_topic(self.name), ENTRIES_PARTITIONS)])
             visible = self._visible()
@@ -112,54 +93,6 @@ class Soak:
         self._await_stable(self._all_topics())
         return self._judge(visible)
 
-    # Disturbing
-
-    def _disturb(self, duration_s: float) -> None:
-        """Keep everybody running, and do to them what is due, for so long."""
-        began_at = time.monotonic()
-        every = self.disturbances
-        self._repeat(every.broker_kill_every_s, self._kill_broker)
-        self._repeat(every.pause_every_s, self._pause_a_client)
-        self._repeat(every.client_kill_every_s, self._kill_a_client)
-        self._repeat(_TOLD_EVERY_S, self._tell)
-        while time.monotonic() < began_at + duration_s:
-            self._tick()
-            while self._due and self._due[0][0] <= time.monotonic():
-                heapq.heappop(self._due)[2]()
-
-    def _tick(self) -> None:
-        for each in (*self.writers, *self.copiers):
-            each.keep_running()
-        if isinstance(self.broker, MagnetarBroker) and self.broker.returncode is not None:
-            raise BrokerFailed(f"it ended by itself with {self.broker.returncode}")
-        time.sleep(0.05)
-
-    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._ticket), action))
-
-    def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
-        def again() -> None:
-            action()
-            self._after(every_s, again)
-
-        self._after(every_s, again)
-
-    def _kill_broker(self) -> None:
-        self.counters["broker kills"] += 1
-        began_at = time.monotonic()
-        self.broker.restart(clean=False)
-        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began_at)
-
-    def _pause_a_client(self) -> None:
-        self.counters["client pauses"] += 1
-        paused = random.choice((*self.writers, *self.copiers))
-        paused.pause()
-        self._after(random.uniform(*_PAUSE_S), paused.resume)
-
-    def _kill_a_client(self) -> None:
-        self.counters["client kills"] += 1
-        random.choice((*self.writers, *self.copiers)).kill()
-
     def _tell(self) -> None:
         totals: Counter[str] = Counter()
         for each in self.writers:
@@ -168,7 +101,7 @@ class Soak:
         self.report(
             f"{totals['committed']} commits, {totals['aborted']} aborts, "
             f"{totals['fenced']} times fenced; {copied} commits of groups; "
-            + ", ".join(f"{count} {what}" for what, count in self.counters.items())
+            f"{self._disturber.done()}"
         )
 
     # Ending
@@ -290,10 +223,10 @@ class Soak:
         self, transactions: dict[str, Transaction], visible: list[Visible], copied: int
     ) -> str:
         ended = ", ".join(f"{count} {what}" for what, count in outcomes(transactions).items())
-        done = ", ".join(f"{count} {what}" for what, count in self.counters.items())
         return (
             f"{len(transactions)} transactions ({ended}), {len(visible)} visible records, "
-            f"{copied} copies; {done}, the slowest start took {self.slowest_start_s:.1f} s"
+            f"{copied} copies; {self._disturber.done()}, "
+            f"the slowest start took {self._disturber.slowest_start_s:.1f} s"
         )
 
 
