@@ -5,47 +5,35 @@ to cover is collected here: files written, segments closed by a roll with their 
 Directory and files are made by the first write, so that an empty partition costs nothing.
 
 The recovery point moves when a sync has covered the indexes too: at a roll, and whenever the active
-segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
+segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read. Reading is
+`stored_segments`' business.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 
 from logstore.attachments import Attachments
 from logstore.barriers import Barrier, Procedure
 from logstore.barriers import perform as perform_all
 from logstore.durability import Durability
-from logstore.durable_end import CommittedLedger
 from logstore.files import File, FileSystem
 from logstore.group_commit import GroupCommit, Sync
-from logstore.ledger import (
-    Buffer,
-    LedgerFenced,
-    SegmentFacts,
-    SegmentLimits,
-    StorageFailure,
-    TimestampOffset,
-)
+from logstore.ledger import Buffer, LedgerFenced, SegmentLimits
 from logstore.recovery import Recovered, Recovery
-from logstore.replacement import FileReplacement, SealedFile
+from logstore.replacement import FileReplacement
 from logstore.segment import LOG_SUFFIX, Segment
-from logstore.segment_reads import ABSENT, perform, plan_read, scan
-from logstore.timestamps import first_in_segments, latest_record
+from logstore.stored_segments import StoredSegments
 from wire.records import BatchHeader
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
 
-_NOTHING = memoryview(b"")
 
-
-class FileLedger(CommittedLedger):
+class FileLedger(StoredSegments):
     """One partition's directory. `open` comes first, after `close` nothing."""
 
     def __init__(
@@ -63,16 +51,11 @@ class FileLedger(CommittedLedger):
 
         The directory is to be this process's alone: whoever holds many of them holds a lock.
         """
-        super().__init__(group_commit)
-        self.limits = limits
+        super().__init__(files, directory, group_commit, limits)
         #: What `open` found, for the log and for tests.
         self.recovered: Recovered | None = None
-        self._files = files
-        self._directory = directory
         self._attachments = Attachments(files, directory)
         self._was_clean = clean
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
         self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._recovery_point = recovery_point
         self._checkpointed_bytes = 0  # of the active segment
@@ -92,42 +75,8 @@ class FileLedger(CommittedLedger):
         self._next_recovery_point = recovery_point
 
     @property
-    def start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
-
-    @property
     def recovery_point(self) -> int:
         return self._recovery_point
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segment_base_offsets(self) -> Sequence[int]:
-        return tuple(self._bases)
-
-    def segment_facts(self) -> Iterator[SegmentFacts]:
-        for segment, end in zip(self._segments, [*self._bases[1:], self._end_offset], strict=False):
-            known = segment.max_timestamp_known
-            yield SegmentFacts(segment.base_offset, end, segment.size, known)
-
-    async def read_max_timestamp(self, base_offset: int) -> None:
-        place = bisect_right(self._bases, base_offset) - 1
-        if place < 0 or self._bases[place] != base_offset:
-            return
-        segment, loop = self._segments[place], asyncio.get_running_loop()
-        try:
-            # A descriptor of its own: the segment may be trimmed meanwhile.
-            file = self._files.open(segment.path(LOG_SUFFIX))
-            found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
-        except OSError as error:
-            raise self.failed(error) from error
-        segment.learn_max_timestamp(*found)
 
     def open(self, epoch: int) -> None:
         self._attempt(lambda: perform_all(self._files, self.opening(epoch)))
@@ -254,108 +203,6 @@ class FileLedger(CommittedLedger):
         self._closing = []
         self._files_in_sync = ()
 
-    # Reading
-
-    def read(
-        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
-    ) -> memoryview | None:
-        try:
-            for segment in self._segments_from(offset):
-                exact = segment.recent_range(
-                    offset, max_bytes, end_offset, at_least_one=at_least_one
-                )
-                if exact is not None:
-                    start, stop = exact
-                    data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
-                    return None if data is None else memoryview(data)
-                index = segment.offset_index
-                if index is None:
-                    return None
-                plan = plan_read(
-                    index, segment.size, offset, max_bytes, end_offset, at_least_one=at_least_one
-                )
-                found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
-                if found is not ABSENT:
-                    return found
-        except OSError as error:
-            raise self.failed(error) from error
-        return _NOTHING
-
-    async def read_cold(
-        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
-    ) -> memoryview:
-        loop = asyncio.get_running_loop()
-        for segment in self._segments_from(offset):
-            file = segment.file
-            file.pin()
-            try:
-                exact = segment.recent_range(
-                    offset, max_bytes, end_offset, at_least_one=at_least_one
-                )
-                if exact is not None:
-                    size = exact[1] - exact[0]
-                    return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
-                if segment.offset_index is None:
-                    await loop.run_in_executor(None, segment.load_indexes)
-                    assert segment.offset_index is not None
-                plan = plan_read(
-                    segment.offset_index,
-                    segment.size,
-                    offset,
-                    max_bytes,
-                    end_offset,
-                    at_least_one=at_least_one,
-                )
-                work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
-                found = await loop.run_in_executor(None, work)
-            except OSError as error:
-                raise self.failed(error) from error
-            finally:
-                file.unpin()
-            if found is not None and found is not ABSENT:
-                return found
-        return _NOTHING
-
-    def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        for header, _ in self._scan(from_offset, whole=False):
-            yield header
-
-    def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        return self._scan(from_offset, whole=True)
-
-    def batch_at(self, offset: int) -> memoryview | None:
-        for _, batch in self._scan(offset, whole=True):
-            return batch
-        return None
-
-    def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for segment in self._segments_from(offset):
-            segment.load_indexes()
-            assert segment.offset_index is not None
-            start = segment.offset_index.lookup(offset)
-            for _, header, data in scan(segment.file, start, segment.size, whole=whole):
-                if header.last_offset >= offset:
-                    yield header, data
-
-    def _segments_from(self, offset: int) -> Iterator[Segment]:
-        """The segment that contains `offset`, then those after it, as they are when asked for."""
-        place = max(bisect_right(self._bases, offset) - 1, 0)
-        while place < len(self._bases):
-            base_offset = self._bases[place]
-            yield self._segments[place]
-            place = bisect_right(self._bases, base_offset)
-
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        found = first_in_segments(list(self._segments), timestamp_ms, self._start_offset)
-        return found if found is not None and found.offset < end_offset else None
-
-    def max_timestamp(self) -> TimestampOffset | None:
-        found = [segment.max_timestamp() for segment in self._segments if segment.size]
-        best = max(found, key=itemgetter(0), default=None)
-        if best is None or (batch := self.batch_at(best[1])) is None:
-            return None
-        return latest_record(batch, BatchHeader.parse(batch))
-
     # Trimming
 
     def reconfigure(self, limits: SegmentLimits) -> None:
@@ -400,28 +247,9 @@ class FileLedger(CommittedLedger):
 
     # Cleaning
 
-    def read_sealed(self, base_offset: int) -> SealedFile | None:
-        for sealed in self._sealed([base_offset]):
-            return SealedFile(self._files.open(sealed.path(LOG_SUFFIX)), sealed.size)
-        return None
-
     def replacement(self, base_offsets: Sequence[int]) -> FileReplacement | None:
         sealed = self._sealed(base_offsets)
         return FileReplacement(self, self._files, self._directory, sealed) if sealed else None
-
-    def _sealed(self, base_offsets: Sequence[int]) -> list[Segment]:
-        first = bisect_left(self._bases, base_offsets[0])
-        last = first + len(base_offsets)
-        are_there = last < len(self._bases) and self._bases[first:last] == list(base_offsets)
-        return self._segments[first:last] if are_there and not self.is_closed else []
-
-    def has_segments(self, segments: Sequence[Segment]) -> bool:
-        return self._sealed([one.base_offset for one in segments]) == list(segments)
-
-    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
-        first = bisect_left(self._bases, new.base_offset)
-        self._segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [new.base_offset]
 
     # Attachments
 
@@ -492,9 +320,3 @@ class FileLedger(CommittedLedger):
             perform_io()
         except OSError as error:
             raise self.failed(error) from error
-
-    def failed(self, error: OSError) -> StorageFailure:
-        """Nothing of this process may become durable or visible any more."""
-        failure = StorageFailure(f"{self._directory}: {error}")
-        self._group_commit.fail(failure)
-        return failure
