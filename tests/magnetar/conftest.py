@@ -12,6 +12,7 @@ import pytest
 
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
+from tests.magnetar.clocks import MovedClock
 from wire.message import Message
 from wire.messages.header import RequestHeader
 
@@ -98,6 +99,12 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
 async def broker(start_broker: StartBroker) -> Broker:
     """A broker that keeps nothing."""
     return await start_broker()
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    """A clock for `start_broker(clock=...)` that may be moved."""
+    return MovedClock()
 
 
 @pytest.fixture

@@ -10,13 +10,10 @@ import pytest
 
 from magnetar import patterns
 from magnetar.broker import Broker
-from magnetar.clock import SystemClock
 from magnetar.runtime.groups import new_member_id
+from tests.magnetar.clocks import MovedClock
+from tests.magnetar.group_members import GROUP, ORDERS, ORDERS_OF_ANY_VERSION, beat
 from wire.error_code import ErrorCode
-from wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -24,31 +21,9 @@ from wire.messages.join_group import (
 )
 from wire.types import STRING_BYTES_MAX
 
-GROUP = "group"
-#: ConsumerProtocolSubscription without its version: the topic orders, no user data.
-_ORDERS = b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\0"
-ORDERS = b"\0\0" + _ORDERS
-
-
-class PassingClock(SystemClock):
-    """Time may be made to pass."""
-
-    passed_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.passed_ms
-
-    def steady_ms(self) -> int:
-        return super().steady_ms() + self.passed_ms
-
 
 @pytest.fixture
-def clock() -> PassingClock:
-    return PassingClock()
-
-
-@pytest.fixture
-async def broker(start_broker: Any, clock: PassingClock) -> Broker:
+async def broker(start_broker: Any, clock: MovedClock) -> Broker:
     started: Broker = await start_broker(clock=clock)
     started.topics.create("orders", 4)
     return started
@@ -64,28 +39,11 @@ def classic_join(*protocols: tuple[str, bytes]) -> JoinGroupRequest:
     )
 
 
-async def beat(
-    client: Any, member_id: str, epoch: int, **fields: Any
-) -> ConsumerGroupHeartbeatResponse:
-    said: dict[str, Any] = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
-    if epoch == 0:
-        said |= {
-            "subscribed_topic_names": ["orders"],
-            "rebalance_timeout_ms": 600_000,
-            "topic_partitions": [],
-        }
-    request = ConsumerGroupHeartbeatRequest(**{**said, **fields})
-    answer: ConsumerGroupHeartbeatResponse = await client.ask(
-        request, 1, ConsumerGroupHeartbeatResponse
-    )
-    return answer
-
-
-@pytest.mark.parametrize("said", [b"", b"\0", b"\xff\xff" + _ORDERS])
+@pytest.mark.parametrize("said", [b"", b"\0", b"\xff\xff" + ORDERS_OF_ANY_VERSION])
 async def test_a_group_is_downgraded_whatever_a_member_said_for_the_protocol_that_is_chosen(
-    broker: Broker, client: Any, clock: PassingClock, said: bytes
+    broker: Broker, client: Any, clock: MovedClock, said: bytes
 ) -> None:
-    await beat(client, "new", 0)
+    await beat(client, "new", 0, rebalance_timeout_ms=600_000)
     hostile = classic_join(("range", ORDERS), ("roundrobin", said))
     joined = await client.ask(hostile, 3, JoinGroupResponse)
     assert joined.error_code == ErrorCode.NONE
@@ -121,7 +79,7 @@ async def test_a_member_that_takes_another_instance_id_leaves_the_one_it_had_fre
 
 
 async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
-    broker: Broker, client: Any, clock: PassingClock, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Any, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "o.*"}
     joined = await beat(client, "a", 0, **regex)

@@ -11,30 +11,19 @@ import pytest
 from logstore.partition import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime.cleaning import Pace, Stopped
+from tests.magnetar.clocks import HandClock
 from wire.records import SimpleRecord, build_batch, iterate_records
 
 StartBroker = Callable[..., Awaitable[Broker]]
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = HandClock().ms
 ON_DISK = {"durability": "page-cache", "log.cleaner.backoff.ms": "3600000"}
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1", "file.delete.delay.ms": "0"}
 
 
-class Clock:
-    """Turned by hand."""
-
-    ms = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def steady_ms(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 async def fill(log: PartitionLog, keys: list[bytes], first_ms: int = NOW_MS) -> None:
@@ -52,7 +41,7 @@ def offsets(log: PartitionLog) -> list[int]:
 
 
 async def test_the_last_record_of_each_key_stays_and_the_files_of_others_go(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs=COMPACTED)
@@ -71,7 +60,7 @@ async def test_the_last_record_of_each_key_stays_and_the_files_of_others_go(
 
 
 async def test_a_restart_goes_on_where_it_was_clean(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs=COMPACTED)
@@ -87,7 +76,7 @@ async def test_a_restart_goes_on_where_it_was_clean(
 
 
 async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
-    start_broker: StartBroker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     cleaned: list[str] = []
@@ -112,7 +101,7 @@ async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
 
 
 async def test_policy_that_changes_while_the_broker_runs(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs={**COMPACTED, "cleanup.policy": "delete"})
@@ -129,7 +118,7 @@ async def test_policy_that_changes_while_the_broker_runs(
     assert offsets(log) == [2]
 
 
-async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: Clock) -> None:
+async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: HandClock) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     for name in ("bad", "good"):
         broker.topics.create(name, configs=COMPACTED)
@@ -144,7 +133,7 @@ async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: Clo
 
 
 async def test_a_topic_deleted_in_between_is_nobodys_loss(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs=COMPACTED)
@@ -179,7 +168,7 @@ def test_the_pace_is_kept() -> None:
         pace(0)
 
 
-async def test_in_memory_too(start_broker: StartBroker, clock: Clock) -> None:
+async def test_in_memory_too(start_broker: StartBroker, clock: HandClock) -> None:
     broker = await start_broker({**ON_DISK, "durability": "memory"}, clock=clock)
     broker.topics.create("a", configs={**COMPACTED, "segment.bytes": "1048576"})
     log = broker.topics.partition("a", 0)

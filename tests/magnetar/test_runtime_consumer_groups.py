@@ -11,8 +11,9 @@ import pytest
 
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
-from magnetar.clock import SystemClock
 from magnetar.topics import CONSUMER_OFFSETS
+from tests.magnetar.clocks import MovedClock
+from tests.magnetar.group_members import GROUP, ORDERS, beat
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.consumer_group_describe import (
@@ -21,7 +22,6 @@ from wire.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
@@ -41,55 +41,20 @@ from wire.messages.offset_fetch import (
 )
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-GROUP = "group"
-#: ConsumerProtocolSubscription, version 0: the topic orders, no user data.
-ORDERS = b"\0\0" + b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\0"
 Connect = Callable[[Broker], Awaitable[Any]]
 
 
-class PassingClock(SystemClock):
-    """Time may be made to pass."""
-
-    passed_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.passed_ms
-
-    def steady_ms(self) -> int:
-        return super().steady_ms() + self.passed_ms
-
-    async def passes(self, broker: Broker, passed_ms: int) -> None:
-        self.passed_ms += passed_ms
-        await broker.groups._expire_due()
-
-
 @pytest.fixture
-def clock() -> PassingClock:
-    return PassingClock()
-
-
-@pytest.fixture
-async def broker(start_broker: Any, clock: PassingClock) -> Broker:
+async def broker(start_broker: Any, clock: MovedClock) -> Broker:
     started: Broker = await start_broker(clock=clock)
     started.topics.create("orders", 4)
     return started
 
 
-async def beat(
-    client: Any, member_id: str, epoch: int, **fields: Any
-) -> ConsumerGroupHeartbeatResponse:
-    said: dict[str, Any] = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
-    if epoch == 0:
-        said |= {
-            "subscribed_topic_names": ["orders"],
-            "rebalance_timeout_ms": 60_000,
-            "topic_partitions": [],
-        }
-    request = ConsumerGroupHeartbeatRequest(**{**said, **fields})
-    answer: ConsumerGroupHeartbeatResponse = await client.ask(
-        request, 1, ConsumerGroupHeartbeatResponse
-    )
-    return answer
+async def passes(broker: Broker, clock: MovedClock, passed_ms: int) -> None:
+    """Let time pass, and let the broker see who is overdue."""
+    clock.passed_ms += passed_ms
+    await broker.groups._expire_due()
 
 
 def owned(answer: ConsumerGroupHeartbeatResponse) -> list[TopicPartitions]:
@@ -151,40 +116,40 @@ async def test_heartbeats_of_a_group_at_rest_write_nothing(broker: Broker, clien
 
 
 async def test_a_silent_member_is_given_up_when_its_session_ends(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     await beat(client, "a", 0)
-    await clock.passes(broker, 44_000)
+    await passes(broker, clock, 44_000)
     assert (await beat(client, "a", 2)).error_code == ErrorCode.NONE
-    await clock.passes(broker, 44_000)
+    await passes(broker, clock, 44_000)
     assert (await described(client)).group_state == "Stable"
-    await clock.passes(broker, 1_100)
+    await passes(broker, clock, 1_100)
     assert (await described(client)).group_state == "Empty"
     assert (await beat(client, "a", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_a_member_that_does_not_give_back_in_time_is_given_up(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     await beat(client, "slow", 0, rebalance_timeout_ms=5_000)
     await beat(client, "b", 0)
     await beat(client, "slow", 2)
-    await clock.passes(broker, 4_000)
+    await passes(broker, clock, 4_000)
     assert (await beat(client, "slow", 2)).error_code == ErrorCode.NONE, "it may be slow"
-    await clock.passes(broker, 1_100)
+    await passes(broker, clock, 1_100)
     assert (await beat(client, "slow", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     answer = await beat(client, "b", 3)
     assert [each.partitions for each in owned(answer)] == [[0, 1, 2, 3]]
 
 
 async def test_a_static_member_that_stays_away_is_given_up(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     await beat(client, "a", 0, instance_id="one")
     await beat(client, "a", -2, instance_id="one")
-    await clock.passes(broker, 44_000)
+    await passes(broker, clock, 44_000)
     assert len((await described(client)).members) == 1
-    await clock.passes(broker, 1_100)
+    await passes(broker, clock, 1_100)
     assert (await described(client)).members == []
 
 
@@ -263,12 +228,12 @@ async def test_who_waits_in_a_classic_group_is_sent_back_when_it_is_upgraded(
 
 
 async def test_a_classic_member_that_does_not_sync_or_join_again_is_given_up(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     await beat(client, "new", 0, rebalance_timeout_ms=600_000)
     joined = await client.ask(classic_join(), 3, JoinGroupResponse)
     for _ in range(3):
-        await clock.passes(broker, 7_000)
+        await passes(broker, clock, 7_000)
         await beat(client, "new", 2)
         code = await classic_heartbeat(client, joined.member_id, joined.generation_id)
     assert code == ErrorCode.UNKNOWN_MEMBER_ID, "its heartbeats do not help"
@@ -372,13 +337,13 @@ async def test_groups_are_migrated_as_the_policy_allows(
 
 
 async def test_a_member_that_changes_its_protocol_is_waited_for_as_its_new_one(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     await beat(client, "other", 0)
     joined = await client.ask(classic_join("both"), 3, JoinGroupResponse)
     assert joined.error_code == ErrorCode.NONE
     assert (await beat(client, "both", 0)).error_code == ErrorCode.NONE
-    await clock.passes(broker, 21_000)
+    await passes(broker, clock, 21_000)
     epoch = (await beat(client, "both", 0)).member_epoch
     assert (await beat(client, "both", epoch)).error_code == ErrorCode.NONE
 
@@ -396,11 +361,11 @@ async def test_a_subscription_too_large_for_a_record_is_refused_and_nobody_else_
 
 
 async def test_a_member_whose_target_is_too_large_for_a_record_leaves_no_ghost(
-    broker: Broker, client: Any, clock: PassingClock
+    broker: Broker, client: Any, clock: MovedClock
 ) -> None:
     broker.topics.create("large", 1_000)
     limit_batches(broker, 2_000)
     answer = await beat(client, "a", 0, subscribed_topic_names=["large"])
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
-    await clock.passes(broker, 46_000)
+    await passes(broker, clock, 46_000)
     assert (await described(client)).members == []

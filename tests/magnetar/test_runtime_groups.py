@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
-from magnetar.clock import SystemClock
+from tests.magnetar.clocks import MovedClock
 from wire.error_code import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.describe_groups import (
@@ -200,24 +200,11 @@ async def test_a_silent_member_is_removed_in_time(start_broker: Any, connect: Co
     assert await heartbeat(client, member.member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-class SetClock(SystemClock):
-    """Its wall clock can be set; time may be made to pass."""
-
-    set_by_ms = 0
-    passed_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.set_by_ms + self.passed_ms
-
-    def steady_ms(self) -> int:
-        return super().steady_ms() + self.passed_ms
-
-
 @pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000])
 async def test_setting_the_wall_clock_removes_no_member_and_keeps_none(
     start_broker: Any, connect: Connect, set_by_ms: int
 ) -> None:
-    clock = SetClock()
+    clock = MovedClock()
     broker = await start_broker(clock=clock)
     client = await connect(broker)
     member = await join(client)

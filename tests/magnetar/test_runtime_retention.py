@@ -12,6 +12,7 @@ from logstore.partition import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import retention
 from magnetar.topics import CONSUMER_OFFSETS
+from tests.magnetar.clocks import HandClock
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.records import SimpleRecord, build_batch
@@ -25,25 +26,12 @@ ON_DISK = {"durability": "page-cache"}
 ROLLING = {"segment.ms": "1"}
 
 
-class Clock:
-    """Turned by hand."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def steady_ms(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
-async def fill(log: PartitionLog, clock: Clock, count: int) -> None:
+async def fill(log: PartitionLog, clock: HandClock, count: int) -> None:
     """Append a record a second, each in a segment of its own, until now."""
     end_offset = 0
     for age in range(count - 1, -1, -1):
@@ -63,7 +51,7 @@ async def fetched(client: Any, offset: int) -> tuple[int, int]:
 
 
 async def test_by_time_and_readers_below_are_told(
-    start_broker: StartBroker, connect: Connect, clock: Clock
+    start_broker: StartBroker, connect: Connect, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs={**ROLLING, "retention.ms": "10000"})
@@ -83,7 +71,7 @@ async def test_by_time_and_readers_below_are_told(
 
 
 async def test_by_size_and_as_changed_while_it_runs(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs=ROLLING)
@@ -100,7 +88,7 @@ async def test_by_size_and_as_changed_while_it_runs(
 
 
 async def test_the_brokers_settings_are_the_topics_defaults_but_for_coordinators(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     settings = {**ON_DISK, "log.retention.minutes": "1", "log.roll.ms": "1"}
     broker = await start_broker(settings, clock=clock)
@@ -118,7 +106,7 @@ async def test_the_brokers_settings_are_the_topics_defaults_but_for_coordinators
 
 
 async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
-    start_broker: StartBroker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     configs = {**ROLLING, "retention.ms": "500"}
@@ -147,7 +135,7 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
 
 
 async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
-    start_broker: StartBroker, clock: Clock
+    start_broker: StartBroker, clock: HandClock
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     configs = {**ROLLING, "retention.ms": "500"}
@@ -167,7 +155,7 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_what_is_gone_stays_gone_and_the_rest_is_there_after_the_end(
-    start_broker: StartBroker, clock: Clock, clean: bool
+    start_broker: StartBroker, clock: HandClock, clean: bool
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", 2, configs={**ROLLING, "retention.ms": "10000"})
@@ -193,7 +181,7 @@ async def test_what_is_gone_stays_gone_and_the_rest_is_there_after_the_end(
     assert partly.log_start_offset == 34
 
 
-async def test_checks_come_by_themselves(start_broker: StartBroker, clock: Clock) -> None:
+async def test_checks_come_by_themselves(start_broker: StartBroker, clock: HandClock) -> None:
     broker = await start_broker({"log.retention.check.interval.ms": "10"})
     broker.topics.create("a", configs={**ROLLING, "retention.ms": "10000"})
     log = broker.topics.partition("a", 0)

@@ -12,7 +12,7 @@ import pytest
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
 from magnetar.broker import Broker
-from magnetar.clock import SystemClock
+from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -102,33 +102,20 @@ async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restar
     assert again.transactions.find("tx") is None
 
 
-class Clock(SystemClock):
-    """Time passes when told (`ahead_ms`); the wall clock alone is set (`set_by_ms`)."""
-
-    ahead_ms = 0
-    set_by_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms + self.set_by_ms
-
-    def steady_ms(self) -> int:
-        return super().steady_ms() + self.ahead_ms
-
-
 async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_to(
     start_broker: StartBroker, connect: Connect
 ) -> None:
-    clock = Clock()
+    clock = MovedClock()
     broker = await start_broker({"producer.id.expiration.ms": "3600000"}, clock=clock)
     broker.topics.create("a", 1)
     producer = RawProducer(await connect(broker), "tx")
     assert await producer.init() == await producer.produce(12) == ErrorCode.NONE
     log = broker.topics.partition("a", 0)
-    clock.ahead_ms = 3_600_000
+    clock.passed_ms = 3_600_000
     await broker.healing.sweep()
     assert list(log.producers) == [producer.identity.producer_id]  # its transaction is open
     assert await producer.end(commit=False, version=5) == ErrorCode.NONE
-    clock.ahead_ms *= 3
+    clock.passed_ms *= 3
     await broker.healing.sweep()
     assert not log.producers
 
@@ -137,7 +124,7 @@ async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_
 async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
     start_broker: StartBroker, connect: Connect, set_by_ms: int
 ) -> None:
-    clock = Clock()
+    clock = MovedClock()
     broker = await start_broker(clock=clock)
     broker.topics.create("a", 1)
     client = await connect(broker)
@@ -146,7 +133,7 @@ async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
     clock.set_by_ms = set_by_ms
     assert await after.init(10_000) == await after.add() == ErrorCode.NONE
     for passed_ms, is_open in ((9_000, True), (10_100, False)):
-        clock.ahead_ms = passed_ms
+        clock.passed_ms = passed_ms
         broker.transactions.expire_due()
         for name in ("before", "after"):
             txn = broker.transactions.find(name)
@@ -159,7 +146,7 @@ async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
     start_broker: StartBroker, connect: Connect, version: int
 ) -> None:
     """Nor does it end the broker, for good: whatever is decided finds room in the log."""
-    clock = Clock()
+    clock = MovedClock()
     settings = {"durability": "page-cache"}
     broker = await start_broker(settings, clock=clock)
     broker.topics.create("a", 1)
@@ -173,7 +160,7 @@ async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
     broker.topics.reconfigure(state, {**state.configs, "max.message.bytes": "10"})
     assert await ended.end(commit=True, version=version) == ErrorCode.NONE
     await broker.stop()
-    clock.ahead_ms = 10_000
+    clock.passed_ms = 10_000
     again = await start_broker(settings, clock=clock)
     async with asyncio.timeout(5):
         while again.transactions.open_count:
@@ -203,12 +190,12 @@ async def abandon(broker: Broker, count: int) -> None:
 async def test_ten_thousand_abandoned_transactions_end_at_once_and_others_are_served(
     start_broker: StartBroker, durability: str, count: int
 ) -> None:
-    clock = Clock()
+    clock = MovedClock()
     broker = await start_broker({"durability": durability}, clock=clock)
     broker.topics.create("a", 1)
     await abandon(broker, count)
     assert broker.transactions.open_count == count
-    clock.ahead_ms = 900_000
+    clock.passed_ms = 900_000
     most, before = 0, 0
     broker.transactions.expire_due()
     deadline = time.monotonic() + 30
