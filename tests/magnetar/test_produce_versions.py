@@ -125,7 +125,7 @@ async def test_one_record_adds_all_partitions_of_a_request(
 ) -> None:
     client = await connect(broker)
     producer = await begin(client)
-    (log,) = (shard.log for shard in broker.transactions._shards if len(list(shard.state)))
+    (log,) = (shard.log for shard in broker.transactions.store.shards if len(list(shard.state)))
     before = log.end_offset
     answers = await produce(
         client,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.ledger import StorageFailure
-from magnetar.runtime.transactions import STATE_TOPIC
+from magnetar.runtime.transaction_store import STATE_TOPIC
 from magnetar.topics import CONSUMER_OFFSETS
 from tests.magnetar.groups_world import GROUP, GroupsWorld
 from tests.magnetar.transaction_world import TIMEOUT_MS, refused

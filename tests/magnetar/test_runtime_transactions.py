@@ -215,12 +215,12 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
 async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.coordinator.end("tx", identity, commit=True))
-    assert world.coordinator._completions._end_offsets
+    assert world.coordinator.store.completions._end_offsets
     world.now_ms += 604_800_000
     world.coordinator.expire_due()
     await world.settle()
     assert world.coordinator.find("tx") is None
-    assert not world.coordinator._completions._end_offsets
+    assert not world.coordinator.store.completions._end_offsets
     await world.restart()
     assert list(world.coordinator) == []
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):

@@ -14,7 +14,7 @@ from coordinator.transactions.states import State
 from logstore.ledger import StorageFailure
 from logstore.testing.partitions import batch_of
 from magnetar.runtime import settling
-from magnetar.runtime.transactions import STATE_TOPIC
+from magnetar.runtime.transaction_store import STATE_TOPIC
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 
 

@@ -11,7 +11,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import State
 from logstore.testing.partitions import batch_of
-from magnetar.runtime.transactions import STATE_TOPIC
+from magnetar.runtime.transaction_store import STATE_TOPIC
 from tests.magnetar.transaction_world import A0, A1, World, refused
 from wire.error_code import ErrorCode
 from wire.records import BatchHeader
@@ -52,7 +52,7 @@ def age(world: World, producer_epoch: int) -> ProducerIdentity:
     """Bring the producer to a late epoch, as many transactions would."""
     txn = world.coordinator.find("tx")
     assert txn is not None
-    shard = world.coordinator._shard_of("tx")
+    shard = world.coordinator.store.shard_of("tx")
     aged = replace(txn, producer_epoch=producer_epoch)
     shard.log.append([encode_record(aged)], world.now_ms)
     shard.state.apply(aged)

@@ -156,7 +156,7 @@ class World:
             while self.step():
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-            self.coordinator._settling.complete_all()
+            self.coordinator.store.settling.complete_all()
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
@@ -168,8 +168,8 @@ class World:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(0)
-        self.coordinator._expiry.cancel()
-        if (completing := self.coordinator._settling._completing) is not None:
+        self.coordinator.store.expiry.cancel()
+        if (completing := self.coordinator.store.settling._completing) is not None:
             completing.cancel()
         self.epoch += 1
         self.failures.clear()

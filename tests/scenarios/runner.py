@@ -33,7 +33,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from logstore.partition import Isolation
 from logstore.testing.partitions import batch_of
-from magnetar.runtime.transactions import STATE_TOPIC
+from magnetar.runtime.transaction_store import STATE_TOPIC
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker, iterate_batches, iterate_records
@@ -190,7 +190,7 @@ class _Story:
         txn = self.world.coordinator.find(name)
         assert txn is not None
         aged = replace(txn, producer_epoch=int(epoch))
-        shard = self.world.coordinator._shard_of(name)
+        shard = self.world.coordinator.store.shard_of(name)
         shard.log.append([encode_record(aged)], self.world.now_ms)
         shard.state.apply(aged)
         self.producers[name] = aged.identity

@@ -200,8 +200,8 @@ class World:
             for remedy, count in broker.healing.counts.items():
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
-            broker.transactions._expiry.cancel()
-            if (completing := broker.transactions._settling._completing) is not None:
+            broker.transactions.store.expiry.cancel()
+            if (completing := broker.transactions.store.settling._completing) is not None:
                 completing.cancel()
         if hasattr(broker, "groups"):
             broker.groups._alarm.cancel()

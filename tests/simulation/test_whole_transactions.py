@@ -80,7 +80,7 @@ async def near_the_last_epoch(world: World, random: Random) -> None:
         await transactions.init_producer_id(name, TIMEOUT_MS, None)
         known = transactions.find(name)
         assert known is not None
-        shard = transactions._shard_of(name)
+        shard = transactions.store.shard_of(name)
         aged = replace(known, producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
         await shard.log.durable(shard.log.append([encode_record(aged)], now_ms))
         shard.state.apply(aged)

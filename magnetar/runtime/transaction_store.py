@@ -1,0 +1,139 @@
+"""All transactional ids, in the shards that coordinate them, and the one way in which they change.
+
+`submit`: decide, append, apply, without an await in between, so nobody sees a state that is not in
+the log. What a decision leaves to be done is set to work here: markers (`settling`), deadlines
+(`transaction_expiry`), and COMPLETE_* once the markers are durable. Owns no rule: they are in
+`coordinator.transactions`; and answers nobody: that is `transactions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from coordinator.decision import Decision
+from coordinator.partitioning import partition_for
+from coordinator.transactions import complete
+from coordinator.transactions.index import TransactionIndex
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TransactionMetadata
+from coordinator.transactions.work import work_due
+from magnetar.runtime.completions import Completions
+from magnetar.runtime.participants import LocalParticipants, Participants
+from magnetar.runtime.producer_ids import ProducerIds
+from magnetar.runtime.settling import Settling
+from magnetar.runtime.transaction_clients import TransactionClients
+from magnetar.runtime.transaction_expiry import TransactionExpiry
+from magnetar.runtime.transaction_shards import RunningShard, encoded, replay_shards
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+STATE_TOPIC = "__transaction_state"
+
+#: Of the state, and of a producer id that nobody has: used up where the record decided carries it.
+Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata]]
+
+
+class TransactionStore:
+    """The shards of `__transaction_state`, and what follows from their records."""
+
+    def __init__(self, broker: Broker, participants: Participants | None = None) -> None:
+        self._broker = broker
+        self.shards: list[RunningShard] = []
+        self.index = TransactionIndex()
+        self.completions = Completions()
+        self.producer_ids = ProducerIds(broker.catalog)
+        self.clients = TransactionClients()  #: Who speaks for each id, for the log.
+        self.settling = Settling(
+            participants or LocalParticipants(broker), complete=self.complete, fail=broker.fail
+        )
+        self.expiry = TransactionExpiry(
+            broker,
+            self.clients,
+            forget=self.completions.forget,
+            find=self.find,
+            submit=lambda transactional_id, decide: self.submit(
+                self.shard_of(transactional_id), transactional_id, decide
+            )[0],
+        )
+
+    def __iter__(self) -> Iterator[TransactionMetadata]:
+        for shard in self.shards:
+            yield from shard.state
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """Return what is known of `transactional_id`, None if nothing."""
+        if not self.shards:
+            return None
+        return self.shard_of(transactional_id).state.get(transactional_id)
+
+    def open(self) -> None:
+        """Replay the state topic, and set to work on what is due."""
+        logs = self._broker.topics.ensure_internal(STATE_TOPIC).partitions
+        self.shards = replay_shards(logs, self.index)
+        for shard in self.shards:
+            end_offset = shard.log.end_offset
+            for txn in shard.state:
+                self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
+                self.expiry.schedule(txn)
+                if (work := work_due(txn)) is not None:
+                    self.settling.begin(work, shard.log, end_offset, is_redrive=True)
+
+    def shard_of(self, transactional_id: str) -> RunningShard:
+        return self.shards[partition_for(transactional_id, len(self.shards))]
+
+    def known_shard_of(self, transactional_id: str) -> RunningShard:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if not self.shards:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown"
+            )
+        return self.shard_of(transactional_id)
+
+    def submit(
+        self,
+        shard: RunningShard,
+        transactional_id: str,
+        decide: Decide,
+        *,
+        may_wait: bool = False,
+    ) -> tuple[TransactionMetadata | None, int]:
+        """Decide, append, apply, without an await; return the new state and what to await.
+
+        A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
+        """
+        self.complete(transactional_id)
+        fresh_producer_id = self.producer_ids.peek()
+        decision = decide(shard.state.get(transactional_id), fresh_producer_id)
+        end_offset = shard.log.append(
+            [encoded(record, shard.log) for record in decision.records],
+            self._broker.clock.now_ms(),
+            may_wait=may_wait,
+        )
+        for record in decision.records:
+            shard.state.apply(record)
+            if fresh_producer_id in (record.producer_id, record.next_producer_id):
+                self.producer_ids.take()
+            self.expiry.schedule(record)
+        txn = shard.state.get(transactional_id)
+        if decision.records and txn is not None and (work := work_due(txn)) is not None:
+            self.settling.begin(work, shard.log, end_offset, is_redrive=False)
+        return txn, end_offset
+
+    def complete(self, transactional_id: str) -> None:
+        """Append COMPLETE_* if the id's markers are durable and it was not appended yet."""
+        work = self.settling.take_done(transactional_id)
+        if work is not None:
+            now_ms = self._broker.clock.now_ms()
+            is_awaited = work.transaction_version == TRANSACTION_VERSION_1
+            _, end_offset = self.submit(
+                self.shard_of(transactional_id),
+                transactional_id,
+                lambda txn, _: complete.complete(txn, work, now_ms),
+                may_wait=not is_awaited,
+            )
+            if is_awaited:
+                self.completions.note(transactional_id, end_offset)
