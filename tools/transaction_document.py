@@ -19,7 +19,7 @@ from coordinator.transactions.add_partitions import add_partitions
 from coordinator.transactions.checks import check_holds
 from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
-from coordinator.transactions.expire import expire
+from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
@@ -45,6 +45,7 @@ _LAST = ProducerIdentity(1000, _EPOCH - 1)
 _OLDER = ProducerIdentity(1000, _EPOCH - 2)
 _FRESH_PRODUCER_ID = 2000
 _ID_EXPIRATION_MS = 1_000_000
+_LIFETIMES = Lifetimes(_ID_EXPIRATION_MS, _ID_EXPIRATION_MS, _ID_EXPIRATION_MS)
 _LATE_MS = 10 * _ID_EXPIRATION_MS
 
 _MEANINGS = {
@@ -57,6 +58,8 @@ _MEANINGS = {
     State.DEAD: "unused for `transactional.id.expiration.ms`: a tombstone",
     State.PREPARE_EPOCH_FENCE: "Kafka's, in memory only; never entered here: fence and abort are"
     " one record",
+    State.VOTED: "ours: a child's commit, which its parent's decision carries out or aborts"
+    " ([joint_transactions.md](joint_transactions.md)); written as Ongoing, with a tagged field",
 }
 _SHOWN = (
     State.EMPTY,
@@ -134,7 +137,7 @@ def _end(who: ProducerIdentity, version: int, *, commit: bool) -> Ask:
 
 
 def _time_passes(txn: Txn | None) -> Decision[Txn]:
-    return expire(txn, _ID_EXPIRATION_MS, _LATE_MS, fresh_producer_id=_FRESH_PRODUCER_ID)
+    return expire(txn, _LIFETIMES, _LATE_MS, fresh_producer_id=_FRESH_PRODUCER_ID)
 
 
 def _markers_are_durable(txn: Txn | None) -> Decision[Txn]:

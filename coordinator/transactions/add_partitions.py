@@ -19,7 +19,7 @@ from coordinator.transactions.metadata import (
     require_producer,
     transition,
 )
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.states import UNSETTLED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -44,13 +44,14 @@ def add_partitions(
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
-    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, or it may not begin
+    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, it is a vote that nobody
+    has decided yet, or it may not begin
     because `max.active.transactions` are open: either way clients wait and ask again;
     PRODUCER_FENCED,
     INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
-    if txn.state in PREPARED:
+    if txn.state in UNSETTLED:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
         )

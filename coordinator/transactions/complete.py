@@ -30,6 +30,11 @@ def complete(
     completed = _COMPLETED.get(txn.state)
     if completed is None:
         return Decision()
+    return Decision((ended(txn, completed, now_ms),))
+
+
+def ended(txn: TransactionMetadata, completed: State, now_ms: int) -> TransactionMetadata:
+    """Return `txn` in `completed`: nothing of it is open, and its producer may go on."""
     changes: dict[str, int] = {}
     if txn.next_producer_id != NO_PRODUCER_ID:
         changes = {
@@ -38,4 +43,4 @@ def complete(
             "previous_producer_id": txn.producer_id,
             "next_producer_id": NO_PRODUCER_ID,
         }
-    return Decision((transition(txn, completed, now_ms, partitions=frozenset(), **changes),))
+    return transition(txn, completed, now_ms, partitions=frozenset(), votes=(), **changes)

@@ -54,20 +54,23 @@ _VERSION_1: Rows = {
     (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
     (State.PREPARE_COMMIT, Relation.CURRENT): (Verdict.DECIDED, _INVALID),
     (State.PREPARE_ABORT, Relation.CURRENT): (_INVALID, Verdict.DECIDED),
+    (State.VOTED, Relation.CURRENT): (Verdict.DECIDED, _INVALID),
     (State.COMPLETE_COMMIT, Relation.CURRENT): (Verdict.DECIDED, _INVALID),
     (State.COMPLETE_ABORT, Relation.CURRENT): (_INVALID, Verdict.DECIDED),
 }
 
-#: The same for EndTxn v5. CURRENT in PREPARE_* is the epoch that the answer will tell.
+#: The same for EndTxn v5. CURRENT in PREPARE_* and VOTED is the epoch that the answer tells.
 _VERSION_2: Rows = {
     (State.EMPTY, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
     (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
     (State.PREPARE_COMMIT, Relation.CURRENT): (_BUSY, _BUSY),
     (State.PREPARE_ABORT, Relation.CURRENT): (_BUSY, _BUSY),
+    (State.VOTED, Relation.CURRENT): (_BUSY, _BUSY),
     (State.COMPLETE_COMMIT, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
     (State.COMPLETE_ABORT, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
     (State.PREPARE_COMMIT, Relation.LAST): (Verdict.DECIDED, _INVALID),
     (State.PREPARE_ABORT, Relation.LAST): (_INVALID, Verdict.DECIDED),
+    (State.VOTED, Relation.LAST): (Verdict.DECIDED, _INVALID),
     (State.COMPLETE_COMMIT, Relation.LAST): (Verdict.DECIDED, _INVALID),
     (State.COMPLETE_ABORT, Relation.LAST): (_INVALID, Verdict.DECIDED),
 }
@@ -83,7 +86,7 @@ def end_txn(
     fresh_producer_id: int,
     now_ms: int,
 ) -> Decision[TransactionMetadata]:
-    """Decide to commit or abort the producer's open transaction.
+    """Decide to commit or abort the producer's open transaction. A child's commit is its vote.
 
     Version 2 answers the `successor`; `fresh_producer_id` is used up only if the epochs are.
     INVALID_TXN_STATE: nothing is open, or the other outcome was decided; CONCURRENT_TRANSACTIONS,
@@ -107,7 +110,8 @@ def end_txn(
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
         return Decision((_aborted_nothing(txn, txn_id, fresh_producer_id, now_ms),))
-    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    committed = State.PREPARE_COMMIT if txn.parent_id is None else State.VOTED
+    prepared = committed if commit else State.PREPARE_ABORT
     if not is_version_2:
         # The epoch of the last end is the current one now: nothing earlier can be retried.
         ended = transition(

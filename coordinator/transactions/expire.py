@@ -1,31 +1,55 @@
-"""Deadlines: a transaction older than its timeout is aborted, an id long unused is forgotten.
+"""Deadlines: a transaction older than its timeout is aborted, and a vote that nobody decides; an
+id long unused is forgotten.
 
-Both are exact points in time, so that the runtime sleeps until the next one and never sweeps.
+All are exact points in time, so that the runtime sleeps until the next one and never sweeps.
 Sources: KIP-98 (transaction.timeout.ms, transactional.id.expiration.ms), KIP-360.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from coordinator.decision import Decision
 from coordinator.transactions.fence import prepare_bumped
-from coordinator.transactions.metadata import TransactionMetadata, transition
+from coordinator.transactions.joint import is_sealed
+from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, TransactionMetadata, transition
 from coordinator.transactions.states import PREPARED, State
 
 
-def deadline_ms(txn: TransactionMetadata, id_expiration_ms: int) -> int | None:
-    """Return when `expire` next has something to decide; None while markers are due."""
+class Lifetimes(NamedTuple):
+    """How long what nobody asks for any more is kept."""
+
+    transactional_id_ms: int
+    """transactional.id.expiration.ms"""
+    child_ms: int
+    """joint.child.expiration.ms"""
+    vote_ms: int
+    """joint.vote.timeout.ms"""
+
+
+def deadline_ms(
+    txn: TransactionMetadata, lifetimes: Lifetimes, parent: TransactionMetadata | None = None
+) -> int | None:
+    """Return when `expire` next has something to decide; None while others have to.
+
+    Markers are due, or a vote is sealed: its parent decides.
+    """
     if txn.state is State.ONGOING:
         return txn.started_at_ms + txn.timeout_ms
     if txn.state in PREPARED:
         return None
-    return txn.updated_at_ms + id_expiration_ms
+    if txn.state is State.VOTED:
+        return None if is_sealed(parent) else txn.updated_at_ms + lifetimes.vote_ms
+    idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
+    return txn.updated_at_ms + idle_ms
 
 
 def expire(
     txn: TransactionMetadata | None,
-    id_expiration_ms: int,
+    lifetimes: Lifetimes,
     now_ms: int,
     *,
+    parent: TransactionMetadata | None = None,
     fresh_producer_id: int,
 ) -> Decision[TransactionMetadata]:
     """Decide what is due at `now_ms`, if anything.
@@ -34,18 +58,20 @@ def expire(
     PRODUCER_FENCED and cannot go on in a transaction that is gone. No other incarnation took over,
     so whoever names the old epoch is told the new one, by InitProducerId or, of version 2, by the
     EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
-    Unused past transactional.id.expiration.ms: DEAD, a tombstone.
+    A vote that nobody decided is aborted likewise, and its producer fenced for good.
+    Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
-    due_ms = None if txn is None else deadline_ms(txn, id_expiration_ms)
+    due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)
     if txn is None or due_ms is None or now_ms < due_ms:
         return Decision()
-    if txn.state is State.ONGOING:
+    if txn.state in (State.ONGOING, State.VOTED):
+        is_vote = txn.state is State.VOTED
         aborted = prepare_bumped(
             txn,
             State.PREPARE_ABORT,
             now_ms,
             fresh_producer_id=fresh_producer_id,
-            last_producer_epoch=txn.producer_epoch,
+            last_producer_epoch=NO_PRODUCER_EPOCH if is_vote else txn.producer_epoch,
         )
         return Decision((aborted,))
     return Decision((transition(txn, State.DEAD, now_ms),))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
     PRODUCER_EPOCH_MAX,
     TransactionMetadata,
     transition,
@@ -26,12 +27,16 @@ def prepare_bumped(
     last_producer_epoch: int,
     **changes: Any,
 ) -> TransactionMetadata:
-    """Return the decision over ONGOING `txn` at the next epoch; its `successor` may go on.
+    """Return the decision over ONGOING or VOTED `txn` at the next epoch; its `successor` may go on.
 
     `last_producer_epoch`: the epoch whose owner may learn the successor by asking again; -1:
     nobody. `fresh_producer_id` is used up only where the epochs are: then it is the
-    `next_producer_id`, and the markers carry 32767, which no client is given.
+    `next_producer_id`, and the markers carry 32767, which no client is given. A vote of version 2
+    that used them up keeps 32767, and rotates to another producer id than its client was told.
     """
+    if txn.state is State.VOTED and txn.producer_epoch > PRODUCER_EPOCH_MAX:
+        changes |= {"next_producer_id": fresh_producer_id, "last_producer_epoch": NO_PRODUCER_EPOCH}
+        return transition(txn, state, now_ms, **changes)
     if txn.producer_epoch > PRODUCER_EPOCH_MAX:
         raise AssertionError(f"{txn.transactional_id}: no epoch is left to fence with")
     if txn.is_epoch_exhausted:

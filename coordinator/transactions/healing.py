@@ -4,6 +4,7 @@ A partition knows an open transaction, or pending acks of one, as (producer id, 
 nothing more. Compared with what the coordinator knows of that producer id:
 
     decided, markers due (PREPARE_*)      left alone: that is `work_due`'s, looked at again after
+    a vote, undecided (VOTED)             left alone: its parent or its time will decide
     epoch of the current producer         its current transaction: left alone while held; adopted
                                           (added, ONGOING) where its add was lost in a crash
     epoch of the last ended transaction   ended as recorded: COMMIT or ABORT
@@ -63,6 +64,7 @@ class Verdict(NamedTuple):
 
 
 _DECIDED = Verdict(Remedy.LEAVE, "its markers are under way")
+_UNDECIDED = Verdict(Remedy.LEAVE, "its vote waits for the decision")
 _HELD = Verdict(Remedy.LEAVE, "its transaction is open")
 _ADD_LOST = Verdict(Remedy.ADOPT, "its add was lost in a crash")
 _COMMITTED = Verdict(Remedy.COMMIT, "its transaction was committed")
@@ -84,6 +86,8 @@ def heal(
         return _UNKNOWN
     if txn.state in PREPARED:
         return _DECIDED
+    if txn.state is State.VOTED:
+        return _UNDECIDED
     if data == txn.identity:
         is_held = txn.state is State.ONGOING and partition in txn.partitions
         return _HELD if is_held else _ADD_LOST

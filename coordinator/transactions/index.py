@@ -15,11 +15,12 @@ from coordinator.transactions.states import State
 class TransactionIndex:
     """Transactional ids by producer id (current, previous and next), and the open ones counted."""
 
-    __slots__ = ("_open", "_transactional_ids")
+    __slots__ = ("_open", "_transactional_ids", "_votes")
 
     def __init__(self) -> None:
         self._transactional_ids: dict[int, str] = {}
         self._open: dict[str, TransactionMetadata] = {}
+        self._votes: dict[str, TransactionMetadata] = {}
 
     def __len__(self) -> int:
         return len(self._transactional_ids)
@@ -33,6 +34,15 @@ class TransactionIndex:
         """Return the ONGOING transaction that began first, None where none is open."""
         return min(self._open.values(), key=lambda txn: txn.started_at_ms, default=None)
 
+    @property
+    def vote_count(self) -> int:
+        """How many transactions are VOTED: their parents' decisions are waited for."""
+        return len(self._votes)
+
+    def oldest_vote(self) -> TransactionMetadata | None:
+        """Return the vote that has waited longest, None where none waits."""
+        return min(self._votes.values(), key=lambda txn: txn.updated_at_ms, default=None)
+
     def transactional_id(self, producer_id: int) -> str | None:
         """Return whose the producer id is or was before its last rotation; None: nobody's."""
         return self._transactional_ids.get(producer_id)
@@ -43,6 +53,10 @@ class TransactionIndex:
             self._open[new.transactional_id] = new
         elif old is not None:
             self._open.pop(old.transactional_id, None)
+        if new is not None and new.state is State.VOTED:
+            self._votes[new.transactional_id] = new
+        elif old is not None and old.state is State.VOTED:
+            self._votes.pop(old.transactional_id, None)
         before, after = _producer_ids(old), _producer_ids(new)
         if before == after:
             return

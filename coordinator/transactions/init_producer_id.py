@@ -57,6 +57,7 @@ def init_producer_id(
     txn: TransactionMetadata | None,
     transactional_id: str,
     *,
+    parent_id: str | None = None,
     claimed: ProducerIdentity | None,
     timeout_ms: int,
     fresh_producer_id: int,
@@ -64,6 +65,7 @@ def init_producer_id(
 ) -> Decision[TransactionMetadata]:
     """Decide which identity the producer gets: after applying, the metadata's.
 
+    `parent_id`: whose child an id that is seen for the first time is (`joint.parent_of`).
     `fresh_producer_id` is used up only if the record decided carries it. A decision that leads to
     PREPARE_ABORT is not an answer: decide again when its markers are durable.
     PRODUCER_FENCED: `claimed` is not the current identity; CONCURRENT_TRANSACTIONS: markers of the
@@ -77,6 +79,7 @@ def init_producer_id(
             timeout_ms=timeout_ms,
             state=State.EMPTY,
             updated_at_ms=now_ms,
+            parent_id=parent_id,
         )
         return Decision((fresh,))
     is_retry = claimed is not None and _is_retry(txn, claimed)
@@ -84,7 +87,7 @@ def init_producer_id(
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is {txn.state.label}"
         )
-    if txn.state is State.ONGOING:
+    if txn.state in (State.ONGOING, State.VOTED):
         if is_retry:
             raise KafkaError(
                 ErrorCode.PRODUCER_FENCED,

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from coordinator.transactions.states import PREDECESSORS, PREPARED, State
+from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
 from coordinator.transactions.txn_id import COUNT_MAX, TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -40,6 +40,14 @@ class TopicPartition(NamedTuple):
 class ProducerIdentity(NamedTuple):
     """Who a producer says it is: equal ids with a higher epoch fence the lower ones."""
 
+    producer_id: int
+    producer_epoch: int
+
+
+class Vote(NamedTuple):
+    """One vote that a decision names: the child, and the identity that its marker carries."""
+
+    transactional_id: str
     producer_id: int
     producer_epoch: int
 
@@ -74,6 +82,11 @@ class TransactionMetadata:
     client_transaction_version: int = TRANSACTION_VERSION_1
     """What the client spoke that last wrote to or ended the transaction. From 2 on the marker
     of an end carries a later epoch than the data it ends."""
+    parent_id: str | None = None
+    """Of a child (`joint`): the transactional id whose decision its votes wait for. Fixed when the
+    child is first seen, so that no later change of the separator tears a family apart."""
+    votes: tuple[Vote, ...] = ()
+    """In PREPARE_COMMIT of a parent: the votes that this decision commits, by transactional id."""
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -119,7 +132,7 @@ def relation(txn: TransactionMetadata, identity: ProducerIdentity) -> Relation:
             return Relation.CURRENT
         is_last = txn.last_producer_epoch == producer_epoch == txn.producer_epoch - 1
         return Relation.LAST if is_last else Relation.OTHER_EPOCH
-    if txn.state in PREPARED and identity == txn.successor:
+    if txn.state in UNSETTLED and identity == txn.successor:
         return Relation.NEXT
     if producer_id == txn.previous_producer_id and txn.producer_epoch == 0:
         is_last = txn.last_producer_epoch == producer_epoch >= PRODUCER_EPOCH_MAX

@@ -6,15 +6,29 @@ has no place for goes into tagged fields of our own, which they skip.
 
     tag 1000   16 bytes   TxnId of the current or last transaction; no bytes: none yet
     tag 1001    2 bytes   last producer epoch, big endian, signed; -1: none
+    tag 1002    4 bytes   of a child (`joint`): format 0; 1 if it has voted, else 0; how many bytes
+                          of the transactional id, in UTF-8, are its parent's (2 bytes)
+    tag 1003    n bytes   of a parent that commits: format 0, then each vote that its decision
+                          names: producer id (8 bytes), producer epoch (2), size of the
+                          transactional id in UTF-8 (2), the transactional id
+
+A vote's status is Ongoing, so that to Kafka it is what Kafka knows: a transaction that is open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from struct import Struct
 
-from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    TopicPartition,
+    TransactionMetadata,
+    Vote,
+)
 from coordinator.transactions.states import State
 from coordinator.transactions.txn_id import TxnId
 from wire.errors import WireError
@@ -26,10 +40,15 @@ VALUE_VERSION = 1
 
 _TAG_TXN_ID = 1000
 _TAG_LAST_PRODUCER_EPOCH = 1001
+_TAG_CHILD = 1002
+_TAG_VOTES = 1003
+_CHILD = Struct(">BBH")
+_VOTE = Struct(">qhH")
+_FORMAT = 0
 #: By how much a record may grow from ONGOING to its end: a client's transaction version and the
 #: producer id to rotate to. Leave that room when the transaction is begun, so that it can be ended.
 END_GROWTH_BYTES_MAX = 16
-_NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
+_NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED})
 
 
 def encode_record(txn: TransactionMetadata) -> SimpleRecord:
@@ -58,6 +77,10 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
     own = dict(record.unknown_tags)
     txn_id = own.get(_TAG_TXN_ID)
     last_epoch = own.get(_TAG_LAST_PRODUCER_EPOCH)
+    parent_id = None
+    if (child := own.get(_TAG_CHILD)) is not None:
+        parent_id, has_voted = _decode_child(transactional_id, child)
+        state = State.VOTED if has_voted else state
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=record.producer_id,
@@ -79,7 +102,41 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
         next_producer_id=record.next_producer_id,
         next_producer_epoch=record.next_producer_epoch,
         client_transaction_version=record.client_transaction_version,
+        parent_id=parent_id,
+        votes=tuple(_decode_votes(own.get(_TAG_VOTES))),
     )
+
+
+def _decode_child(transactional_id: str, value: bytes) -> tuple[str, bool]:
+    """Return the parent's id, and whether the child has voted."""
+    if len(value) != _CHILD.size or value[0] != _FORMAT:
+        raise WireError(f"transaction log: no child's mark: {value[:8].hex()}")
+    _, has_voted, size_bytes = _CHILD.unpack(value)
+    return _text(transactional_id.encode()[:size_bytes]), bool(has_voted)
+
+
+def _decode_votes(value: bytes | None) -> Iterator[Vote]:
+    if value is None:
+        return
+    if value[:1] != bytes([_FORMAT]):
+        raise WireError(f"transaction log: no votes: {value[:8].hex()}")
+    position = 1
+    while position < len(value):
+        start = position + _VOTE.size
+        if start > len(value):
+            raise WireError("transaction log: a vote is cut short")
+        producer_id, producer_epoch, size_bytes = _VOTE.unpack_from(value, position)
+        position = start + size_bytes
+        if position > len(value):
+            raise WireError("transaction log: a vote is cut short")
+        yield Vote(_text(value[start:position]), producer_id, producer_epoch)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(f"transaction log: {error}") from None
 
 
 def _state(status: int) -> State:
@@ -100,7 +157,7 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
         producer_epoch=txn.producer_epoch,
         next_producer_epoch=txn.next_producer_epoch,
         transaction_timeout_ms=txn.timeout_ms,
-        transaction_status=txn.state,
+        transaction_status=State.ONGOING if txn.state is State.VOTED else txn.state,
         transaction_partitions=_partitions(txn),
         transaction_last_update_timestamp_ms=txn.updated_at_ms,
         transaction_start_timestamp_ms=txn.started_at_ms,
@@ -113,7 +170,20 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
             (_TAG_TXN_ID, b"" if txn.txn_id is None else txn.txn_id.to_bytes()),
             (_TAG_LAST_PRODUCER_EPOCH, txn.last_producer_epoch.to_bytes(2, signed=True)),
         )
+    if txn.parent_id is not None:
+        mark = _CHILD.pack(_FORMAT, txn.state is State.VOTED, len(txn.parent_id.encode()))
+        value.unknown_tags += ((_TAG_CHILD, mark),)
+    if txn.votes:
+        value.unknown_tags += ((_TAG_VOTES, _encode_votes(txn.votes)),)
     return value
+
+
+def _encode_votes(votes: tuple[Vote, ...]) -> bytes:
+    parts = [bytes([_FORMAT])]
+    for vote in votes:
+        name = vote.transactional_id.encode()
+        parts += (_VOTE.pack(vote.producer_id, vote.producer_epoch, len(name)), name)
+    return b"".join(parts)
 
 
 def _partitions(txn: TransactionMetadata) -> list[PartitionsSchema] | None:

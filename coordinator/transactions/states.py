@@ -22,6 +22,9 @@ class State(IntEnum):
     PREPARE_EPOCH_FENCE = 7
     """Kafka's, between a fence and its abort; one record holds both here, so it is never
     entered."""
+    VOTED = 100
+    """Ours (`joint`): a child's commit, which its parent's decision will carry out or abort.
+    Written as ONGOING with a tagged field, so that Kafka's tools read it."""
 
     @property
     def label(self) -> str:
@@ -36,13 +39,18 @@ PREDECESSORS: dict[State, frozenset[State]] = {
     State.EMPTY: _ENDED | {State.EMPTY},
     State.ONGOING: _ENDED | {State.EMPTY, State.ONGOING},
     State.PREPARE_COMMIT: frozenset({State.ONGOING}),
-    State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE}),
-    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
+    State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE, State.VOTED}),
+    # From VOTED: the decision is its parent's record.
+    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT, State.VOTED}),
     # From EMPTY or an ended one: the abort of a transaction that wrote nothing (version 2).
     State.COMPLETE_ABORT: _ENDED | {State.EMPTY, State.PREPARE_ABORT},
     State.DEAD: _ENDED | {State.EMPTY},
     State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+    State.VOTED: frozenset({State.ONGOING}),
 }
 
 #: The decision is made and logged, the markers are not all durable.
 PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE})
+
+#: Its producer can do nothing more about the transaction, nor begin the next one yet.
+UNSETTLED = PREPARED | {State.VOTED}

@@ -333,6 +333,17 @@ class BrokerConfig(Config):
         doc="Most groups with members, and most with offsets; 0: no limit. One beyond it is refused"
         " with POLICY_VIOLATION.",
     )
+    joint_transactions_separator = string(
+        "~>",
+        since=_OWN,
+        doc="A transactional id PARENT~>CHILD votes for its parent's decision; empty: none does.",
+    )
+    joint_vote_timeout_ms = integer(
+        900000, minimum=1, since=_OWN, doc="How long a vote waits for its parent to decide."
+    )
+    joint_child_expiration_ms = integer(
+        3600000, minimum=1, since=_OWN, doc="How long an unused child's id is remembered."
+    )
     max_active_transactions = integer(
         0,
         minimum=0,

@@ -34,7 +34,8 @@ class Participants(Protocol):
     """Where markers go."""
 
     async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
-        """Return when every partition of `work` that exists holds its marker, durably and visibly.
+        """Return when every partition of `work`, and of its votes, that exists holds its marker,
+        durably and visibly.
 
         The first drive marks every partition, empty ones too, as Kafka does, so that offsets
         agree; a re-drive skips those in which the producer has nothing open any more.
@@ -87,33 +88,35 @@ class LocalParticipants:
         return log, appended.end_offset
 
     async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
-        """As `Participants.end`: appends all markers in one step, one sync covers them."""
+        """As `Participants.end`: appends all markers, also those of votes, in one step; one sync
+        covers them."""
         awaited = []
-        for partition in work.partitions:
-            try:
-                if is_redrive and self._is_closed(partition, work.producer_id):
-                    continue
-                marker = self.append_marker(
-                    partition,
-                    work.producer_id,
-                    work.producer_epoch,
-                    coordinator_epoch,
-                    commit=work.commit,
-                    transaction_version=work.transaction_version,
-                )
-            except KafkaError as refusal:
-                if refusal.code not in _NOTHING_OPEN:
-                    raise
-                _report_skipped(work, partition, refusal)
-            else:
-                awaited.append((partition, marker))
-        for partition, (log, end_offset) in awaited:
+        for one in work:
+            for partition in one.partitions:
+                try:
+                    if is_redrive and self._is_closed(partition, one.producer_id):
+                        continue
+                    marker = self.append_marker(
+                        partition,
+                        one.producer_id,
+                        one.producer_epoch,
+                        coordinator_epoch,
+                        commit=one.commit,
+                        transaction_version=one.transaction_version,
+                    )
+                except KafkaError as refusal:
+                    if refusal.code not in _NOTHING_OPEN:
+                        raise
+                    _report_skipped(one, partition, refusal)
+                else:
+                    awaited.append((one, partition, marker))
+        for one, partition, (log, end_offset) in awaited:
             try:
                 await log.durable(end_offset)
             except LedgerClosed as closed:
                 if not self._is_gone(partition, log):
                     raise
-                _report_skipped(work, partition, closed)
+                _report_skipped(one, partition, closed)
 
     def _is_closed(self, partition: TopicPartition, producer_id: int) -> bool:
         return not self._broker.topics.partition(*partition).transactions.is_open(producer_id)

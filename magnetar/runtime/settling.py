@@ -11,10 +11,9 @@ short delay, whichever is first, and costs no sync of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1
 from coordinator.transactions.work import MarkerWork
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.shard_log import ShardLog
@@ -49,10 +48,22 @@ class Settling:
         self._done: dict[str, MarkerWork] = {}
         self._completing: asyncio.TimerHandle | None = None
 
-    def begin(self, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool) -> None:
-        """Carry out the decision that `log` holds before `end_offset`."""
+    def begin(
+        self,
+        work: MarkerWork,
+        log: ShardLog,
+        end_offset: int,
+        *,
+        is_redrive: bool,
+        others: Sequence[str] = (),
+    ) -> None:
+        """Carry out the decision that `log` holds before `end_offset`.
+
+        It is done only when those of `others` are too that are under way now.
+        """
+        behind = [self._under_way[each] for each in others if each in self._under_way]
         task = asyncio.get_running_loop().create_task(
-            self._settle(work, log, end_offset, is_redrive=is_redrive)
+            self._settle(work, log, end_offset, is_redrive=is_redrive, behind=behind)
         )
         self._under_way[work.transactional_id] = task
         task.add_done_callback(lambda task: self._on_ended(work.transactional_id, task))
@@ -76,6 +87,10 @@ class Settling:
             timeout_s = None if timeout_ms is None else timeout_ms / 1000
             await asyncio.wait(self._under_way.values(), timeout=timeout_s)
 
+    def is_done(self, transactional_id: str) -> bool:
+        """Whether `take_done` has something to return."""
+        return transactional_id in self._done
+
     def take_done(self, transactional_id: str) -> MarkerWork | None:
         """Return the work that was done and is to be completed, once; None where there is none."""
         return self._done.pop(transactional_id, None)
@@ -90,10 +105,18 @@ class Settling:
         self.complete_all()
 
     async def _settle(
-        self, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool
+        self,
+        work: MarkerWork,
+        log: ShardLog,
+        end_offset: int,
+        *,
+        is_redrive: bool,
+        behind: Sequence[asyncio.Task[None]],
     ) -> None:
         await log.durable(end_offset)
         await self._participants.end(work, log.coordinator_epoch, is_redrive=is_redrive)
+        if behind:
+            await asyncio.gather(*behind)
         transactional_id = work.transactional_id
         del self._under_way[transactional_id]
         self._done[transactional_id] = work
@@ -101,7 +124,7 @@ class Settling:
             if not waiter.done():
                 waiter.set_result(True)
         loop = asyncio.get_running_loop()
-        if work.transaction_version == TRANSACTION_VERSION_1:
+        if work.is_completion_awaited:
             loop.call_soon(self._complete, transactional_id)  # behind those who have been woken
         elif self._completing is None:
             self._completing = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)

@@ -43,6 +43,7 @@ class TransactionExpiry:
         *,
         forget: Callable[[str], None],
         find: Callable[[str], Txn | None],
+        parent_of: Callable[[Txn | None], Txn | None],
         submit: Callable[[str, Decide], Txn | None],
     ) -> None:
         """`submit` carries out a decision about an id and returns its new value; `forget` is told
@@ -51,6 +52,7 @@ class TransactionExpiry:
         self._clients = clients
         self._forget = forget
         self._find = find
+        self._parent_of = parent_of
         self._submit = submit
         self._deadlines = Deadlines()
         #: By transactional id: its deadline in wall time, and the steady time that this was when it
@@ -58,12 +60,13 @@ class TransactionExpiry:
         self._due: dict[str, tuple[int, int]] = {}
         self._alarm = Alarm(self.expire_due)
         self._is_held = False
-        #: Transactions that their timeout has aborted.
+        #: Transactions that their timeout has aborted, and votes that nobody decided in time.
         self.timed_out = 0
+        self.votes_expired = 0
 
     def schedule(self, txn: Txn) -> None:
         """Have the id looked at when its next deadline comes. After every change of it."""
-        due_ms = expire.deadline_ms(txn, self._broker.config.transactional_id_expiration_ms)
+        due_ms = expire.deadline_ms(txn, self._lifetimes(), self._parent_of(txn))
         known = self._due.get(txn.transactional_id)
         if due_ms is None or (known is not None and known[0] == due_ms):
             return
@@ -106,12 +109,15 @@ class TransactionExpiry:
     def _expire(self, transactional_id: str, due_ms: int) -> None:
         """Decide for an id whose time has passed, also where the wall clock was put back."""
         now_ms = max(self._broker.clock.now_ms(), due_ms)
-        id_expiration_ms = self._broker.config.transactional_id_expiration_ms
         before = self._find(transactional_id)
         txn = self._submit(
             transactional_id,
             lambda txn, fresh_producer_id: expire.expire(
-                txn, id_expiration_ms, now_ms, fresh_producer_id=fresh_producer_id
+                txn,
+                self._lifetimes(),
+                now_ms,
+                parent=self._parent_of(txn),
+                fresh_producer_id=fresh_producer_id,
             ),
         )
         if txn is None:
@@ -120,14 +126,27 @@ class TransactionExpiry:
             self._due.pop(transactional_id, None)
             return
         self.schedule(txn)
-        if before is not None and before.state is State.ONGOING and txn is not before:
+        if before is None or txn is before:
+            return
+        if before.state is State.ONGOING:
             self.timed_out += 1
-            self._report_timeout(before, now_ms)
+            self._report("transaction timed out", before, now_ms)
+        elif before.state is State.VOTED:
+            self.votes_expired += 1
+            self._report("vote expired", before, now_ms)
 
-    def _report_timeout(self, txn: Txn, now_ms: int) -> None:
+    def _lifetimes(self) -> expire.Lifetimes:
+        config = self._broker.config
+        return expire.Lifetimes(
+            transactional_id_ms=config.transactional_id_expiration_ms,
+            child_ms=config.joint_child_expiration_ms,
+            vote_ms=config.joint_vote_timeout_ms,
+        )
+
+    def _report(self, event: str, txn: Txn, now_ms: int) -> None:
         client = self._clients.of(txn.transactional_id)
         _log.warning(
-            "transaction timed out",
+            event,
             transactional_id=txn.transactional_id,
             txn_id=str(txn.txn_id),
             producer_id=txn.producer_id,

@@ -8,15 +8,15 @@ the log. What a decision leaves to be done is set to work here: markers (`settli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from coordinator.decision import Decision
-from coordinator.partitioning import partition_for
-from coordinator.transactions import complete
+from coordinator.transactions import complete, joint
 from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TransactionMetadata
-from coordinator.transactions.work import work_due
+from coordinator.transactions.states import State
+from coordinator.transactions.work import MarkerWork, work_due
 from magnetar.runtime.completions import Completions
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
@@ -42,6 +42,10 @@ class TransactionStore:
     def __init__(self, broker: Broker, participants: Participants | None = None) -> None:
         self._broker = broker
         self.shards: list[RunningShard] = []
+        self._separator: str = broker.config.joint_transactions_separator
+        #: Ids that a log holds elsewhere than where they would belong now: the separator was
+        #: another one when they were first seen. They stay there until they expire.
+        self._displaced: dict[str, int] = {}
         self.index = TransactionIndex()
         self.completions = Completions()
         self.producer_ids = ProducerIds(broker.catalog)
@@ -54,6 +58,7 @@ class TransactionStore:
             self.clients,
             forget=self.completions.forget,
             find=self.find,
+            parent_of=self.parent_of,
             submit=lambda transactional_id, decide: self.submit(
                 self.shard_of(transactional_id), transactional_id, decide
             )[0],
@@ -76,13 +81,26 @@ class TransactionStore:
         for shard in self.shards:
             end_offset = shard.log.end_offset
             for txn in shard.state:
+                if self._home(txn.transactional_id) != shard.state.partition:
+                    self._displaced[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
                 self.expiry.schedule(txn)
-                if (work := work_due(txn)) is not None:
+                if (work := work_due(txn, shard.state.get)) is not None:
                     self.settling.begin(work, shard.log, end_offset, is_redrive=True)
 
     def shard_of(self, transactional_id: str) -> RunningShard:
-        return self.shards[partition_for(transactional_id, len(self.shards))]
+        """Return the shard that coordinates the id: of a child, its parent's."""
+        partition = self._displaced.get(transactional_id) if self._displaced else None
+        return self.shards[self._home(transactional_id) if partition is None else partition]
+
+    def parent_of(self, txn: TransactionMetadata | None) -> TransactionMetadata | None:
+        """Return what is known of the parent of a child."""
+        if txn is None or txn.parent_id is None:
+            return None
+        return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
+
+    def _home(self, transactional_id: str) -> int:
+        return joint.coordinator_partition(transactional_id, self._separator, len(self.shards))
 
     def known_shard_of(self, transactional_id: str) -> RunningShard:
         if not transactional_id:
@@ -105,35 +123,72 @@ class TransactionStore:
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
         """
-        self.complete(transactional_id)
+        txn = self._completed(shard, transactional_id)
+        now_ms = self._broker.clock.now_ms()
         fresh_producer_id = self.producer_ids.peek()
-        decision = decide(shard.state.get(transactional_id), fresh_producer_id)
-        end_offset = shard.log.append(
-            [encoded(record, shard.log) for record in decision.records],
-            self._broker.clock.now_ms(),
-            may_wait=may_wait,
-        )
+        decision = decide(txn, fresh_producer_id)
         for record in decision.records:
-            shard.state.apply(record)
             if fresh_producer_id in (record.producer_id, record.next_producer_id):
                 self.producer_ids.take()
+            if joint.concerns(record, shard.state):
+                decision = joint.joined(
+                    txn,
+                    record,
+                    shard.state,
+                    now_ms=now_ms,
+                    take_producer_id=self.producer_ids.take,
+                )
+        records = decision.records
+        end_offset = shard.log.append(
+            [encoded(record, shard.log) for record in records], now_ms, may_wait=may_wait
+        )
+        for record in records:
+            shard.state.apply(record)
             self.expiry.schedule(record)
+        # A parent is settled when those are that its decision aborts.
+        others = [record.transactional_id for record in records[1:]]
+        for record in reversed(records):
+            self._begin(record, shard, end_offset, others if record is records[0] else ())
+        return shard.state.get(transactional_id), end_offset
+
+    def _begin(
+        self,
+        txn: TransactionMetadata,
+        shard: RunningShard,
+        end_offset: int,
+        others: Sequence[str] = (),
+    ) -> None:
+        """Set to work on what a new value calls for."""
+        if txn.state is State.DEAD:
+            self._displaced.pop(txn.transactional_id, None)
+            return
+        work = work_due(txn, shard.state.get)
+        if work is None and others:
+            work = MarkerWork(txn.transactional_id, *txn.identity, commit=False, partitions=())
+        if work is not None:
+            self.settling.begin(work, shard.log, end_offset, is_redrive=False, others=others)
+
+    def _completed(self, shard: RunningShard, transactional_id: str) -> TransactionMetadata | None:
+        """Return what is known of an id, after what was done for it or for its parent."""
+        self.complete(transactional_id)
         txn = shard.state.get(transactional_id)
-        if decision.records and txn is not None and (work := work_due(txn)) is not None:
-            self.settling.begin(work, shard.log, end_offset, is_redrive=False)
-        return txn, end_offset
+        if txn is not None and txn.parent_id is not None and self.settling.is_done(txn.parent_id):
+            self.complete(txn.parent_id)
+            txn = shard.state.get(transactional_id)
+        return txn
 
     def complete(self, transactional_id: str) -> None:
         """Append COMPLETE_* if the id's markers are durable and it was not appended yet."""
         work = self.settling.take_done(transactional_id)
         if work is not None:
             now_ms = self._broker.clock.now_ms()
-            is_awaited = work.transaction_version == TRANSACTION_VERSION_1
+            is_awaited = work.is_completion_awaited
             _, end_offset = self.submit(
                 self.shard_of(transactional_id),
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
                 may_wait=not is_awaited,
             )
-            if is_awaited:
-                self.completions.note(transactional_id, end_offset)
+            for each in work:
+                if each.transaction_version == TRANSACTION_VERSION_1:
+                    self.completions.note(each.transactional_id, end_offset)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from coordinator.transactions import add_partitions, checks, end_txn
+from coordinator.transactions import add_partitions, checks, end_txn, joint
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
@@ -21,7 +21,7 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.states import PREPARED
+from coordinator.transactions.states import PREPARED, UNSETTLED, State
 from magnetar.logging import get_logger
 from magnetar.runtime.active_limit import ActiveLimit
 from magnetar.runtime.participants import Participants
@@ -126,8 +126,10 @@ class Transactions:
         if transactional_ids is not None:
             found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
         for position, txn in enumerate(found):
-            if txn.state in PREPARED:
+            if txn.state in UNSETTLED:
                 self.store.complete(txn.transactional_id)
+                if txn.parent_id is not None:
+                    self.store.complete(txn.parent_id)
                 found[position] = self.find(txn.transactional_id) or txn
         await self.durable()
         return found
@@ -138,8 +140,8 @@ class Transactions:
         """Return the identity with which the producer may begin, every earlier one fenced.
 
         An open transaction is aborted and settled first, here: the client need not come back.
-        CONCURRENT_TRANSACTIONS where that takes longer than the bound; else as
-        `coordinator.transactions.init_producer_id`.
+        CONCURRENT_TRANSACTIONS where that takes longer than the bound, and for a child whose vote
+        is sealed; else as `coordinator.transactions.init_producer_id`.
         """
         init.check_transactional_id(transactional_id)
         if transactional_id is None:
@@ -150,6 +152,9 @@ class Transactions:
         shard = self.store.shard_of(transactional_id)
         while True:
             await self.store.settling.settled(transactional_id)
+            known = shard.state.get(transactional_id)
+            if known is not None and known.state is State.VOTED and known.parent_id is not None:
+                await self.store.settling.settled(known.parent_id)
             txn, end_offset = self._init(shard, transactional_id, timeout_ms, claimed)
             if txn.state not in PREPARED:
                 await shard.log.durable(end_offset)
@@ -234,7 +239,8 @@ class Transactions:
         commit: bool,
         transaction_version: int = TRANSACTION_VERSION_1,
     ) -> ProducerIdentity:
-        """Return when every read_committed reader and every offset fetch sees the outcome.
+        """Return when every read_committed reader and every offset fetch sees the outcome; for the
+        commit of a child once its vote is durable.
 
         The result is who may begin the next transaction, new from version 2 on. Where markers take
         longer than the bound it returns once the decision is durable.
@@ -258,6 +264,7 @@ class Transactions:
         assert txn is not None, "a decision over an unknown id"
         is_settled = await self.store.settling.settled(transactional_id)
         await shard.log.durable(end_offset)
+        joint.refuse_late_vote(txn, commit=commit)
         if not is_settled:
             self.late_settlements += 1
             _log.warning(
@@ -353,12 +360,17 @@ class Transactions:
         claimed: ProducerIdentity | None,
     ) -> tuple[TransactionMetadata, int]:
         now_ms = self._broker.clock.now_ms()
+        parent_id = None
+        if shard.state.get(transactional_id) is None:
+            separator = self._broker.config.joint_transactions_separator
+            parent_id = joint.parent_of(transactional_id, separator)
         txn, end_offset = self.store.submit(
             shard,
             transactional_id,
             lambda txn, fresh_producer_id: init.init_producer_id(
                 txn,
                 transactional_id,
+                parent_id=parent_id,
                 claimed=claimed,
                 timeout_ms=timeout_ms,
                 fresh_producer_id=fresh_producer_id,

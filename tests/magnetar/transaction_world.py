@@ -79,6 +79,9 @@ class World:
                 transactional_id_expiration_ms=604_800_000,
                 transaction_offset_conflict_detection_enable=False,
                 max_active_transactions=0,
+                joint_transactions_separator="~>",
+                joint_vote_timeout_ms=900_000,
+                joint_child_expiration_ms=3_600_000,
             ),
             fail=self.failures.append,
         )

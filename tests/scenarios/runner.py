@@ -17,6 +17,7 @@ latest answer's where none is named):
     end1 | end2 ID commit|abort [PRODUCER]     EndTxn v4 | v5
     ... ; crash undecided|decided|marked   end, but lose power: nothing of it is durable, the
                                      decision is, or the markers are too; then start again
+    restart                          lose what is not durable, start again
     wait MILLISECONDS                the clock moves, alarms ring
     age ID EPOCH                     as many transactions later
     read PARTITION                   what read_committed readers are given
@@ -78,6 +79,7 @@ class _Story:
             "send2": self.send,
             "end1": self.end,
             "end2": self.end,
+            "restart": self.restart,
             "wait": self.wait,
             "age": self.age,
             "read": self.read,
@@ -181,6 +183,10 @@ class _Story:
                 self.seen_offsets.get(partition, 0), log.high_watermark
             )
 
+    async def restart(self, _: str, __: list[str], ___: str) -> None:
+        self.forget_what_is_not_durable()
+        await self.world.restart()
+
     async def wait(self, _: str, words: list[str], __: str) -> None:
         self.world.now_ms += int(words[0])
         self.world.coordinator.expire_due()
@@ -248,9 +254,13 @@ class _Story:
         self.states[name] = txn.state.name
         held = " ".join(named(one) for one in sorted(txn.partitions))
         rotation = f", then {shown(txn.successor)}" if txn.successor != txn.identity else ""
+        named_votes = " ".join(
+            f"{vote.transactional_id} {vote.producer_id}/{vote.producer_epoch}"
+            for vote in txn.votes
+        )
         return (
             f"{name} {before} -> {txn.state.name} {shown(txn.identity)}{rotation}"
-            f"{f' [{held}]' if held else ''}"
+            f"{f' [{held}]' if held else ''}{f' votes: {named_votes}' if named_votes else ''}"
         )
 
 

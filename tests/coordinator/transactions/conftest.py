@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.states import UNSETTLED, State
 from coordinator.transactions.txn_id import TxnId
 
 MakeTxn = Callable[..., TransactionMetadata]
@@ -32,7 +32,7 @@ def make_txn() -> MakeTxn:
         )
         if state is not State.EMPTY:
             txn = replace(txn, started_at_ms=10_000, txn_id=TxnId(7, 5, 0, 1000))
-        if state is State.ONGOING or state in PREPARED:
+        if state is State.ONGOING or state in UNSETTLED:
             txn = replace(txn, partitions=frozenset({A0}))
         return replace(txn, **changes)
 

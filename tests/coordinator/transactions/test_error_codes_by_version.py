@@ -13,7 +13,8 @@ Rows are states, columns who asks; `-` marks what cannot be. The names:
     next       the id that due markers will rotate to: 2000, epoch 0 (epochs used up)
     rotated    what the current producer was rotated from: id 900, epoch 32766
 
-`ongoing` holds the partition that is asked for, `ongoing*` does not. Observed on Apache Kafka 4.3.1
+`ongoing` holds the partition that is asked for, `ongoing*` does not; `voted` is a child whose
+parent is idle. Observed on Apache Kafka 4.3.1
 wherever it can be seen from outside; compat_tests/test_transaction_version_2.py asks both.
 """
 
@@ -46,7 +47,7 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.states import PREPARED, UNSETTLED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -59,6 +60,7 @@ ongoing          ok       epoch    epoch    epoch    mapping  -        mapping
 ongoing*         ok       epoch    epoch    epoch    mapping  -        mapping
 prepare commit   busy     epoch    epoch    epoch    mapping  busy     -
 prepare abort    busy     epoch    epoch    epoch    mapping  busy     -
+voted            busy     epoch    epoch    epoch    mapping  busy     -
 complete commit  ok       epoch    epoch    epoch    mapping  -        mapping
 complete abort   ok       epoch    epoch    epoch    mapping  -        mapping
 
@@ -70,6 +72,7 @@ ongoing          ok       fenced   fenced   fenced   mapping  -        mapping
 ongoing*         ok       fenced   fenced   fenced   mapping  -        mapping
 prepare commit   busy     fenced   fenced   fenced   mapping  busy     -
 prepare abort    busy     fenced   fenced   fenced   mapping  busy     -
+voted            busy     fenced   fenced   fenced   mapping  busy     -
 complete commit  ok       fenced   fenced   fenced   mapping  -        mapping
 complete abort   ok       fenced   fenced   fenced   mapping  -        mapping
 
@@ -81,6 +84,7 @@ ongoing          ok       epoch    epoch    epoch    mapping  -        mapping
 ongoing*         state    epoch    epoch    epoch    mapping  -        mapping
 prepare commit   state    epoch    epoch    epoch    mapping  mapping  -
 prepare abort    state    epoch    epoch    epoch    mapping  mapping  -
+voted            state    epoch    epoch    epoch    mapping  mapping  -
 complete commit  state    epoch    epoch    epoch    mapping  -        mapping
 complete abort   state    epoch    epoch    epoch    mapping  -        mapping
 
@@ -92,6 +96,7 @@ ongoing          ok       epoch    epoch    epoch    mapping  -        mapping
 ongoing*         abort!   epoch    epoch    epoch    mapping  -        mapping
 prepare commit   abort!   epoch    epoch    epoch    mapping  mapping  -
 prepare abort    abort!   epoch    epoch    epoch    mapping  mapping  -
+voted            abort!   epoch    epoch    epoch    mapping  mapping  -
 complete commit  abort!   epoch    epoch    epoch    mapping  -        mapping
 complete abort   abort!   epoch    epoch    epoch    mapping  -        mapping
 
@@ -103,6 +108,7 @@ ongoing          ok       epoch    epoch    epoch    mapping  -        mapping
 ongoing*         ok       epoch    epoch    epoch    mapping  -        mapping
 prepare commit   wait     epoch    epoch    epoch    mapping  busy     -
 prepare abort    state    epoch    epoch    epoch    mapping  busy     -
+voted            ok       epoch    epoch    epoch    mapping  busy     -
 complete commit  ok       epoch    epoch    epoch    mapping  -        mapping
 complete abort   state    epoch    epoch    epoch    mapping  -        mapping
 
@@ -114,6 +120,7 @@ ongoing          ok       fenced   fenced   fenced   mapping  -        mapping
 ongoing*         ok       fenced   fenced   fenced   mapping  -        mapping
 prepare commit   wait     fenced   fenced   fenced   mapping  busy     -
 prepare abort    state    fenced   fenced   fenced   mapping  busy     -
+voted            ok       fenced   fenced   fenced   mapping  busy     -
 complete commit  ok       fenced   fenced   fenced   mapping  -        mapping
 complete abort   state    fenced   fenced   fenced   mapping  -        mapping
 
@@ -125,6 +132,7 @@ ongoing          ok       fenced   fenced   fenced   mapping  -        mapping
 ongoing*         ok       fenced   fenced   fenced   mapping  -        mapping
 prepare commit   busy     wait     fenced   fenced   mapping  busy     -
 prepare abort    busy     state    fenced   fenced   mapping  busy     -
+voted            busy     ok       fenced   fenced   mapping  busy     -
 complete commit  state    ok       fenced   fenced   mapping  -        ok
 complete abort   state    state    fenced   fenced   mapping  -        state
 
@@ -136,6 +144,7 @@ ongoing          ok       epoch    epoch    epoch    mapping  -        mapping
 ongoing*         ok       epoch    epoch    epoch    mapping  -        mapping
 prepare commit   state    epoch    epoch    epoch    mapping  busy     -
 prepare abort    wait     epoch    epoch    epoch    mapping  busy     -
+voted            state    epoch    epoch    epoch    mapping  busy     -
 complete commit  state    epoch    epoch    epoch    mapping  -        mapping
 complete abort   ok       epoch    epoch    epoch    mapping  -        mapping
 
@@ -147,6 +156,7 @@ ongoing          ok       fenced   fenced   fenced   mapping  -        mapping
 ongoing*         ok       fenced   fenced   fenced   mapping  -        mapping
 prepare commit   state    fenced   fenced   fenced   mapping  busy     -
 prepare abort    wait     fenced   fenced   fenced   mapping  busy     -
+voted            state    fenced   fenced   fenced   mapping  busy     -
 complete commit  state    fenced   fenced   fenced   mapping  -        mapping
 complete abort   ok       fenced   fenced   fenced   mapping  -        mapping
 
@@ -158,6 +168,7 @@ ongoing          ok       fenced   fenced   fenced   mapping  -        mapping
 ongoing*         ok       fenced   fenced   fenced   mapping  -        mapping
 prepare commit   busy     state    fenced   fenced   mapping  busy     -
 prepare abort    busy     wait     fenced   fenced   mapping  busy     -
+voted            busy     state    fenced   fenced   mapping  busy     -
 complete commit  ok       state    fenced   fenced   mapping  -        state
 complete abort   ok       ok       fenced   fenced   mapping  -        ok
 
@@ -169,6 +180,7 @@ ongoing          ok
 ongoing*         ok
 prepare commit   busy
 prepare abort    busy
+voted            ok
 complete commit  ok
 complete abort   ok
 
@@ -180,6 +192,7 @@ ongoing          ok       epoch    epoch    epoch    epoch    -        epoch
 ongoing*         ok       epoch    epoch    epoch    epoch    -        epoch
 prepare commit   busy     busy     epoch    epoch    epoch    busy     -
 prepare abort    busy     busy     epoch    epoch    epoch    busy     -
+voted            ok       epoch    epoch    epoch    epoch    ok       -
 complete commit  ok       ok       epoch    epoch    epoch    -        ok
 complete abort   ok       ok       epoch    epoch    epoch    -        ok
 
@@ -191,6 +204,7 @@ ongoing          ok       fenced   fenced   fenced   fenced   -        fenced
 ongoing*         ok       fenced   fenced   fenced   fenced   -        fenced
 prepare commit   busy     busy     fenced   fenced   fenced   busy     -
 prepare abort    busy     busy     fenced   fenced   fenced   busy     -
+voted            ok       fenced   fenced   fenced   fenced   ok       -
 complete commit  ok       ok       fenced   fenced   fenced   -        ok
 complete abort   ok       ok       fenced   fenced   fenced   -        ok
 """
@@ -223,6 +237,7 @@ STATES = {
     "ongoing*": State.ONGOING,
     "prepare commit": State.PREPARE_COMMIT,
     "prepare abort": State.PREPARE_ABORT,
+    "voted": State.VOTED,
     "complete commit": State.COMPLETE_COMMIT,
     "complete abort": State.COMPLETE_ABORT,
 }
@@ -385,9 +400,9 @@ def in_state(make_txn: MakeTxn, state: str, who: str) -> TransactionMetadata | N
 
 
 def answer_to(make_txn: MakeTxn, request: str, version: int, state: str, who: str) -> str:
-    if who == "next" and STATES[state] not in PREPARED:
+    if who == "next" and STATES[state] not in UNSETTLED:
         return "-"
-    if who == "rotated" and STATES[state] in PREPARED:
+    if who == "rotated" and STATES[state] in UNSETTLED:
         return "-"
     partition = NOT_HELD if state == "ongoing*" else HELD
     txn = in_state(make_txn, state, who)

@@ -7,26 +7,27 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.decision import Decision
-from coordinator.transactions.expire import deadline_ms, expire
+from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
 
 MakeTxn = Callable[..., TransactionMetadata]
 
 WEEK_MS = 604_800_000
+WEEK = Lifetimes(transactional_id_ms=WEEK_MS, child_ms=2_000, vote_ms=1_000)
 IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 def decide(
-    txn: TransactionMetadata | None, id_expiration_ms: int, now_ms: int
+    txn: TransactionMetadata | None, lifetimes: Lifetimes, now_ms: int
 ) -> Decision[TransactionMetadata]:
-    return expire(txn, id_expiration_ms, now_ms, fresh_producer_id=9000)
+    return expire(txn, lifetimes, now_ms, fresh_producer_id=9000)
 
 
 def test_a_transaction_is_due_at_its_begin_plus_its_timeout(make_txn: MakeTxn) -> None:
     txn = make_txn(State.ONGOING, updated_at_ms=30_000)
-    assert deadline_ms(txn, WEEK_MS) == 70_000
-    assert decide(txn, WEEK_MS, 69_999).records == ()
+    assert deadline_ms(txn, WEEK) == 70_000
+    assert decide(txn, WEEK, 69_999).records == ()
 
 
 @pytest.mark.parametrize("now_ms", [70_000, 70_000 + WEEK_MS])
@@ -34,14 +35,14 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
     now_ms: int, make_txn: MakeTxn
 ) -> None:
     ongoing = make_txn(State.ONGOING, last_producer_epoch=4)
-    (txn,) = decide(ongoing, WEEK_MS, now_ms).records
+    (txn,) = decide(ongoing, WEEK, now_ms).records
     assert (txn.state, txn.identity, txn.updated_at_ms) == (State.PREPARE_ABORT, (1000, 6), now_ms)
     assert (txn.partitions, txn.txn_id) == (ongoing.partitions, ongoing.txn_id)
     assert txn.last_producer_epoch == 5  # nobody took over: its owner may ask for the new epoch
 
 
 def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:
-    (txn,) = decide(make_txn(State.ONGOING, producer_epoch=32766), WEEK_MS, 70_000).records
+    (txn,) = decide(make_txn(State.ONGOING, producer_epoch=32766), WEEK, 70_000).records
     assert (txn.producer_epoch, txn.last_producer_epoch) == (32767, 32766)
     assert txn.successor == (9000, 0)
 
@@ -49,17 +50,17 @@ def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
 def test_a_decided_transaction_has_no_deadline(state: State, make_txn: MakeTxn) -> None:
     txn = make_txn(state)
-    assert deadline_ms(txn, WEEK_MS) is None
-    assert decide(txn, WEEK_MS, 10 * WEEK_MS).records == ()
+    assert deadline_ms(txn, WEEK) is None
+    assert decide(txn, WEEK, 10 * WEEK_MS).records == ()
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_an_unused_id_is_forgotten_when_it_expires(state: State, make_txn: MakeTxn) -> None:
     txn = make_txn(state)
-    assert decide(txn, WEEK_MS, 10_000 + WEEK_MS - 1).records == ()
-    (dead,) = decide(txn, WEEK_MS, 10_000 + WEEK_MS).records
+    assert decide(txn, WEEK, 10_000 + WEEK_MS - 1).records == ()
+    (dead,) = decide(txn, WEEK, 10_000 + WEEK_MS).records
     assert dead.state is State.DEAD
 
 
 def test_what_is_forgotten_already_has_nothing_due() -> None:
-    assert decide(None, WEEK_MS, 10 * WEEK_MS).records == ()
+    assert decide(None, WEEK, 10 * WEEK_MS).records == ()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import TopicPartition, TransactionMetadata, Vote
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.states import State
 from coordinator.transactions.txn_id import TxnId
 from wire.errors import WireError
 from wire.internal.transaction_log import PartitionsSchema, TransactionLogValue
-from wire.internal.versioned import encode_versioned
+from wire.internal.versioned import decode_versioned, encode_versioned
 
 epochs = st.integers(-1, 32767)
 producer_ids = st.integers(-1, 2**63 - 1)
@@ -26,7 +26,9 @@ transactions = st.builds(
     producer_id=producer_ids,
     producer_epoch=epochs,
     timeout_ms=st.integers(1, 2**31 - 1),
-    state=st.sampled_from(sorted(set(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE})),
+    state=st.sampled_from(
+        sorted(set(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED})
+    ),
     updated_at_ms=timestamps,
     started_at_ms=timestamps,
     partitions=st.frozensets(
@@ -52,6 +54,58 @@ def test_a_transaction_survives_its_record(txn: TransactionMetadata) -> None:
     assert decode_key(record.key) == txn.transactional_id
     assert decode_value(txn.transactional_id, record.value) == txn
     assert record.timestamp == txn.updated_at_ms
+
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+
+
+@given(transactions, names, names, st.booleans())
+def test_a_child_survives_its_record_with_its_vote(
+    txn: TransactionMetadata, parent_id: str, name: str, has_voted: bool
+) -> None:
+    state = State.VOTED if has_voted else State.ONGOING
+    child = f"{parent_id}~>{name}"
+    txn = replace(txn, transactional_id=child, parent_id=parent_id, state=state)
+    value = encode_record(txn).value
+    assert value is not None
+    assert decode_value(child, value) == txn
+    status = decode_versioned(TransactionLogValue, value).transaction_status
+    assert status == State.ONGOING  # which Kafka's tools know
+    open_value = encode_record(replace(txn, state=State.ONGOING)).value
+    assert open_value is not None and len(open_value) == len(value)
+
+
+@given(
+    transactions,
+    st.lists(st.builds(Vote, names, st.integers(0, 2**63 - 1), st.integers(0, 32767))).map(tuple),
+)
+def test_a_decision_survives_its_record_with_the_votes_that_it_names(
+    txn: TransactionMetadata, votes: tuple[Vote, ...]
+) -> None:
+    txn = replace(txn, state=State.PREPARE_COMMIT, votes=votes)
+    value = encode_record(txn).value
+    assert value is not None
+    assert decode_value(txn.transactional_id, value) == txn
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [
+        (1002, b""),
+        (1002, b"\1\1\0\2"),
+        (1002, b"\0\1\0"),
+        (1003, b""),
+        (1003, b"\1"),
+        (1003, b"\0" + bytes(11)),
+        (1003, b"\0" + bytes(10) + b"\0\5p~>c"),
+        (1003, b"\0" + bytes(10) + b"\0\1\xff"),
+    ],
+)
+def test_a_mark_of_a_family_that_nobody_writes_is_no_transaction(tag: int, value: bytes) -> None:
+    log_value = TransactionLogValue(transaction_status=State.ONGOING)
+    log_value.unknown_tags = ((tag, value),)
+    with pytest.raises(WireError, match="transaction log"):
+        decode_value("p~>c", encode_versioned(log_value, 1))
 
 
 def test_the_value_is_kafkas_version_1_byte_for_byte(
@@ -135,7 +189,7 @@ def test_a_kind_of_key_that_is_not_known_is_passed_over() -> None:
     assert decode_key(b"\0\x05whatever") is None
 
 
-@pytest.mark.parametrize("status", [State.DEAD, State.PREPARE_EPOCH_FENCE, 8, -1])
+@pytest.mark.parametrize("status", [State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED, 8, -1])
 def test_a_status_that_nobody_writes_is_no_transaction(status: int) -> None:
     value = encode_versioned(TransactionLogValue(transaction_status=status), 1)
     with pytest.raises(WireError, match="status"):

@@ -17,7 +17,7 @@ from coordinator.decision import Decision
 from coordinator.transactions.add_partitions import add_partitions
 from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
-from coordinator.transactions.expire import expire
+from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
     ProducerIdentity,
@@ -35,7 +35,7 @@ from wire.records import SimpleRecord
 
 Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata]]
 
-EXPIRATION_MS = 1_000
+LIFETIMES = Lifetimes(transactional_id_ms=1_000, child_ms=1_000, vote_ms=1_000)
 
 
 class History:
@@ -87,7 +87,7 @@ class History:
             ),
             "commit": lambda txn: self.ended(txn, identity, fresh, commit=True, version=number),
             "abort": lambda txn: self.ended(txn, identity, fresh, commit=False, version=number),
-            "expire": lambda txn: expire(txn, EXPIRATION_MS, self.now_ms, fresh_producer_id=fresh),
+            "expire": lambda txn: expire(txn, LIFETIMES, self.now_ms, fresh_producer_id=fresh),
             "age": self.aged,
             "work": self.completed,
         }

@@ -29,6 +29,9 @@ LEGAL = {
     (State.COMPLETE_COMMIT, State.DEAD),
     (State.COMPLETE_ABORT, State.DEAD),
     (State.ONGOING, State.PREPARE_EPOCH_FENCE),
+    (State.ONGOING, State.VOTED),
+    (State.VOTED, State.PREPARE_ABORT),
+    (State.VOTED, State.COMPLETE_COMMIT),
 }
 
 
@@ -42,6 +45,7 @@ def test_ids_and_names_are_kafkas() -> None:
         (5, "CompleteAbort"),
         (6, "Dead"),
         (7, "PrepareEpochFence"),
+        (100, "Voted"),  # ours: never written
     ]
 
 

@@ -1,0 +1,208 @@
+"""Joint transactions: many producers write, one decides, and all of it becomes visible or none.
+
+Pulsar lets many producers write in one transaction; Kafka's protocol has no such thing, so families
+are made of names. A transactional id `PARENT~>CHILD` is a child: it lives in the shard of its
+parent, and its commit is a *vote* (VOTED), which waits for the parent's decision.
+
+- The parent's first operation in a transaction *seals* the votes: ONGOING, or decided with markers
+  due. Meanwhile no child begins, votes, withdraws or expires; a late vote is aborted instead.
+- The parent's commit is one record that names every vote. The children have no record of their own
+  until all markers are durable: then the end of each is appended in the batch that ends the parent.
+- A decision, either way, ends the whole family: what has not voted is aborted at a bumped epoch, so
+  that nothing of it can take part in the next one. Those records share the decision's batch.
+- Where the parent is idle a vote is ended by its own producer's successor (InitProducerId) or by
+  its time, never by anything else.
+
+All of it is what `joined` makes of an ordinary decision; where no family is concerned, nothing.
+Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lindsay, Obermarck
+1986) for a decision that is one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+from coordinator.decision import Decision
+from coordinator.partitioning import partition_for
+from coordinator.transactions.complete import ended
+from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TransactionMetadata,
+    Vote,
+)
+from coordinator.transactions.states import PREPARED, State
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: The longest id of a child, in UTF-8, and the most children of one parent that are open or have
+#: voted: so a decision, which names them all, is at most some 10 MB.
+ID_SIZE_BYTES_MAX = 1024
+CHILDREN_MAX = 10_000
+
+Txn = TransactionMetadata
+
+
+class Kin(Protocol):
+    """Who belongs to whom: a shard."""
+
+    def get(self, transactional_id: str) -> Txn | None:
+        """Return what is known of an id, None if nothing."""
+        ...
+
+    def children(self, transactional_id: str) -> Mapping[str, Txn]:
+        """Return its children that are ONGOING or VOTED, by transactional id."""
+        ...
+
+
+def parent_of(transactional_id: str, separator: str) -> str | None:
+    """Return whose child the id names itself, None for one that is nobody's.
+
+    INVALID_REQUEST where it is neither: more than one separator, an empty half, a character that
+    cannot be printed, too long. An empty separator: there are no children.
+    """
+    if not separator or separator not in transactional_id:
+        return None
+    parent_id, child = _halves(transactional_id, separator)
+    reason = None
+    if separator in child:
+        reason = f"has more than one {separator!r}: a child has no children"
+    elif not parent_id or not child:
+        reason = f"has nothing {'before' if not parent_id else 'behind'} its {separator!r}"
+    elif not transactional_id.isprintable():
+        reason = "has characters that cannot be printed"
+    elif len(transactional_id.encode()) > ID_SIZE_BYTES_MAX:
+        reason = f"is longer than {ID_SIZE_BYTES_MAX} bytes"
+    if reason is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the transactional id {transactional_id[:80]!r} {reason}"
+        )
+    return parent_id
+
+
+@lru_cache(maxsize=4096)
+def coordinator_partition(transactional_id: str, separator: str, partition_count: int) -> int:
+    """Return the partition of `__transaction_state` that an id belongs to: a child to its
+    parent's."""
+    family = transactional_id
+    if separator and separator in transactional_id:
+        family = _halves(transactional_id, separator)[0]
+    return partition_for(family, partition_count)
+
+
+def _halves(transactional_id: str, separator: str) -> tuple[str, str]:
+    parent_id, _, child = transactional_id.partition(separator)
+    return parent_id, child
+
+
+def is_sealed(parent: Txn | None) -> bool:
+    """Whether the votes for `parent` are as its decision will find them, or has found them."""
+    return parent is not None and (parent.state is State.ONGOING or parent.state in PREPARED)
+
+
+def concerns(txn: Txn, kin: Kin) -> bool:
+    """Whether a new value of an id has to go through `joined`."""
+    return txn.parent_id is not None or bool(kin.children(txn.transactional_id))
+
+
+def joined(
+    before: Txn | None,
+    decided: Txn,
+    kin: Kin,
+    *,
+    now_ms: int,
+    take_producer_id: Callable[[], int],
+) -> Decision[Txn]:
+    """Return what the decision for one id, from `before` to `decided`, is for its family.
+
+    Its records belong into one batch. `take_producer_id` returns an id that nobody has, once for
+    each producer whose epochs are used up. CONCURRENT_TRANSACTIONS: it has to wait for the parent.
+    """
+    if decided.parent_id is None:
+        ended_children = _ended_children(before, decided, kin, now_ms, take_producer_id)
+        votes = _votes(kin.children(decided.transactional_id).values())
+        if decided.state is State.PREPARE_COMMIT and votes:
+            decided = replace(decided, votes=votes)
+        return Decision((decided, *ended_children))
+    begins = decided.state is State.ONGOING and (
+        before is None or before.state is not decided.state
+    )
+    if begins and len(kin.children(decided.parent_id)) >= CHILDREN_MAX:
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"{decided.parent_id} has {CHILDREN_MAX} children that are open or have voted",
+        )
+    if not is_sealed(kin.get(decided.parent_id)):
+        return Decision((decided,))
+    if begins or (before is not None and before.state is State.VOTED):
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"{decided.transactional_id}: the decision of {decided.parent_id} is waited for",
+        )
+    if before is not None and decided.state is State.VOTED:
+        return Decision((_fenced(before, now_ms, take_producer_id),))
+    return Decision((decided,))
+
+
+def refuse_late_vote(txn: Txn, *, commit: bool) -> None:
+    """Refuse an EndTxn that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
+
+    `txn` is what the EndTxn led to.
+    """
+    if commit and txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
+        raise KafkaError(
+            ErrorCode.PRODUCER_FENCED,
+            f"{txn.transactional_id}: its vote came too late for the decision of {txn.parent_id}",
+        )
+
+
+def _votes(children: Iterable[Txn]) -> tuple[Vote, ...]:
+    return tuple(
+        sorted(
+            Vote(child.transactional_id, child.producer_id, child.producer_epoch)
+            for child in children
+            if child.state is State.VOTED
+        )
+    )
+
+
+def _ended_children(
+    before: Txn | None,
+    decided: Txn,
+    kin: Kin,
+    now_ms: int,
+    take_producer_id: Callable[[], int],
+) -> Iterator[Txn]:
+    """Yield what becomes of the children in the step in which their parent becomes `decided`."""
+    if before is None:
+        return
+    if decided.state is State.COMPLETE_COMMIT:
+        for vote in before.votes:
+            child = kin.get(vote.transactional_id)
+            assert child is not None, f"{vote.transactional_id}: a vote that is gone"
+            yield ended(child, State.COMPLETE_COMMIT, now_ms)
+        return
+    # The abort of nothing (version 2) is an abort too: the parent's client asked for one.
+    is_abort = decided.state is State.PREPARE_ABORT or (
+        decided.state is State.COMPLETE_ABORT and before.state is not State.PREPARE_ABORT
+    )
+    if not is_abort and decided.state is not State.PREPARE_COMMIT:
+        return
+    for child in kin.children(decided.transactional_id).values():
+        if is_abort or child.state is not State.VOTED:
+            yield _fenced(child, now_ms, take_producer_id)
+
+
+def _fenced(child: Txn, now_ms: int, take_producer_id: Callable[[], int]) -> Txn:
+    """Return the abort of a child at an epoch that nobody is told."""
+    return prepare_bumped(
+        child,
+        State.PREPARE_ABORT,
+        now_ms,
+        fresh_producer_id=take_producer_id() if child.is_epoch_exhausted else NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+    )
