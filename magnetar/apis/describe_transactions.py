@@ -4,12 +4,15 @@ Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVA
 empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
 shall not ask for a large answer many times over.
 
-Each state carries a tagged field of our own, which other clients skip: tag 1000, the 16 bytes of
-the TxnId of the current or last transaction (docs/transactions.md).
+Each state carries tagged fields of our own, which other clients skip: tag 1000, the 16 bytes of
+the TxnId of the current or last transaction (docs/transactions.md). Of a joint transaction
+(docs/joint_transactions.md) tag 1001, the parent's id in UTF-8, of a child; and tag 1002, of a
+parent, its children that are open or have voted: each its id's size in UTF-8 (2 bytes) and the id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 from coordinator.transactions.metadata import TransactionMetadata
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
+from wire.errors import WireError
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 #: The tag of the TxnId, here and in `__transaction_state`.
 TXN_ID_TAG = 1000
+PARENT_TAG = 1001
+CHILDREN_TAG = 1002
 
 
 @handles(DescribeTransactionsRequest, versions="0")
@@ -39,12 +45,33 @@ async def describe_transactions(
     known = {txn.transactional_id: txn for txn in await broker.transactions.describe(asked)}
     return DescribeTransactionsResponse(
         transaction_states=[
-            _state(transactional_id, known.get(transactional_id)) for transactional_id in asked
+            _state(broker, transactional_id, known.get(transactional_id))
+            for transactional_id in asked
         ]
     )
 
 
-def _state(transactional_id: str, txn: TransactionMetadata | None) -> TransactionState:
+def decode_children(value: bytes) -> list[str]:
+    """Return the ids in tag 1002. WireError: it is cut short."""
+    reader = memoryview(value)
+    found = []
+    while reader:
+        end = 2 + int.from_bytes(reader[:2])
+        if len(reader) < end:
+            raise WireError("children of a transactional id: cut short")
+        found.append(str(reader[2:end], "utf-8"))
+        reader = reader[end:]
+    return found
+
+
+def _encode_children(transactional_ids: Iterable[str]) -> bytes:
+    names = [each.encode() for each in transactional_ids]
+    return b"".join(len(name).to_bytes(2) + name for name in names)
+
+
+def _state(
+    broker: Broker, transactional_id: str, txn: TransactionMetadata | None
+) -> TransactionState:
     if txn is None:
         code = (
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
@@ -64,4 +91,8 @@ def _state(transactional_id: str, txn: TransactionMetadata | None) -> Transactio
     )
     if txn.txn_id is not None:
         state.unknown_tags = ((TXN_ID_TAG, txn.txn_id.to_bytes()),)
+    if txn.parent_id is not None:
+        state.unknown_tags += ((PARENT_TAG, txn.parent_id.encode()),)
+    if children := broker.transactions.children(transactional_id):
+        state.unknown_tags += ((CHILDREN_TAG, _encode_children(children)),)
     return state

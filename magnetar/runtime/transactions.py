@@ -97,6 +97,12 @@ class Transactions:
         """Return the ONGOING transaction that began first, None where none is open."""
         return self.store.index.oldest_open()
 
+    def children(self, transactional_id: str) -> list[str]:
+        """Return its children that are ONGOING or VOTED, in order."""
+        if not self.store.shards:
+            return []
+        return sorted(self.store.shard_of(transactional_id).state.children(transactional_id))
+
     async def durable(self) -> None:
         """Return when everything known at the moment of the call is durable."""
         for log, end_offset in [(shard.log, shard.log.end_offset) for shard in self.store.shards]:
