@@ -72,7 +72,8 @@ async def alter(
         return
     resource = find_resource(broker, resource_type, resource_name)
     texts = changed(resource, changes, replaces=replaces)
-    resource.check([change.name for change in changes], texts)
+    named = [change.name for change in changes if change.operation != Operation.DELETE]
+    resource.check(named, texts)
     if not validate_only:
         await resource.store(texts)
 

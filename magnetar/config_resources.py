@@ -38,7 +38,7 @@ class Resource(Protocol):
         ...
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        """Raise KafkaError unless these names may change, and everything become `texts`."""
+        """Raise KafkaError unless these names may be set, and everything become `texts`."""
         ...
 
     async def store(self, texts: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 Versions 1-2.  2: flexible.
 
 There is one directory: to move a replica there changes nothing and succeeds, any other directory
-is LOG_DIR_NOT_FOUND.
+is LOG_DIR_NOT_FOUND. Of a replica that is named twice the last directory counts, as in Kafka.
 """
 
 from __future__ import annotations
@@ -29,20 +29,27 @@ if TYPE_CHECKING:
 async def alter_replica_log_dirs(
     broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         path = Path(directory.path)
         is_ours = path.is_absolute() and path == broker.data_dir.absolute()
         for topic in directory.topics:
-            result = results.setdefault(
-                topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
-            )
+            of_topic = codes.setdefault(topic.name, {})
             for index in topic.partitions:
                 code = _move(broker, topic.name, index) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
-                result.partitions.append(
+                of_topic[index] = code
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                )
-    return AlterReplicaLogDirsResponse(results=list(results.values()))
+                    for index, code in of_topic.items()
+                ],
+            )
+            for name, of_topic in codes.items()
+        ]
+    )
 
 
 def _move(broker: Broker, topic: str, index: int) -> ErrorCode:

@@ -7,7 +7,7 @@ A topic's setting is its own, or the broker's, or the default; the broker's is o
 while it ran, or that of its file and flags, or the default; the synonyms list them in that order.
 The broker is asked by its node id; an empty name asks for what was set for every broker.  Loggers
 have levels; a group has its own settings or the broker's, a subscription of client metrics what it
-was given.
+was given. Without names of settings, or with an empty list of them, all are described.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def describe_configs(
             result.configs = [
                 _reduced(entry, request)
                 for entry in describe(broker, resource.resource_name)
-                if asked is None or entry.name in asked
+                if not asked or entry.name in asked
             ]
         except KafkaError as refusal:
             result.error_code = refusal.code

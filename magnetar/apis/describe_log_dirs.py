@@ -51,15 +51,14 @@ def _asked_for(
 ) -> list[tuple[str, list[PartitionLog]]]:
     if asked is None:
         return [(topic.name, topic.partitions) for topic in broker.topics.all()]
-    found = []
+    indexes: dict[str, set[int]] = {}
     for each in asked:
-        topic = broker.topics.by_name(each.topic)
-        if topic is not None:
-            indexes = set(each.partitions)
-            found.append(
-                (topic.name, [log for log in topic.partitions if log.partition in indexes])
-            )
-    return found
+        indexes.setdefault(each.topic, set()).update(each.partitions)
+    return [
+        (name, [log for log in topic.partitions if log.partition in partitions])
+        for name, partitions in indexes.items()
+        if (topic := broker.topics.by_name(name)) is not None
+    ]
 
 
 def _partition(log: PartitionLog) -> DescribeLogDirsPartition:

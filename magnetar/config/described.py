@@ -14,7 +14,7 @@ from typing import NamedTuple
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import GroupConfig
-from magnetar.config.setting import ConfigType, Setting
+from magnetar.config.setting import ConfigType, InvalidValue, Setting
 from magnetar.config.topic import TopicConfig, broker_default
 
 
@@ -62,8 +62,8 @@ def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) ->
     setting = TopicConfig.settings[name]
     behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
     if name in own:
-        source = ConfigSource.TOPIC_CONFIG
-        return Described(own[name], source, [Synonym(name, own[name], source), *behind])
+        source, text = ConfigSource.TOPIC_CONFIG, normal_text(setting, own[name])
+        return Described(text, source, [Synonym(name, text, source), *behind])
     source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
     return Described(setting.render(broker_default(name, broker)), source, behind)
 
@@ -76,8 +76,8 @@ def describe_group_setting(name: str, own: Mapping[str, str], broker: BrokerConf
         default = setting.render(setting.default)
         behind = [Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
     if name in own:
-        source = ConfigSource.GROUP_CONFIG
-        return Described(own[name], source, [Synonym(name, own[name], source), *behind])
+        source, text = ConfigSource.GROUP_CONFIG, normal_text(setting, own[name])
+        return Described(text, source, [Synonym(name, text, source), *behind])
     return Described(behind[0].text, behind[0].source, behind)
 
 
@@ -135,7 +135,21 @@ def _layers(
 
 
 def _shown(name: str, text: str | None) -> str | None:
-    return None if is_sensitive(find_setting(name)) else text
+    setting = find_setting(name)
+    if text is None or setting is None or is_sensitive(setting):
+        return None
+    return normal_text(setting, text)
+
+
+def normal_text(setting: Setting[object], text: str) -> str | None:
+    """Return a text as the value it stands for is shown: ` TRUE` as `true`.
+
+    Another release may have stored what is no value any more; that is shown as it is.
+    """
+    try:
+        return setting.render(setting.parse(text))
+    except InvalidValue:
+        return text
 
 
 def is_sensitive(setting: Setting[object] | None) -> bool:

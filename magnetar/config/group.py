@@ -164,6 +164,8 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
         except InvalidValue as invalid:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
         _check_bounds(name, values[name], broker)
+    for kind in ("consumer", "share", "streams"):
+        _check_session(kind, texts, broker)
     reset = values.get("share.auto.offset.reset")
     if reset is not None and not _RESET.fullmatch(str(reset)):
         raise InvalidValue(
@@ -192,6 +194,15 @@ def broker_integer(name: str, broker: BrokerConfig) -> int | None:
     else:
         return None
     return int(str(value))
+
+
+def _check_session(kind: str, texts: Mapping[str, str], broker: BrokerConfig) -> None:
+    """A member that keeps to its interval must not be taken for dead between two heartbeats."""
+    session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+    if session not in texts and interval not in texts:
+        return
+    if group_integer(session, texts, broker) <= group_integer(interval, texts, broker):
+        raise InvalidValue(f"{session} must be greater than {interval}")
 
 
 def _check_bounds(name: str, value: object, broker: BrokerConfig) -> None:

@@ -3,8 +3,8 @@
 They are checked for their type, stored and shown like any other, so that Kafka's tools and a
 server.properties written for Kafka find every name they know. One line each: name, type, default.
 Without a default it is unset, also where Kafka's is a class of Java. An asterisk: it can be changed
-while the broker runs, as in Kafka; an exclamation mark: it is shown only when it was. A name that
-`BrokerConfig` declares is not in here.
+while the broker runs, as in Kafka; an exclamation mark: it is shown only when it was. A type may
+carry the least value. A name that `BrokerConfig` declares is not in here.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ OBSOLETE: dict[str, str] = {
 
 _TABLE: dict[str, str] = {
     "there is one broker, and one replica": """
-        follower.replication.throttled.rate*! long
-        leader.replication.throttled.rate*! long
-        replica.alter.log.dirs.io.max.bytes.per.second*! long
-        add.partitions.to.txn.retry.backoff.max.ms int 100
-        add.partitions.to.txn.retry.backoff.ms int 20
-        alter.log.dirs.replication.quota.window.num int 11
-        alter.log.dirs.replication.quota.window.size.seconds int 1
+        follower.replication.throttled.rate*! long>=0
+        leader.replication.throttled.rate*! long>=0
+        replica.alter.log.dirs.io.max.bytes.per.second*! long>=0
+        add.partitions.to.txn.retry.backoff.max.ms int>=0 100
+        add.partitions.to.txn.retry.backoff.ms int>=1 20
+        alter.log.dirs.replication.quota.window.num int>=1 11
+        alter.log.dirs.replication.quota.window.size.seconds int>=1 1
         auto.leader.rebalance.enable boolean true
         inter.broker.listener.name string
-        leader.imbalance.check.interval.seconds long 300
+        leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
-        num.replica.fetchers* int 1
-        replica.fetch.backoff.ms int 1000
-        replica.fetch.max.bytes int 1048576
+        num.replica.fetchers* int>=1 1
+        replica.fetch.backoff.ms int>=0 1000
+        replica.fetch.max.bytes int>=0 1048576
         replica.fetch.min.bytes int 1
-        replica.fetch.response.max.bytes int 10485760
+        replica.fetch.response.max.bytes int>=0 10485760
         replica.fetch.wait.max.ms int 500
         replica.high.watermark.checkpoint.interval.ms long 5000
         replica.lag.time.max.ms long 30000
         replica.socket.receive.buffer.bytes int 65536
         replica.socket.timeout.ms int 30000
-        replication.quota.window.num int 11
-        replication.quota.window.size.seconds int 1
+        replication.quota.window.num int>=1 11
+        replication.quota.window.size.seconds int>=1 1
         security.inter.broker.protocol string PLAINTEXT
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000
@@ -61,61 +61,61 @@ _TABLE: dict[str, str] = {
         client.quota.callback.class class
         config.providers* list ""
         create.topic.policy.class.name class
-        kafka.metrics.polling.interval.secs int 10
+        kafka.metrics.polling.interval.secs int>=1 10
         kafka.metrics.reporters list ""
         metric.reporters* list
-        metrics.num.samples int 2
+        metrics.num.samples int>=1 2
         metrics.recording.level string INFO
-        metrics.sample.window.ms long 30000
+        metrics.sample.window.ms long>=1 30000
         principal.builder.class* class
         replica.selector.class string
         security.providers string
     """,
     "one event loop serves everything, and waits for the disk in few threads": """
-        background.threads* int 10
-        group.coordinator.append.linger.ms int -1
-        group.coordinator.background.threads int 2
-        group.coordinator.cached.buffer.max.bytes* int 1048588
-        group.coordinator.threads int 4
-        num.io.threads* int 8
-        num.network.threads* int 3
-        num.recovery.threads.per.data.dir* int 2
-        queued.max.requests int 500
+        background.threads* int>=1 10
+        group.coordinator.append.linger.ms int>=-1 -1
+        group.coordinator.background.threads int>=1 2
+        group.coordinator.cached.buffer.max.bytes* int>=524288 1048588
+        group.coordinator.threads int>=1 4
+        num.io.threads* int>=1 8
+        num.network.threads* int>=1 3
+        num.recovery.threads.per.data.dir* int>=1 2
+        queued.max.requests int>=1 500
     """,
     "there is no controller quorum, and no metadata log": """
         broker.heartbeat.interval.ms int 2000
         broker.session.timeout.ms int 9000
         controlled.shutdown.enable boolean true
-        controller.quorum.append.linger.ms int 25
+        controller.quorum.append.linger.ms int>=0 25
         controller.quorum.auto.join.enable boolean false
         controller.quorum.bootstrap.servers list ""
-        controller.quorum.election.backoff.max.ms int 1000
-        controller.quorum.election.timeout.ms int 1000
-        controller.quorum.fetch.max.bytes int 1048576
-        controller.quorum.fetch.snapshot.max.bytes int 1048576
-        controller.quorum.fetch.timeout.ms int 2000
-        controller.quorum.request.timeout.ms int 2000
-        controller.quorum.retry.backoff.ms int 20
+        controller.quorum.election.backoff.max.ms int>=0 1000
+        controller.quorum.election.timeout.ms int>=0 1000
+        controller.quorum.fetch.max.bytes int>=1 1048576
+        controller.quorum.fetch.snapshot.max.bytes int>=1 1048576
+        controller.quorum.fetch.timeout.ms int>=0 2000
+        controller.quorum.request.timeout.ms int>=0 2000
+        controller.quorum.retry.backoff.ms int>=0 20
         controller.quorum.voters list ""
         controller.socket.timeout.ms int 30000
         early.start.listeners list
         initial.broker.registration.timeout.ms int 60000
         metadata.log.dir string
-        metadata.log.max.record.bytes.between.snapshots long 20971520
-        metadata.log.max.snapshot.interval.ms long 3600000
-        metadata.log.segment.bytes int 1073741824
+        metadata.log.max.record.bytes.between.snapshots long>=1 20971520
+        metadata.log.max.snapshot.interval.ms long>=0 3600000
+        metadata.log.segment.bytes int>=8388608 1073741824
         metadata.log.segment.ms long 604800000
-        metadata.max.idle.interval.ms int 500
+        metadata.max.idle.interval.ms int>=0 500
         metadata.max.retention.bytes long 104857600
         metadata.max.retention.ms long 604800000
         process.roles list
     """,
     "SASL is not served": """
-        connection.failed.authentication.delay.ms int 100
+        connection.failed.authentication.delay.ms int>=0 100
         connections.max.reauth.ms long 0
-        delegation.token.expiry.check.interval.ms long 3600000
-        delegation.token.expiry.time.ms long 86400000
-        delegation.token.max.lifetime.ms long 604800000
+        delegation.token.expiry.check.interval.ms long>=1 3600000
+        delegation.token.expiry.time.ms long>=1 86400000
+        delegation.token.max.lifetime.ms long>=1 604800000
         delegation.token.secret.key password
         sasl.client.callback.handler.class class
         sasl.enabled.mechanisms* list GSSAPI
@@ -140,10 +140,10 @@ _TABLE: dict[str, str] = {
         sasl.mechanism.inter.broker.protocol* string GSSAPI
         sasl.oauthbearer.assertion.algorithm string RS256
         sasl.oauthbearer.assertion.claim.aud string
-        sasl.oauthbearer.assertion.claim.exp.seconds int 300
+        sasl.oauthbearer.assertion.claim.exp.seconds int>=0 300
         sasl.oauthbearer.assertion.claim.iss string
         sasl.oauthbearer.assertion.claim.jti.include boolean false
-        sasl.oauthbearer.assertion.claim.nbf.seconds int 60
+        sasl.oauthbearer.assertion.claim.nbf.seconds int>=0 60
         sasl.oauthbearer.assertion.claim.sub string
         sasl.oauthbearer.assertion.file string
         sasl.oauthbearer.assertion.private.key.file string
@@ -168,10 +168,10 @@ _TABLE: dict[str, str] = {
         sasl.server.max.receive.size int 524288
     """,
     "quotas are stored, and not enforced": """
-        controller.quota.window.num int 11
-        controller.quota.window.size.seconds int 1
-        quota.window.num int 11
-        quota.window.size.seconds int 1
+        controller.quota.window.num int>=1 11
+        controller.quota.window.size.seconds int>=1 1
+        quota.window.num int>=1 11
+        quota.window.size.seconds int>=1 1
     """,
     "what waits is woken by what it waits for: there is no purgatory": """
         delete.records.purgatory.purge.interval.requests int 1
@@ -181,96 +181,96 @@ _TABLE: dict[str, str] = {
     """,
     "nothing is tiered to remote storage": """
         follower.fetch.last.tiered.offset.enable* boolean false
-        log.local.retention.bytes* long -2
-        log.local.retention.ms* long -2
-        remote.fetch.max.wait.ms* int 500
-        remote.list.offsets.request.timeout.ms* long 30000
-        remote.log.index.file.cache.total.size.bytes* long 1073741824
-        remote.log.manager.copier.thread.pool.size* int 10
-        remote.log.manager.copy.max.bytes.per.second* long 9223372036854775807
-        remote.log.manager.copy.quota.window.num int 11
-        remote.log.manager.copy.quota.window.size.seconds int 1
-        remote.log.manager.expiration.thread.pool.size* int 10
-        remote.log.manager.fetch.max.bytes.per.second* long 9223372036854775807
-        remote.log.manager.fetch.quota.window.num int 11
-        remote.log.manager.fetch.quota.window.size.seconds int 1
-        remote.log.manager.follower.thread.pool.size* int 2
-        remote.log.manager.task.interval.ms long 30000
-        remote.log.manager.thread.pool.size int 2
-        remote.log.metadata.custom.metadata.max.bytes int 128
+        log.local.retention.bytes* long>=-2 -2
+        log.local.retention.ms* long>=-2 -2
+        remote.fetch.max.wait.ms* int>=1 500
+        remote.list.offsets.request.timeout.ms* long>=1 30000
+        remote.log.index.file.cache.total.size.bytes* long>=1 1073741824
+        remote.log.manager.copier.thread.pool.size* int>=1 10
+        remote.log.manager.copy.max.bytes.per.second* long>=1 9223372036854775807
+        remote.log.manager.copy.quota.window.num int>=1 11
+        remote.log.manager.copy.quota.window.size.seconds int>=1 1
+        remote.log.manager.expiration.thread.pool.size* int>=1 10
+        remote.log.manager.fetch.max.bytes.per.second* long>=1 9223372036854775807
+        remote.log.manager.fetch.quota.window.num int>=1 11
+        remote.log.manager.fetch.quota.window.size.seconds int>=1 1
+        remote.log.manager.follower.thread.pool.size* int>=1 2
+        remote.log.manager.task.interval.ms long>=1 30000
+        remote.log.manager.thread.pool.size int>=1 2
+        remote.log.metadata.custom.metadata.max.bytes int>=0 128
         remote.log.metadata.manager.class.name string
         remote.log.metadata.manager.class.path string
         remote.log.metadata.manager.impl.prefix string rlmm.config.
         remote.log.metadata.manager.listener.name string
-        remote.log.reader.max.pending.tasks int 100
-        remote.log.reader.threads* int 10
+        remote.log.reader.max.pending.tasks int>=1 100
+        remote.log.reader.threads* int>=1 10
         remote.log.storage.manager.class.name string
         remote.log.storage.manager.class.path string
         remote.log.storage.manager.impl.prefix string rsm.config.
         remote.log.storage.system.enable boolean false
     """,
     "share groups are not served": """
-        group.share.assignment.interval.ms* int 1000
+        group.share.assignment.interval.ms* int>=0 1000
         group.share.assignors list simple
-        group.share.delivery.count.limit int 5
-        group.share.heartbeat.interval.ms int 5000
-        group.share.max.assignment.interval.ms int 15000
-        group.share.max.delivery.count.limit int 10
-        group.share.max.heartbeat.interval.ms int 15000
-        group.share.max.partition.max.record.locks int 4000
-        group.share.max.record.lock.duration.ms int 60000
-        group.share.max.session.timeout.ms int 60000
-        group.share.max.share.sessions int 2000
-        group.share.max.size int 200
-        group.share.min.assignment.interval.ms int 0
-        group.share.min.delivery.count.limit int 2
-        group.share.min.heartbeat.interval.ms int 5000
-        group.share.min.partition.max.record.locks int 100
-        group.share.min.record.lock.duration.ms int 15000
-        group.share.min.session.timeout.ms int 45000
-        group.share.partition.max.record.locks int 2000
-        group.share.record.lock.duration.ms int 30000
-        group.share.session.timeout.ms int 45000
-        share.coordinator.append.linger.ms int -1
-        share.coordinator.cached.buffer.max.bytes* int 1048588
-        share.coordinator.load.buffer.size int 5242880
-        share.coordinator.snapshot.update.records.per.snapshot int 500
+        group.share.delivery.count.limit int>=2 5
+        group.share.heartbeat.interval.ms int>=1 5000
+        group.share.max.assignment.interval.ms int>=0 15000
+        group.share.max.delivery.count.limit int>=5 10
+        group.share.max.heartbeat.interval.ms int>=1 15000
+        group.share.max.partition.max.record.locks int>=2000 4000
+        group.share.max.record.lock.duration.ms int>=30000 60000
+        group.share.max.session.timeout.ms int>=1 60000
+        group.share.max.share.sessions int>=1 2000
+        group.share.max.size int>=1 200
+        group.share.min.assignment.interval.ms int>=0 0
+        group.share.min.delivery.count.limit int>=2 2
+        group.share.min.heartbeat.interval.ms int>=1 5000
+        group.share.min.partition.max.record.locks int>=100 100
+        group.share.min.record.lock.duration.ms int>=1000 15000
+        group.share.min.session.timeout.ms int>=1 45000
+        group.share.partition.max.record.locks int>=100 2000
+        group.share.record.lock.duration.ms int>=1000 30000
+        group.share.session.timeout.ms int>=1 45000
+        share.coordinator.append.linger.ms int>=-1 -1
+        share.coordinator.cached.buffer.max.bytes* int>=524288 1048588
+        share.coordinator.load.buffer.size int>=1 5242880
+        share.coordinator.snapshot.update.records.per.snapshot int>=0 500
         share.coordinator.state.topic.compression.codec int 0
-        share.coordinator.state.topic.min.isr short 2
-        share.coordinator.state.topic.num.partitions int 50
-        share.coordinator.state.topic.replication.factor short 3
-        share.coordinator.state.topic.segment.bytes int 104857600
-        share.coordinator.threads int 1
-        share.coordinator.write.timeout.ms int 5000
+        share.coordinator.state.topic.min.isr short>=1 2
+        share.coordinator.state.topic.num.partitions int>=1 50
+        share.coordinator.state.topic.replication.factor short>=1 3
+        share.coordinator.state.topic.segment.bytes int>=1 104857600
+        share.coordinator.threads int>=1 1
+        share.coordinator.write.timeout.ms int>=1 5000
     """,
     "streams groups are not served": """
-        group.streams.assignment.interval.ms* int 1000
-        group.streams.heartbeat.interval.ms int 5000
-        group.streams.initial.rebalance.delay.ms int 3000
-        group.streams.max.assignment.interval.ms int 15000
-        group.streams.max.heartbeat.interval.ms int 15000
-        group.streams.max.session.timeout.ms int 60000
-        group.streams.max.size int 2147483647
-        group.streams.max.standby.replicas int 2
-        group.streams.min.assignment.interval.ms int 0
-        group.streams.min.heartbeat.interval.ms int 5000
-        group.streams.min.session.timeout.ms int 45000
-        group.streams.num.standby.replicas int 0
-        group.streams.session.timeout.ms int 45000
+        group.streams.assignment.interval.ms* int>=0 1000
+        group.streams.heartbeat.interval.ms int>=1 5000
+        group.streams.initial.rebalance.delay.ms int>=0 3000
+        group.streams.max.assignment.interval.ms int>=0 15000
+        group.streams.max.heartbeat.interval.ms int>=1 15000
+        group.streams.max.session.timeout.ms int>=1 60000
+        group.streams.max.size int>=1 2147483647
+        group.streams.max.standby.replicas int>=0 2
+        group.streams.min.assignment.interval.ms int>=0 0
+        group.streams.min.heartbeat.interval.ms int>=1 5000
+        group.streams.min.session.timeout.ms int>=1 45000
+        group.streams.num.standby.replicas int>=0 0
+        group.streams.session.timeout.ms int>=1 45000
     """,
     "a batch is read whole, and segments are read in steps of their own": """
-        log.cleaner.io.buffer.size* int 524288
+        log.cleaner.io.buffer.size* int>=0 524288
     """,
     "durability decides when data is synced, and checkpoints follow the syncs": """
-        log.dir.failure.timeout.ms long 30000
-        log.flush.offset.checkpoint.interval.ms int 60000
+        log.dir.failure.timeout.ms long>=1 30000
+        log.flush.offset.checkpoint.interval.ms int>=0 60000
         log.flush.scheduler.interval.ms long 9223372036854775807
-        log.flush.start.offset.checkpoint.interval.ms int 60000
+        log.flush.start.offset.checkpoint.interval.ms int>=0 60000
     """,
     "internal topics are read in one go, and stored as they are written": """
-        offsets.load.buffer.size int 5242880
+        offsets.load.buffer.size int>=1 5242880
         offsets.topic.compression.codec int 0
-        transaction.state.log.load.buffer.size int 5242880
+        transaction.state.log.load.buffer.size int>=1 5242880
     """,
     "TLS is not served": """
         ssl.allow.dn.changes boolean false
@@ -298,22 +298,22 @@ _TABLE: dict[str, str] = {
         ssl.truststore.type* string JKS
     """,
     "timeouts are exact: nothing looks for them periodically": """
-        transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000
-        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
+        transaction.abort.timed.out.transaction.cleanup.interval.ms int>=1 10000
+        transaction.remove.expired.transaction.cleanup.interval.ms int>=1 3600000
     """,
     "there is one data directory": """
         cordoned.log.dirs* list ""
     """,
     "logs roll on time": """
-        log.roll.jitter.hours int 0
+        log.roll.jitter.hours int>=0 0
         log.roll.jitter.ms* long
     """,
     "one limit for every address, and none for a rate": """
-        max.connection.creation.rate* int 2147483647
+        max.connection.creation.rate* int>=0 2147483647
         max.connections.per.ip.overrides* string ""
     """,
     "clients are not asked for their metrics": """
-        telemetry.max.bytes int 1048576
+        telemetry.max.bytes int>=1 1048576
     """,
     "two-phase commit is not served": """
         transaction.two.phase.commit.enable boolean false
@@ -326,10 +326,12 @@ class InertSetting(Setting[object]):
 
     __slots__ = ("is_dynamic", "is_listed", "reason")
 
-    def __init__(self, name: str, type_: ConfigType, default: str | None, reason: str) -> None:
+    def __init__(
+        self, name: str, type_: ConfigType, minimum: int | None, default: str | None, reason: str
+    ) -> None:
         super().__init__(
             type_,
-            lambda text: _parse(type_, text),
+            lambda text: _parse(type_, minimum, text),
             default,
             doc=f"Accepted, without effect: {reason}.",
             since="",
@@ -367,10 +369,12 @@ def _declare(declared: list[str], reason: str) -> InertSetting:
     default = None
     if defaults:
         default = "" if defaults == ['""'] else defaults[0]
-    return InertSetting(name, ConfigType[kind.upper()], default, reason)
+    type_name, _, minimum = kind.partition(">=")
+    type_ = ConfigType[type_name.upper()]
+    return InertSetting(name, type_, int(minimum) if minimum else None, default, reason)
 
 
-def _parse(type_: ConfigType, text: str) -> str:
+def _parse(type_: ConfigType, minimum: int | None, text: str) -> str:
     """Return the text as it was given, for a value of its type."""
     stripped = text.strip()
     if type_ is ConfigType.BOOLEAN and stripped.lower() not in ("true", "false"):
@@ -383,4 +387,6 @@ def _parse(type_: ConfigType, text: str) -> str:
     bound = _BOUNDS.get(type_)
     if bound is not None and not -bound - 1 <= parse_integer(stripped) <= bound:
         raise InvalidValue(f"does not fit into {type_.name}")
+    if minimum is not None and parse_integer(stripped) < minimum:
+        raise InvalidValue(f"is below its minimum of {minimum}")
     return stripped

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 T = TypeVar("T")
@@ -255,6 +256,8 @@ def double(
             value = float(text.strip())
         except ValueError:
             raise InvalidValue("is not a number") from None
+        if not isfinite(value):
+            raise InvalidValue("is not a finite number")
         check(value)
         return value
 
@@ -322,8 +325,10 @@ def words(
     """Declare a comma-separated list, where `one_of` is given of these words only."""
 
     def parse(text: str) -> list[str]:
-        values = [word for part in text.split(",") if (word := part.strip())]
+        values = [word.strip() for word in text.split(",")] if text.strip() else []
         for value in values:
+            if not value:
+                raise InvalidValue("has a value that is empty")
             if one_of and value not in one_of:
                 raise InvalidValue(f"names {value}, which is none of {', '.join(one_of)}")
         return values

@@ -82,6 +82,23 @@ async def test_configs_are_set_and_deleted(broker: Broker, client: Any, version:
     assert shown["retention.ms"] == ("604800000", 5)
 
 
+async def test_values_are_shown_as_they_are_understood(broker: Broker, client: Any) -> None:
+    broker.topics.create(
+        "a", configs={"preallocate": " TRUE", "cleanup.policy": "compact , delete"}
+    )
+    broker.topics.create("b", configs={"retention.ms": "+5", "min.cleanable.dirty.ratio": "0.10"})
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=[])
+        for name in ("a", "b")
+    ]
+    answer = await client.ask(
+        DescribeConfigsRequest(resources=resources), 4, DescribeConfigsResponse
+    )
+    a, b = ({each.name: each.value for each in result.configs} for result in answer.results)
+    assert (a["preallocate"], a["cleanup.policy"]) == ("true", "compact,delete")
+    assert (b["retention.ms"], b["min.cleanable.dirty.ratio"]) == ("5", "0.1")
+
+
 @pytest.mark.parametrize(
     ("own", "change", "expected"),
     [
@@ -118,6 +135,9 @@ async def test_lists_are_added_to_and_taken_from(
         (incremental(("nope", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (incremental(("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (incremental(("cleanup.policy", APPEND, "nope")), ErrorCode.INVALID_CONFIG),
+        (incremental(("cleanup.policy", SET, "compact,")), ErrorCode.INVALID_CONFIG),
+        (incremental(("cleanup.policy", SET, ",")), ErrorCode.INVALID_CONFIG),
+        (incremental(("min.cleanable.dirty.ratio", SET, "NaN")), ErrorCode.INVALID_CONFIG),
         (incremental(("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST),
         (incremental(("retention.ms", 9, "1")), ErrorCode.INVALID_REQUEST),
         (
@@ -140,6 +160,10 @@ async def test_lists_are_added_to_and_taken_from(
             ErrorCode.INVALID_REQUEST,
         ),
         (incremental(name="1", resource_type=BROKER), ErrorCode.NONE),
+        (
+            incremental(("num.partitions", DELETE, None), name="1", resource_type=BROKER),
+            ErrorCode.NONE,
+        ),
         (incremental(name="2", resource_type=BROKER), ErrorCode.INVALID_REQUEST),
         (incremental(("x", SET, "INFO"), name="1", resource_type=8), ErrorCode.INVALID_CONFIG),
         (incremental(name="1", resource_type=77), ErrorCode.INVALID_REQUEST),

@@ -187,6 +187,8 @@ async def test_a_stored_config_that_nobody_understands_is_left_out(
         ([("log.cleanup.policy", APPEND, "burn")], ErrorCode.INVALID_REQUEST),
         ([("message.max.bytes", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         ([("num.io.threads", SET, "many")], ErrorCode.INVALID_REQUEST),
+        ([("num.io.threads", SET, "0")], ErrorCode.INVALID_REQUEST),
+        ([("log.cleaner.min.cleanable.ratio", SET, "NaN")], ErrorCode.INVALID_REQUEST),
         (
             [("message.max.bytes", SET, "7"), ("num.partitions", SET, "7")],
             ErrorCode.INVALID_REQUEST,
@@ -363,3 +365,17 @@ async def test_group_configs_that_are_refused(
 ) -> None:
     assert await alter(client, GROUP, name, change) == code
     assert broker.stored_configs.names(GROUP) == []
+
+
+async def test_a_group_whose_members_would_die_between_two_heartbeats_is_refused(
+    start_broker: StartBroker, connect: Any
+) -> None:
+    broker = await start_broker({"group.consumer.min.session.timeout.ms": "6000"})
+    client = await connect(broker)
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    both = [(session, SET, "6000"), (interval, SET, "6000")]
+    assert await alter(client, GROUP, "g", *both) == ErrorCode.INVALID_CONFIG
+    assert await alter(client, GROUP, "g", both[0]) == 0
+    # Against what the group has by now, and the broker's.
+    assert await alter(client, GROUP, "g", both[1]) == ErrorCode.INVALID_CONFIG
+    assert await alter(client, GROUP, "h", both[1]) == 0

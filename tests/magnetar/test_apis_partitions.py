@@ -165,6 +165,16 @@ async def test_records_are_deleted_up_to_an_offset(
     assert len((await fetched(client, 10)).records) > 0
 
 
+async def test_of_a_partition_that_is_named_twice_the_last_offset_counts(
+    broker: Broker, client: Any
+) -> None:
+    broker.topics.create("a", configs={"cleanup.policy": ""})
+    await write(broker, 0, 10)
+    twice = deletion(4)
+    twice.topics += [*deletion(3).topics, *deletion(5).topics]
+    assert await delete(client, twice) == (0, 5)
+
+
 async def earliest(client: Any) -> int:
     asked = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="a", partitions=[asked])])
