@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
 
+#: Offsets of this topic never expire: they say how far a writer that may rest for months has come,
+#: and no reader lags behind them. Its partitions hold no records.
+PROGRESS_TOPIC = "__magnetar_progress"
+
 
 @dataclass(slots=True)
 class GroupOffsets:
@@ -95,12 +99,13 @@ class GroupOffsets:
 
         Counted from the commit, or from when the group lost its last member, whichever is later;
         a client's own retention time (OffsetCommit up to v4) counts instead where there is one.
-        An offset with a pending ack stays. Source: KIP-211.
+        An offset with a pending ack stays, and one of PROGRESS_TOPIC. Source: KIP-211.
         """
         return [
             OffsetRecord(key, None)
             for key, committed in self.of_group(group_id)
-            if not self.pending.holds(key)
+            if key.topic != PROGRESS_TOPIC
+            and not self.pending.holds(key)
             and now_ms >= _expiry_ms(committed, retention_ms, unused_since_ms)
         ]
 

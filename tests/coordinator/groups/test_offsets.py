@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from coordinator.groups.shard import Committer, GroupShard
 
 KEY = OffsetKey("group", "topic", 0)
@@ -226,6 +227,11 @@ def test_an_offset_with_a_pending_ack_does_not_expire(journal: Journal) -> None:
     journal.commit(1)
     journal.stage(5)
     assert journal.live.offsets.deletion_of_expired("group", 10**12, 1, -1) == []
+
+
+def test_a_record_of_progress_never_expires(journal: Journal) -> None:
+    journal.commit(1, OffsetKey("group", PROGRESS_TOPIC, 0))
+    assert journal.live.offsets.deletion_of_expired("group", 10**15, 1, -1) == []
 
 
 def test_a_commit_is_one_record_for_each_partition() -> None:

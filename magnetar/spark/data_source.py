@@ -1,0 +1,188 @@
+"""The data source `magnetar` as Spark calls it.
+
+Spark makes a writer when it plans a batch, has tasks call `write` in processes of their own, and
+calls `commit` or `abort` in yet another process: for a stream on a writer made anew, for a batch
+job on the pickled one. So a writer knows nothing but its options and what the brokers said.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from magnetar.spark.committing import commit_batch
+from magnetar.spark.errors import BadOptions, SinkError
+from magnetar.spark.options import Guarantee, SinkOptions, parse_options
+from magnetar.spark.progress import Progress, is_written
+from magnetar.spark.requests import Cluster, Promises, QueryParent
+from magnetar.spark.rows import check_columns
+from magnetar.spark.task import (
+    Family,
+    Place,
+    Written,
+    client_settings,
+    place_of_task,
+    write_rows,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: librdkafka's, where a broker allows more.
+_TRANSACTION_TIMEOUT_MS = 900_000
+_BATCH_JOB = -1
+
+
+class MagnetarDataSource(DataSource):
+    """`format("magnetar")`: a sink, exactly once on magnetar."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "magnetar"
+
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
+        options = _checked(self.options, schema, overwrite)
+        if options.query_id is None and options.batch_id is None:
+            return SinkWriter(options, f"spark-write-{uuid.uuid4().hex}", stream=False)
+        if options.query_id is None or options.batch_id is None:
+            raise BadOptions(
+                "a batch write has queryId and batchId, by which a repetition is told (in "
+                "foreachBatch both are needed), or neither: then it is a new write each time."
+            )
+        return SinkWriter(options, options.query_id, stream=False)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:
+        options = _checked(self.options, schema, overwrite)
+        if options.batch_id is not None:
+            raise BadOptions("the option batchId is for batch writes; a stream counts its own.")
+        if options.query_id is None and options.guarantee is Guarantee.EXACTLY_ONCE:
+            raise BadOptions(
+                "the option queryId is missing: the name under which the stream's progress is "
+                "kept, the same for the same query, also when it is started again."
+            )
+        return SinkWriter(options, options.query_id or "", stream=True)
+
+
+def _checked(given: Any, schema: StructType, overwrite: bool) -> SinkOptions:
+    options = parse_options(given)
+    if overwrite:
+        raise BadOptions('a topic can only be appended to: mode("append"), outputMode("append").')
+    check_columns(schema, options.topic)
+    return options
+
+
+class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+    """Writes batches, of a stream or of a batch job; rows come as Arrow's batches, uncopied."""
+
+    def __init__(self, options: SinkOptions, query_id: str, *, stream: bool) -> None:
+        """Ask the brokers what the batch rests on. SinkError: it cannot be written as asked."""
+        self._options = options
+        self._query_id = query_id
+        self._stream = stream
+        self._family: Family | None = None
+        with self._cluster() as cluster:
+            if options.topic is not None:
+                cluster.check_topics([options.topic])
+            if options.guarantee is Guarantee.EXACTLY_ONCE:
+                self._family = self._prepared(cluster)
+        _check_client_settings(options, self._family)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        if not self._stream and self._family is not None:
+            _check_place(self._options)
+        return write_rows(iterator, self._options, self._family)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
+        if self._family is None:
+            return
+        written = [message for message in messages if isinstance(message, Written)]
+        if not written or len(written) != len(messages):
+            raise SinkError(
+                f"{len(messages) - len(written)} of {len(messages)} tasks said nothing."
+            )
+        batch = self._batch(written[0].place, batchId)
+        with self._cluster() as cluster:
+            judge = partial(is_written, batch=batch, query_id=self._query_id, stream=self._stream)
+            commit_batch(self._parent(cluster, self._family), batch, _children(written), judge)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
+        if self._family is None:
+            return
+        with self._cluster() as cluster:
+            self._parent(cluster, self._family).fence(_children(messages))
+
+    def _batch(self, place: Place, batch_id: int) -> Progress:
+        if self._stream:
+            return Progress(batch_id, place.spark_query_id, place.run_id, None)
+        number = self._options.batch_id
+        return Progress(
+            batch_id=0 if number is None else number,
+            spark_query_id=place.spark_query_id,
+            run_id=place.run_id,
+            topic=self._options.topic,
+        )
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms)
+
+    def _parent(self, cluster: Cluster, family: Family) -> QueryParent:
+        keeps_record = self._options.query_id is not None
+        return QueryParent(cluster, self._query_id, family.separator, keeps_record=keeps_record)
+
+    def _prepared(self, cluster: Cluster) -> Family:
+        promises = cluster.promises()
+        if promises.separator in self._query_id:
+            raise BadOptions(
+                f"the queryId {self._query_id!r} contains {promises.separator!r}, which parts a "
+                "query from its tasks."
+            )
+        cluster.provide_progress_topic()
+        family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
+        self._parent(cluster, family).end_abandoned()
+        return family
+
+
+def _children(messages: Iterable[WriterCommitMessage | None]) -> set[str]:
+    """Return whose votes hold the rows."""
+    return {
+        message.child
+        for message in messages
+        if isinstance(message, Written) and message.child is not None
+    }
+
+
+def _transaction_timeout_ms(promises: Promises) -> int:
+    return min(promises.transaction_timeout_ms_max, _TRANSACTION_TIMEOUT_MS)
+
+
+def _check_client_settings(options: SinkOptions, family: Family | None) -> None:
+    try:
+        Producer(client_settings(options, family))
+    except KafkaException as failure:
+        raise BadOptions(f"the options kafka.*: {failure.args[0].str()}.") from None
+
+
+def _check_place(options: SinkOptions) -> None:
+    """Refuse what a task alone can see: a batch write inside of a streaming query."""
+    place = place_of_task()
+    if place.batch_id is None or place.batch_id == options.batch_id:
+        return
+    if options.batch_id is None:
+        raise BadOptions(
+            "this is a write in foreachBatch, which may be repeated: it needs the options queryId "
+            "and batchId, the latter with the number that foreachBatch was given."
+        )
+    raise BadOptions(
+        f"the option batchId is {options.batch_id}, but Spark is writing batch {place.batch_id}."
+    )

@@ -1,0 +1,106 @@
+"""The record of how far a query has written, and what it says of a batch. Pure.
+
+The record is the offset of partition 0 of `PROGRESS_TOPIC` in the group of the query: the number
+of the last batch, with Spark's query id and run in the metadata. It is committed by the very
+transaction that makes the batch visible, so it is never ahead of the data, nor behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from magnetar.spark.errors import OtherQuery, SinkError
+
+#: `metadata` of another form is another program's.
+_VERSION = 1
+_GROUP = "magnetar.spark."
+
+
+def group_of(query_id: str) -> str:
+    """Return the group that holds a query's record."""
+    return _GROUP + query_id
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A batch, and who writes it."""
+
+    batch_id: int
+    spark_query_id: str | None
+    """Spark's id of the streaming query, kept in its checkpoint; None for a batch job."""
+    run_id: str | None
+    topic: str | None
+    """The option of that name: of a batch job, which may well write to two topics."""
+
+    @property
+    def writer(self) -> str:
+        """Who writes, in words."""
+        if self.spark_query_id is None:
+            return "a batch job"
+        return f"Spark query {self.spark_query_id}"
+
+
+def encode_metadata(progress: Progress) -> str:
+    """Return what stands beside the offset, which is the batch's number."""
+    fields = asdict(progress)
+    del fields["batch_id"]
+    return json.dumps({"version": _VERSION, **fields}, separators=(",", ":"))
+
+
+def decode_record(offset: int, metadata: str, query_id: str) -> Progress:
+    """Return the record. SinkError: something else was committed in the query's group."""
+    try:
+        fields = json.loads(metadata)
+        if fields.pop("version") != _VERSION:
+            raise ValueError("of another version")
+        return Progress(batch_id=offset, **fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise SinkError(
+            f"the group {group_of(query_id)} holds {metadata[:200]!r}, which is no progress of "
+            f"this sink. `magnetar groups describe '{group_of(query_id)}'` shows it."
+        ) from None
+
+
+def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, stream: bool) -> bool:
+    """Return whether `batch` is written already. OtherQuery where the record is no part of the
+    same history: then nothing may be written, and nothing skipped.
+
+    Batches of a stream come in order and are repeated only from the last one on. Where the numbers
+    have a gap, what lies between was written elsewhere.
+    """
+    if recorded is None:
+        return False
+    if recorded.spark_query_id != batch.spark_query_id:
+        raise OtherQuery(_other_query(recorded, batch, query_id))
+    if batch.batch_id < recorded.batch_id:
+        raise OtherQuery(
+            f"batch {batch.batch_id} of queryId {query_id!r} comes after batch "
+            f"{recorded.batch_id} was written. Whether it is the same as the one written then, "
+            f"nobody knows: a checkpoint that was set back? {_advice(query_id)}"
+        )
+    if batch.batch_id > recorded.batch_id:
+        return False
+    if not stream and batch.topic != recorded.topic:
+        raise OtherQuery(
+            f"batch {batch.batch_id} of queryId {query_id!r} was written with the topic "
+            f"{recorded.topic!r}, now it is {batch.topic!r}: two writes of one batch need two "
+            "queryIds, or the second would be taken for a repetition of the first."
+        )
+    return True
+
+
+def _other_query(recorded: Progress, batch: Progress, query_id: str) -> str:
+    return (
+        f"queryId {query_id!r} belongs to {recorded.writer}, which has written up to batch "
+        f"{recorded.batch_id}; this is {batch.writer} with batch {batch.batch_id}. Two queries "
+        "need two queryIds. Is it the same query with a fresh checkpoint, it would write again "
+        f"what the old one wrote: go on from the old checkpoint. {_advice(query_id)}"
+    )
+
+
+def _advice(query_id: str) -> str:
+    return (
+        "To begin anew on purpose, choose another queryId, or forget the record: "
+        f"`magnetar groups delete '{group_of(query_id)}'`."
+    )

@@ -1,0 +1,115 @@
+"""Rows to records: which columns there may be, and what each becomes. Pure but for the producer
+that takes the records.
+
+The columns are those of Spark's own Kafka sink, and a timestamp. A column that means nothing here
+is an error, and not dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from magnetar.spark.errors import BadOptions, SinkError
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+_TEXT = ("string", "binary")
+_HEADERS = (
+    "array<struct<key:string,value:binary>>",
+    "array<struct<key:string,value:string>>",
+)
+#: Column -> the types it may have, as Spark writes them.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "topic": ("string",),
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": _HEADERS,
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+_ANY_PARTITION = -1
+_NOW = 0
+#: Takes (topic, value, key, partition, timestamp in ms, headers).
+Send = Callable[..., None]
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raise BadOptions unless rows of this schema can be written, to `topic` if they name none."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if len(types) != len(schema.fields):
+        raise BadOptions(f"two columns have one name: {', '.join(schema.fieldNames())}.")
+    for name, found in types.items():
+        if name not in COLUMNS:
+            raise BadOptions(
+                f"the column {name!r} means nothing to a topic: select what is to be written, of "
+                f"{', '.join(COLUMNS)}."
+            )
+        if found not in COLUMNS[name]:
+            raise BadOptions(
+                f"the column {name!r} is {found}; it has to be {' or '.join(COLUMNS[name])}."
+            )
+    if "value" not in types:
+        raise BadOptions(f"there is no column 'value', only {', '.join(types) or 'none at all'}.")
+    if "topic" not in types and topic is None:
+        raise BadOptions("where to? There is neither the option topic nor a column 'topic'.")
+
+
+def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None:
+    """Hand every row to `send`, in order. SinkError: a row without a topic, a partition below 0.
+
+    `topic` is for rows that name none.
+    """
+    columns = _columns(batch)
+    if columns.keys() == {"value"} and topic is not None:
+        for value in columns["value"]:
+            send(topic, value)
+        return
+    for record in _records(columns, topic):
+        send(*record)
+
+
+def topics_of(batch: pyarrow.RecordBatch) -> set[str]:
+    """Return the topics that rows name."""
+    if "topic" not in batch.schema.names:
+        return set()
+    named = batch.column("topic").unique().to_pylist()
+    return {name for name in named if name is not None}
+
+
+def _columns(batch: pyarrow.RecordBatch) -> dict[str, list[Any]]:
+    return {
+        name: column.to_pylist()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+
+
+def _records(
+    columns: dict[str, list[Any]], topic: str | None
+) -> Iterator[tuple[str, Any, Any, int, int, list[Any]]]:
+    nothing: Iterable[None] = repeat(None)
+    for name, value, key, partition, timestamp, headers in zip(
+        columns.get("topic", nothing),
+        columns["value"],
+        columns.get("key", nothing),
+        columns.get("partition", nothing),
+        columns.get("timestamp", nothing),
+        columns.get("headers", nothing),
+        strict=False,
+    ):
+        where = name if name is not None else topic
+        if where is None:
+            raise SinkError("a row names no topic, and there is no option topic.")
+        if partition is not None and partition < 0:
+            raise SinkError(f"a row for topic {where} has the partition {partition}.")
+        yield (
+            where,
+            value,
+            key,
+            _ANY_PARTITION if partition is None else partition,
+            _NOW if timestamp is None else round(timestamp.timestamp() * 1000),
+            [(header["key"], header["value"]) for header in headers or ()],
+        )

@@ -1,0 +1,240 @@
+"""One task: its rows, as a child transaction of the query. Its commit is a vote.
+
+The child's id is made here and never used again: attempt numbers begin anew with each run, and an
+attempt that lost may have voted by the time the driver decides. A task without rows makes none.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from magnetar.spark.errors import SinkError
+from magnetar.spark.options import SinkOptions
+from magnetar.spark.requests import Cluster
+from magnetar.spark.rows import send_rows, topics_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: As Spark's own sink has it, so that a key stays in its partition.
+_DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "5", "log_level": "2"}
+#: What waits to be sent, of one task.
+_QUEUE_KIB_MAX = 64 << 10
+_POLL_S = 0.05
+_ABORT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """What makes a task's transaction a child of the query's."""
+
+    query_id: str
+    separator: str
+    transaction_timeout_ms: int
+
+    def child(self, batch_id: int | None, partition: int) -> str:
+        """Return a new child's id."""
+        batch = "once" if batch_id is None else batch_id
+        return f"{self.query_id}{self.separator}{batch}.{partition}.{uuid.uuid4().hex}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which task of which batch of which run this is, as Spark says."""
+
+    partition: int
+    spark_query_id: str | None
+    run_id: str | None
+    batch_id: int | None
+    """None outside of streaming queries."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What the driver hears of a task."""
+
+    child: str | None
+    """Whose vote holds its rows; None: it had none, or at-least-once was asked for."""
+    place: Place
+
+
+def place_of_task() -> Place:
+    """Return what Spark says of the task that this is called in."""
+    context = TaskContext.get()
+    assert context is not None, "called outside of a task"
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    return Place(
+        partition=context.partitionId(),
+        spark_query_id=query_id,
+        # Spark names the jobs of a streaming query after its run.
+        run_id=None if query_id is None else context.getLocalProperty("spark.jobGroup.id"),
+        batch_id=None if batch_id is None else int(batch_id),
+    )
+
+
+def write_rows(
+    batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, family: Family | None
+) -> Written:
+    """Write a task's rows as a child of `family`; None: at once, for everyone to see.
+
+    SinkError: nothing of it will ever be visible (None: all may be). Spark repeats the task.
+    """
+    place = place_of_task()
+    batch_id = place.batch_id if options.batch_id is None else options.batch_id
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return Written(None, place)
+    child = None if family is None else family.child(batch_id, place.partition)
+    with _Writer(options, family, child) as writer:
+        for batch in chain((first,), filled):
+            writer.write(batch)
+        writer.vote()
+    return Written(child, place)
+
+
+class _Writer:
+    """A producer of its own, in a transaction if it has an id. A context manager: what was not
+    voted for at its end is aborted, also when Spark kills the task.
+    """
+
+    def __init__(self, options: SinkOptions, family: Family | None, child: str | None) -> None:
+        """Nothing is sent yet."""
+        self._child = child
+        self._is_done = False
+        self._options = options
+        self._topics: set[str] = set()
+        self._failed: SinkError | None = None
+        self._timeout_s = options.broker_timeout_ms / 1000
+        settings = client_settings(options, family)
+        if child is not None:
+            settings["transactional.id"] = child
+        self._producer = Producer({**settings, "on_delivery": self._on_failure})
+
+    def __enter__(self) -> Self:
+        if self._child is not None:
+            self._persist(self._producer.init_transactions)
+            self._producer.begin_transaction()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_done:
+            self._abandon()
+
+    def write(self, batch: pyarrow.RecordBatch) -> None:
+        if new := topics_of(batch) - self._topics:
+            with Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms) as it:
+                it.check_topics(sorted(new))
+            self._topics |= new
+        send_rows(batch, self._options.topic, self._send)
+        self._producer.poll(0)
+        self._check()
+
+    def vote(self) -> None:
+        """Return when all rows are durable, and the child has voted for them."""
+        while self._producer.flush(_POLL_S):
+            self._check()
+        self._check()
+        if self._child is not None:
+            self._persist(self._producer.commit_transaction)
+        self._is_done = True
+
+    def _abandon(self) -> None:
+        """Abort; where that fails, the driver fences the child, or its timeout does it."""
+        with suppress(KafkaException):
+            if self._child is None:
+                self._producer.purge()
+            else:
+                self._producer.abort_transaction(_ABORT_S)
+
+    def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: Any = (),
+    ) -> None:
+        try:
+            while True:
+                try:
+                    self._producer.produce(
+                        topic, value, key, partition, timestamp=timestamp, headers=headers or None
+                    )
+                    return
+                except BufferError:
+                    self._producer.poll(_POLL_S)
+                    self._check()
+        except KafkaException as error:
+            size_bytes = len(value or b"") + len(key or b"")
+            raise SinkError(_refused(topic, size_bytes, error.args[0])) from None
+
+    def _persist(self, step: Callable[[float], None]) -> None:
+        """Take a step of the transaction, again while it may yet succeed."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                step(max(deadline - time.monotonic(), _POLL_S))
+                return
+            except KafkaException as failure:
+                error = failure.args[0]
+                if not error.retriable() or time.monotonic() > deadline:
+                    self._check()
+                    raise SinkError(f"{self._child}: {error.str()} ({error.name()})") from None
+
+    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failed is None:
+            size_bytes = len(message.value() or b"") + len(message.key() or b"")
+            self._failed = SinkError(_refused(message.topic() or "", size_bytes, error))
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+
+def client_settings(options: SinkOptions, family: Family | None) -> dict[str, Any]:
+    """Return librdkafka's settings of a task, but for its transactional id."""
+    settings: dict[str, Any] = {
+        **_DEFAULTS,
+        "queue.buffering.max.kbytes": str(_QUEUE_KIB_MAX),
+        **_checked_timeout(options.client, family),
+        "bootstrap.servers": options.bootstrap_servers,
+        "enable.idempotence": True,
+        "delivery.report.only.error": True,
+    }
+    return settings
+
+
+def _checked_timeout(client: Mapping[str, str], family: Family | None) -> dict[str, str]:
+    if family is None:
+        return dict(client)
+    return {"transaction.timeout.ms": str(family.transaction_timeout_ms), **client}
+
+
+def _refused(topic: str, size_bytes: int, error: KafkaError) -> str:
+    """Say what happened to a record."""
+    said = f"a record of {size_bytes} bytes for topic {topic}: {error.str()} ({error.name()})"
+    if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
+        said += (
+            ". The option kafka.message.max.bytes raises the client's limit; the topic has its "
+            "own, max.message.bytes"
+        )
+    return said + "."
