@@ -68,11 +68,11 @@ def test_a_hundred_thousand_aborted_transactions_cost_a_fetch_only_its_overlap(
         index.append(AbortedEntry(n, 3 * n + 1, 3 * n + 2, stable))
     if is_one_open_throughout:
         index.append(AbortedEntry(count, 0, 3 * count, 3 * count + 1))
-    started = time.perf_counter()
+    started = time.thread_time()
     for n in range(0, count, 1_000):
         found = index.overlapping(3 * n, 3 * n + 30)
         assert len(found) == 10 + is_one_open_throughout
-    assert (time.perf_counter() - started) / 100 < 0.002
+    assert (time.thread_time() - started) / 100 < 0.002
     assert index.overlapping(3 * count + 1, 3 * count + 100) == []
 
 

@@ -25,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
 
 
@@ -115,7 +115,7 @@ def test_a_server_properties_of_kafka_starts_a_broker(tmp_path: Path) -> None:
     assert process.stdout is not None
     line = process.stdout.readline()
     process.terminate()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert "ready" in line and "node 7" in line
     assert process.returncode == 0
     assert "line 1: process.roles has no effect" in errors

@@ -197,7 +197,7 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
 async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.5)
     served = MetricsEndpoint("127.0.0.1", 0)
     served.start(broker)
     first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
@@ -206,7 +206,7 @@ async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     await first
     second = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
     await asyncio.sleep(0.1)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await served.stop()
     await second
 

@@ -43,7 +43,7 @@ async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
 
 
 @pytest.mark.parametrize("durability", ["fsync", "memory"])
-async def test_a_timeout_of_100_ms_ends_the_transaction_and_its_culprit_is_named(
+async def test_a_timeout_of_half_a_second_ends_the_transaction_and_its_culprit_is_named(
     start_broker: StartBroker,
     connect: Connect,
     durability: str,
@@ -52,15 +52,15 @@ async def test_a_timeout_of_100_ms_ends_the_transaction_and_its_culprit_is_named
     broker = await start_broker({"durability": durability})
     broker.topics.create("a", 1)
     producer = RawProducer(await connect(broker), "tx")
-    assert await producer.init(timeout_ms=100) == ErrorCode.NONE
+    assert await producer.init(timeout_ms=500) == ErrorCode.NONE
     began = time.monotonic()
     assert await producer.add() == ErrorCode.NONE
     assert await producer.produce(11) == ErrorCode.NONE
     log = broker.topics.partition("a", 0)
     while log.last_stable_offset < 2:
-        assert time.monotonic() - began < 5, "never ended"
+        assert time.monotonic() - began < 30, "never ended"
         await asyncio.sleep(0.002)
-    assert time.monotonic() - began >= 0.099
+    assert time.monotonic() - began >= 0.499
     # Aborted, and the client hears of it.
     assert log.read(0, 1000, 1).aborted  # type: ignore[union-attr,arg-type]  # it is in memory
     assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
