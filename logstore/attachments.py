@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from logstore.barriers import Barrier, Procedure
 from logstore.files import Buffer, File, FileSystem
 from logstore.segment import SUFFIXES
@@ -16,12 +18,22 @@ class Attachments:
     Appended ones stay open, in `dirty`, until somebody syncs them.
     """
 
-    __slots__ = ("_directory", "_files", "dirty")
+    __slots__ = ("_directory", "_files", "_names", "dirty")
 
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
+        #: All there are, while that is known.
+        self._names: set[str] | None = None
         self.dirty: dict[str, File] = {}
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Take it that the directory has these names, and ask it no more; until `forget`."""
+        self._names = {name for name in names if not name.endswith(_NOT_ATTACHMENTS)}
+
+    def forget(self) -> None:
+        """From here on others change the directory too."""
+        self._names = None
 
     def write(self, name: str, data: Buffer, *, sync: bool) -> None:
         """Replace one atomically, by renaming a finished file over it."""
@@ -44,8 +56,9 @@ class Attachments:
             yield Barrier((file,))
         finally:
             file.close()
-        self._forget(name)
+        self._let_go(name)
         self._files.rename(unfinished, self._path(name))
+        self._note(name)
         yield Barrier((), (self._directory,))
 
     def append(self, name: str, data: Buffer) -> bool:
@@ -54,11 +67,14 @@ class Attachments:
         is_new = False
         if file is None:
             is_new = not self._files.exists(self._path(name))
+            self._note(name)
             file = self.dirty[name] = self._files.open(self._path(name), create=True)
         file.write((data,), file.size())
         return is_new
 
     def read(self, name: str) -> bytes | None:
+        if self._names is not None and name not in self._names:
+            return None
         try:
             file = self._files.open(self._path(name))
         except FileNotFoundError:
@@ -69,6 +85,8 @@ class Attachments:
             file.close()
 
     def list(self) -> list[str]:
+        if self._names is not None:
+            return sorted(self._names)
         try:
             names = self._files.list(self._directory)
         except FileNotFoundError:
@@ -76,15 +94,23 @@ class Attachments:
         return [name for name in names if not name.endswith(_NOT_ATTACHMENTS)]
 
     def delete(self, name: str) -> None:
-        self._forget(name)
+        self._let_go(name)
+        if self._names is not None:
+            if name not in self._names:
+                return
+            self._names.remove(name)
         if self._files.exists(self._path(name)):
             self._files.unlink(self._path(name))
 
     def close(self) -> None:
         for name in list(self.dirty):
-            self._forget(name)
+            self._let_go(name)
 
-    def _forget(self, name: str) -> None:
+    def _note(self, name: str) -> None:
+        if self._names is not None:
+            self._names.add(name)
+
+    def _let_go(self, name: str) -> None:
         file = self.dirty.pop(name, None)
         if file is not None:
             file.close()

@@ -3,6 +3,7 @@
     <directory>/.lock                              held while a process has it
     <directory>/meta.properties                    whose it is: cluster.id, node.id, directory.id
     <directory>/.kafka_cleanshutdown               there only between a clean stop and a start
+    <directory>/.magnetar-closed-logs              there only then: what the start need not find out
     <directory>/recovery-point-offset-checkpoint   where recovery of each log's bytes may begin
     <directory>/log-start-offset-checkpoint        where logs begin that DeleteRecords has cut
     <directory>/cleaner-offset-checkpoint          up to where logs are compacted
@@ -23,6 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
+from uuid import UUID
 
 from logstore.attachments import Attachments
 from logstore.barriers import (
@@ -41,14 +43,18 @@ from logstore.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
-    Offsets,
-    decode_offsets,
     decode_partition_metadata,
     decode_properties,
     encode_clean_shutdown,
-    encode_offsets,
     encode_properties,
     uuid_text,
+)
+from logstore.closed_logs import (
+    CLOSED_LOGS,
+    ClosedLog,
+    encode_closed_logs,
+    stamps_of,
+    unchanged_logs,
 )
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
@@ -56,6 +62,7 @@ from logstore.files import FileSystem
 from logstore.group_commit import GroupCommit
 from logstore.ledger import Ledger, StorageFailure
 from logstore.log_config import LogConfig
+from logstore.log_offsets import LogOffsets
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 
@@ -80,7 +87,7 @@ class FoundPartition(NamedTuple):
 
     topic: str
     partition: int
-    topic_id: uuid.UUID | None
+    topic_id: UUID | None
 
 
 class Damage(NamedTuple):
@@ -141,9 +148,11 @@ class LogDirectory:
         self._in_memory = group_commit.durability is Durability.MEMORY
         self._top = Attachments(files, path)
         self._logs: dict[tuple[str, int], PartitionLog] = {}
-        self._recovery_points: Offsets = {}
-        self._start_offsets: Offsets = {}
-        self._first_dirty_offsets: Offsets = {}
+        self._offsets = LogOffsets(self._top)
+        #: Logs that are as the last clean stop has left them, until they are opened.
+        self._closed: dict[tuple[str, int], ClosedLog] = {}
+        #: What `found_partitions` has read: of partitions that are not opened yet.
+        self._topic_ids: dict[str, UUID | None] = {}
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
@@ -160,11 +169,13 @@ class LogDirectory:
         except BlockingIOError:
             raise DirectoryInUse(f"{self.path} is in use by another process") from None
         self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
-        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
-        self._start_offsets = self._read_offsets(LOG_START_OFFSETS)
-        self._first_dirty_offsets = self._read_offsets(CLEANER_OFFSETS)
+        self._offsets.read()
+        if self.was_clean:
+            closed = self._top.read(CLOSED_LOGS)
+            self._closed = {} if closed is None else unchanged_logs(files, self.path, closed)
         # From here on a stop is not clean, unless `close` says so again.
         self._top.delete(CLEAN_SHUTDOWN)
+        self._top.delete(CLOSED_LOGS)
         for name in files.list(self.path):
             if name.endswith(_DELETE_SUFFIX):
                 self._remove(f"{self.path}/{name}")
@@ -179,13 +190,6 @@ class LogDirectory:
         self._files.make_directory(self.path)
         for directory in unsynced:
             self._files.sync_directory(directory or ".")
-
-    def _read_offsets(self, name: str) -> Offsets:
-        data = self._top.read(name)
-        try:
-            return {} if data is None else decode_offsets(data)
-        except CorruptCheckpoint:
-            return {}
 
     def claim(self, *, cluster_id: str, node_id: int) -> None:
         """Write meta.properties, or check that it says the same. Raises ForeignDirectory."""
@@ -216,10 +220,17 @@ class LogDirectory:
         for name in self._files.list(self.path):
             topic, dash, index = name.rpartition("-")
             if dash and topic and index.isdigit() and topic != _KRAFT_LOG:
-                found.append(FoundPartition(topic, int(index), self._topic_id_of(name)))
+                closed = self._closed.get((topic, int(index)))
+                topic_id = (closed and closed.topic_id) or self._read_topic_id(name)
+                self._topic_ids[name] = topic_id
+                found.append(FoundPartition(topic, int(index), topic_id))
         return found
 
-    def _topic_id_of(self, name: str) -> uuid.UUID | None:
+    def _topic_id_of(self, name: str) -> UUID | None:
+        """What `found_partitions` has found there; once, for it may be another's then."""
+        return self._topic_ids.pop(name) if name in self._topic_ids else self._read_topic_id(name)
+
+    def _read_topic_id(self, name: str) -> UUID | None:
         data = Attachments(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
         try:
             return None if data is None else decode_partition_metadata(data)
@@ -230,7 +241,7 @@ class LogDirectory:
         self,
         topic: str,
         partition: int,
-        topic_id: uuid.UUID | None = None,
+        topic_id: UUID | None = None,
         config: LogConfig | None = None,
         leader_epoch: int = 0,
     ) -> PartitionLog:
@@ -260,7 +271,7 @@ class LogDirectory:
         self,
         topic: str,
         partition: int,
-        topic_id: uuid.UUID | None = None,
+        topic_id: UUID | None = None,
         config: LogConfig | None = None,
         leader_epoch: int = 0,
     ) -> Procedure[PartitionLog]:
@@ -268,9 +279,10 @@ class LogDirectory:
         key = topic, partition
         assert key not in self._logs, f"{topic}-{partition} is open"
         config = config or self.defaults
-        if not self._in_memory:
-            self._set_stray_aside(key, topic_id)
-        ledger = self._ledger(key, config)
+        closed = self._closed.pop(key, None)
+        if not self._in_memory and self._set_stray_aside(key, topic_id):
+            closed = None
+        ledger = self._ledger(key, config, closed)
         log = PartitionLog(
             topic,
             partition,
@@ -281,8 +293,10 @@ class LogDirectory:
             persist_start_offset=self._persist_start_offset,
             on_recovery_point=self._schedule_checkpoint,
         )
-        log.first_dirty_offset = self._first_dirty_offsets.get(key, 0)
-        yield from log.opening(self._now_ms(), was_clean=self.was_clean, is_locked=True)
+        log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
+        yield from log.opening(
+            self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed
+        )
         self._tell_damage(key, ledger)
         self._logs[key] = log
         return log
@@ -294,7 +308,7 @@ class LogDirectory:
                 Damage(*key, found.end_offset, found.truncated_bytes, found.lost_offsets)
             )
 
-    def _ledger(self, key: tuple[str, int], config: LogConfig) -> Ledger:
+    def _ledger(self, key: tuple[str, int], config: LogConfig, closed: ClosedLog | None) -> Ledger:
         if self._in_memory:
             return MemoryLedger(self._group_commit, segment_bytes=config.segment_bytes)
         return FileLedger(
@@ -302,18 +316,21 @@ class LogDirectory:
             self._directory_of(key),
             self._group_commit,
             config,
-            start_offset=self._start_offsets.get(key, 0),
-            recovery_point=self._recovery_points.get(key, 0),
+            start_offset=self._offsets.start_offsets.get(key, 0),
+            recovery_point=self._offsets.recovery_points.get(key, 0),
             clean=self.was_clean,
+            closed=None if closed is None else closed.ledger,
         )
 
     def _directory_of(self, key: tuple[str, int]) -> str:
         return f"{self.path}/{key[0]}-{key[1]}"
 
-    def _set_stray_aside(self, key: tuple[str, int], topic_id: uuid.UUID | None) -> None:
+    def _set_stray_aside(self, key: tuple[str, int], topic_id: UUID | None) -> bool:
         found = self._topic_id_of(f"{key[0]}-{key[1]}")
-        if topic_id is not None and found is not None and found != topic_id:
+        is_stray = topic_id is not None and found is not None and found != topic_id
+        if is_stray:
             self._rename_away((key,), _STRAY_SUFFIX)
+        return is_stray
 
     def _rename_away(self, keys: Iterable[tuple[str, int]], suffix: str) -> list[str]:
         """Rename the directories that these partitions have, durably; return the new names.
@@ -321,23 +338,13 @@ class LogDirectory:
         The directory is synced once, however many there are; so is each checkpoint that says
         something of one of them, before its directory goes.
         """
-        sources = []
-        was_trimmed = was_synced = was_cleaned = False
-        for key in keys:
-            was_trimmed |= self._start_offsets.pop(key, None) is not None
-            was_synced |= self._recovery_points.pop(key, 0) > 0
-            was_cleaned |= self._first_dirty_offsets.pop(key, None) is not None
-            source = self._directory_of(key)
-            if self._files.exists(source):
-                sources.append(source)
+        keys = list(keys)
+        outdated = self._offsets.forget(keys)
+        sources = [name for name in map(self._directory_of, keys) if self._files.exists(name)]
         if not sources:
             return []
-        if was_synced:
-            self._write_recovery_points(sync=True)
-        if was_trimmed:
-            self._write_start_offsets()
-        if was_cleaned:
-            self._write_first_dirty_offsets(sync=True)
+        for name in sorted(outdated):
+            self._write_offsets(name, sync=True)
         targets = [f"{source}.{uuid.uuid4().hex}{suffix}" for source in sources]
         for source, target in zip(sources, targets, strict=True):
             self._files.rename(source, target)
@@ -377,9 +384,10 @@ class LogDirectory:
         for log, start_offset in starts:
             key = log.topic, log.partition
             if self._logs.get(key) is log:
-                self._start_offsets[key] = max(self._start_offsets.get(key, 0), start_offset)
+                start_offsets = self._offsets.start_offsets
+                start_offsets[key] = max(start_offsets.get(key, 0), start_offset)
         try:
-            self._write_start_offsets()
+            self._write_offsets(LOG_START_OFFSETS, sync=True)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -387,9 +395,9 @@ class LogDirectory:
         """Write up to where the log is clean. Not synced: it may be cleaned once more."""
         key = log.topic, log.partition
         if not self._in_memory and self._logs.get(key) is log:
-            self._first_dirty_offsets[key] = log.first_dirty_offset
+            self._offsets.first_dirty_offsets[key] = log.first_dirty_offset
             try:
-                self._write_first_dirty_offsets(sync=False)
+                self._write_offsets(CLEANER_OFFSETS, sync=False)
             except OSError as error:
                 raise self._failed(error) from error
 
@@ -407,21 +415,29 @@ class LogDirectory:
     def _checkpoint(self) -> None:
         self._checkpoint_due = None
         try:
-            self._write_recovery_points(sync=False)
+            self._write_offsets(RECOVERY_POINTS, sync=False)
         except OSError as error:
             raise self._failed(error) from error
 
-    def _write_recovery_points(self, *, sync: bool) -> None:
+    def _write_offsets(self, name: str, *, sync: bool) -> None:
+        """Write one checkpoint; where logs start always synced: what it replaces was a promise."""
+        if name == RECOVERY_POINTS:
+            points = self._offsets.recovery_points
+            points.update((key, log.recovery_point) for key, log in self._logs.items())
+        self._offsets.write(name, sync=sync)
+
+    def _write_closed(self) -> None:
+        """Say what the next start need not find out; after everything else but the clean mark."""
+        closed = []
         for key, log in self._logs.items():
-            self._recovery_points[key] = log.recovery_point
-        self._top.write(RECOVERY_POINTS, encode_offsets(self._recovery_points), sync=sync)
-
-    def _write_start_offsets(self) -> None:
-        """Always synced: it replaces what was, and that was a promise."""
-        self._top.write(LOG_START_OFFSETS, encode_offsets(self._start_offsets), sync=True)
-
-    def _write_first_dirty_offsets(self, *, sync: bool) -> None:
-        self._top.write(CLEANER_OFFSETS, encode_offsets(self._first_dirty_offsets), sync=sync)
+            ledger = log.ledger.as_closed() if isinstance(log.ledger, FileLedger) else None
+            found = None if ledger is None else log.as_closed(ledger)
+            if found is not None:
+                segments = found.ledger.segments
+                stamps = stamps_of(self._files, self._directory_of(key), segments)
+                if stamps is not None:
+                    closed.append((key, stamps, found))
+        self._top.write(CLOSED_LOGS, encode_closed_logs(closed), sync=True)
 
     async def close(self) -> None:
         """Make everything durable, write snapshots and checkpoints, and leave the clean marker.
@@ -438,8 +454,9 @@ class LogDirectory:
         for log in self._logs.values():
             log.close()
         if clean and not self._in_memory:
-            self._write_recovery_points(sync=True)
-            self._write_start_offsets()
+            self._write_offsets(RECOVERY_POINTS, sync=True)
+            self._write_offsets(LOG_START_OFFSETS, sync=True)
+            self._write_closed()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
         self._release()
 

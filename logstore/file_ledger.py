@@ -19,11 +19,12 @@ from functools import partial
 from logstore.attachments import Attachments
 from logstore.barriers import Barrier, Procedure
 from logstore.barriers import perform as perform_all
+from logstore.closed_logs import ClosedSegments
 from logstore.durability import Durability
 from logstore.files import File, FileSystem
 from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import Buffer, LedgerFenced, SegmentLimits
-from logstore.recovery import Recovered, Recovery
+from logstore.recovery import LEFTOVER_SUFFIXES, Recovered, Recovery
 from logstore.replacement import FileReplacement
 from logstore.segment import LOG_SUFFIX, Segment
 from logstore.stored_segments import StoredSegments
@@ -31,6 +32,8 @@ from wire.records import BatchHeader
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
+#: The indexes of a shorter last segment are read when they are needed: in a few milliseconds.
+_LATE_INDEX_BYTES = 16 * 1024 * 1024
 
 
 class FileLedger(StoredSegments):
@@ -46,8 +49,10 @@ class FileLedger(StoredSegments):
         start_offset: int = 0,
         recovery_point: int = 0,
         clean: bool = False,
+        closed: ClosedSegments | None = None,
     ) -> None:
-        """`start_offset` and `recovery_point` as last checkpointed; `clean`: closed cleanly then.
+        """`start_offset` and `recovery_point` as last checkpointed; `clean`: closed cleanly then,
+        and what nobody has changed since is known as `closed`.
 
         The directory is to be this process's alone: whoever holds many of them holds a lock.
         """
@@ -56,10 +61,12 @@ class FileLedger(StoredSegments):
         self.recovered: Recovered | None = None
         self._attachments = Attachments(files, directory)
         self._was_clean = clean
+        self._closed = closed
         self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._recovery_point = recovery_point
         self._checkpointed_bytes = 0  # of the active segment
         self._has_directory = False
+        self._may_have_leftovers = False
         # For the next sync: files of segments rolled, indexes (closed after it), directories.
         self._rolled_files: list[File] = []
         self._index_files: list[File] = []
@@ -82,6 +89,35 @@ class FileLedger(StoredSegments):
         self._attempt(lambda: perform_all(self._files, self.opening(epoch)))
 
     def opening(self, epoch: int) -> Procedure[None]:
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            self._attempt(lambda: self._resume(closed))
+        else:
+            yield from self._recovering(epoch)
+
+    def _resume(self, closed: ClosedSegments) -> None:
+        self._has_directory = True
+        end_offsets = [*(base for base, _ in closed.segments[1:]), closed.end_offset]
+        for (base, size), end_offset in zip(closed.segments, end_offsets, strict=True):
+            segment = Segment(self._files, self._directory, base)
+            segment.resume_closed(size, end_offset)
+            self._segments.append(segment)
+        active = self._segments[-1]
+        active.learn_max_timestamp(closed.max_timestamp_ms, closed.offset_of_max_timestamp)
+        if active.size > _LATE_INDEX_BYTES:
+            active.load_indexes()
+        self._begin_at(closed.end_offset)
+
+    def _begin_at(self, end_offset: int) -> None:
+        """Begin with the segments there are: all of it is durable."""
+        self._bases = [segment.base_offset for segment in self._segments]
+        if self._segments:
+            self._start_offset = max(self._start_offset, self._bases[0])
+            self._checkpointed_bytes = self._segments[-1].size
+        self._end_offset = self._durable_end_offset = end_offset
+        self._recovery_point = self._next_recovery_point = end_offset
+
+    def _recovering(self, epoch: int) -> Procedure[None]:
         recovery = Recovery(
             self._files,
             self._directory,
@@ -91,20 +127,19 @@ class FileLedger(StoredSegments):
             self._was_clean,
         )
         try:
-            self._has_directory = self._files.exists(self._directory)
             recovered = yield from recovery.steps()
+            self._has_directory = recovered.names is not None
+            self._attachments.remember(recovered.names or ())
         except OSError as error:
             raise self.failed(error) from error
         if recovered.leader_epoch > epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {recovered.leader_epoch} has written")
         self.recovered = recovered
         self._segments = recovered.segments
-        self._bases = [segment.base_offset for segment in self._segments]
-        if self._segments:
-            self._start_offset = max(self._start_offset, self._bases[0])
-            self._checkpointed_bytes = self._segments[-1].size
-        self._end_offset = self._durable_end_offset = recovered.end_offset
-        self._recovery_point = self._next_recovery_point = recovered.end_offset
+        self._begin_at(recovered.end_offset)
+
+    def opened(self) -> None:
+        self._attachments.forget()
 
     # Appending
 
@@ -251,6 +286,10 @@ class FileLedger(StoredSegments):
         sealed = self._sealed(base_offsets)
         return FileReplacement(self, self._files, self._directory, sealed) if sealed else None
 
+    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
+        super().exchange(old, new)
+        self._may_have_leftovers = True
+
     # Attachments
 
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
@@ -297,6 +336,17 @@ class FileLedger(StoredSegments):
             file.unpin()
         for segment in self._segments:
             segment.close()
+
+    def as_closed(self) -> ClosedSegments | None:
+        """What the next start need not find out, once all is durable; None: there is nothing."""
+        if not self._segments or self._recovery_point != self._end_offset:
+            return None
+        if self._may_have_leftovers and any(
+            name.endswith(LEFTOVER_SUFFIXES) for name in self._files.list(self._directory)
+        ):
+            return None  # Who finds out deletes them.
+        segments = [(segment.base_offset, segment.size) for segment in self._segments]
+        return ClosedSegments(segments, self._end_offset, *self._segments[-1].latest)
 
     def securing(self) -> Procedure[None]:
         """What a sync under way covers is synced here too: its end is not waited for."""

@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.descriptors import Descriptors, DiskFile
 
@@ -70,6 +70,14 @@ class File(Protocol):
         ...
 
 
+class Facts(NamedTuple):
+    """What is known of a name without opening it."""
+
+    size_bytes: int
+    #: When its bytes, or the names in it, were last changed. Only good for being compared.
+    changed_ns: int
+
+
 class FileSystem(Protocol):
     """Directories and names."""
 
@@ -83,6 +91,10 @@ class FileSystem(Protocol):
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted. Raises `FileNotFoundError`."""
+        ...
+
+    def facts(self, path: str) -> Facts:
+        """Size and time of a file or directory, open or not. Raises `FileNotFoundError`."""
         ...
 
     def make_directory(self, path: str) -> None:
@@ -150,6 +162,10 @@ class DiskFiles:
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+    def facts(self, path: str) -> Facts:
+        found = os.stat(path)
+        return Facts(found.st_size, found.st_mtime_ns)
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -142,6 +142,10 @@ class Ledger(Protocol):
         """As `open`, without blocking for the syncs."""
         ...
 
+    def opened(self) -> None:
+        """All that opening looks for beside the batches has been read; forget what serves that."""
+        ...
+
     def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         """Write one whole batch, which the caller has placed (base offset, leader epoch).
 

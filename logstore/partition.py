@@ -18,6 +18,7 @@ from uuid import UUID
 
 from logstore.aborted_index import AbortedEntry, aborted_name
 from logstore.barriers import Procedure, in_step
+from logstore.closed_logs import STATE_BYTES_MAX, ClosedLog, ClosedSegments
 from logstore.ledger import Buffer, Ledger
 from logstore.log_config import INT32_MAX, LogConfig
 from logstore.log_start import deletable_before, give_up
@@ -29,9 +30,10 @@ from logstore.partition_reads import (
     Slice,
     appended_before,
 )
-from logstore.partition_recovery import recover_state
+from logstore.partition_recovery import recover_state, state_as_closed
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_visibility import VisibleLog
+from logstore.snapshot import encode_snapshot
 from logstore.validation import check_batch, stored_as
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -54,6 +56,8 @@ Verify = Callable[[BatchHeader], None]
 _NO_APPEND_TIME = -1
 #: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
 _EXPIRATION_CHECK_MS = 600_000
+#: The headers of a log that is no longer are read as quickly as a snapshot is written.
+_SHORT_BYTES = 1 << 20
 
 
 class PartitionLog(VisibleLog):
@@ -87,27 +91,40 @@ class PartitionLog(VisibleLog):
         self._metadata = MetadataFiles(ledger, topic_id)
 
     def opening(
-        self, now_ms: int, *, was_clean: bool = False, is_locked: bool = False
+        self,
+        now_ms: int,
+        *,
+        was_clean: bool = False,
+        is_locked: bool = False,
+        closed: ClosedLog | None = None,
     ) -> Procedure[None]:
         """Recover what is stored; then everything in it is durable and visible.
 
-        `was_clean`: it was closed cleanly the last time. `is_locked`: nobody else can write, so no
+        `was_clean`: it was closed cleanly the last time; `closed`: as that, which its ledger has
+        too. `is_locked`: nobody else can write, so no
         epoch is too low, and the leader epoch becomes at least that of the last batch. Else raises
         LedgerFenced.
         """
         ledger = self._ledger
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
-        self._take_state(recover_state(ledger, now_ms))
+        state = None if closed is None else state_as_closed(ledger, closed.state)
+        if state is None or closed is None:
+            self._take_state(recover_state(ledger, now_ms))
+            yield from self._snapshots.beginning(self._state, was_clean=was_clean)
+        else:
+            self._take_state(state)
+            self._snapshots.resume(closed.snapshots, closed.kafka_snapshots)
         self.leader_epoch = max(self.leader_epoch, self._state.leader_epochs.latest)
-        yield from self._snapshots.beginning(self._state, was_clean=was_clean)
         self._metadata.leader_epoch = self._state.leader_epochs.latest
         self._expiration_checked_ms = now_ms
         self._recovery_point_seen = ledger.recovery_point
         self._move_bounds(ledger.durable_end_offset)
         ledger.on_durable = self._on_durable
         ledger.on_roll = self._on_roll
-        if ledger.end_offset > ledger.start_offset:
-            self._write_metadata()
+        if ledger.end_offset > ledger.start_offset and not was_clean:
+            state = self._state
+            self._metadata.write(state.leader_epochs, state.leader_epochs.latest, state.end_offset)
+        ledger.opened()
 
     def reconfigure(self, config: LogConfig) -> None:
         """Obey `config` from the next batch on; what is stored stays as it is."""
@@ -353,10 +370,22 @@ class PartitionLog(VisibleLog):
         """Make everything durable, and the next start quick; `close` is to follow."""
         state, ledger = self._state, self._ledger
         together = [ledger.securing()]
-        if state.end_offset > ledger.start_offset:
+        if state.end_offset > ledger.start_offset and not self._tells_all():
             # Its name comes after the barrier that makes the log durable.
             together.append(self._snapshots.securing(state))
         yield from in_step(together)
+
+    def _tells_all(self) -> bool:
+        """Whether the log's own headers tell as much as a snapshot, and as quickly."""
+        is_plain = not (self.producers or self.transactions.has_any)
+        return is_plain and self._ledger.size_bytes <= _SHORT_BYTES
+
+    def as_closed(self, ledger: ClosedSegments) -> ClosedLog | None:
+        """What the next start need not find out, after `securing`; None where it is too much."""
+        state = encode_snapshot(self._state)
+        if len(state) > STATE_BYTES_MAX:
+            return None
+        return ClosedLog(self.topic_id, ledger, *self._snapshots.written, state)
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""

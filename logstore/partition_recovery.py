@@ -52,6 +52,23 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     return state
 
 
+def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
+    """Return the state of a log that is as it was closed, from what was kept of it then; None: the
+    aborted index tells something else, so `recover_state` has to.
+    """
+    snapshot = decode_snapshot(data)
+    state, start_offset = snapshot.state, ledger.start_offset
+    assert state.end_offset == ledger.end_offset, "the state is not of this log's end"
+    if snapshot.last_aborted_offset >= start_offset:
+        aborted, is_whole = _read_aborted(ledger, state.end_offset)
+        if not is_whole or aborted.last_offset != snapshot.last_aborted_offset:
+            return None
+        state.transactions.aborted = aborted
+    state.leader_epochs.prune(start_offset)
+    state.transactions.stabilize(state.end_offset)
+    return state
+
+
 def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
     """Fold every batch from `state.end_offset` to the ledger's end."""
     for header, batch in ledger.batches(state.end_offset):

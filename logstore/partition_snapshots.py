@@ -64,9 +64,19 @@ class Snapshots:
         self._written = snapshot_offsets(self._ledger, SUFFIX)
         self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
         if was_clean:
-            self._synced_at = next(reversed(self._written), -1)
+            self.resume(self._written, self._written_for_kafka)
         elif len(self._ledger.segment_base_offsets) > 1:
             yield from self.securing(state)
+
+    @property
+    def written(self) -> tuple[list[int], list[int]]:
+        """The end offsets of the snapshots that lie beside the log: ours, and Kafka's."""
+        return self._written, self._written_for_kafka
+
+    def resume(self, written: list[int], written_for_kafka: list[int]) -> None:
+        """Begin with what a clean stop has left."""
+        self._written, self._written_for_kafka = written, written_for_kafka
+        self._synced_at = next(reversed(written), -1)
 
     def is_due(self, appended_bytes: int) -> bool:
         """Count bytes just appended; True when a snapshot should be taken for them."""

@@ -22,7 +22,7 @@ Source: org.apache.kafka.storage.internals.log.LogLoader, which rewrites nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from logstore.barriers import Barrier, Procedure
@@ -37,7 +37,7 @@ _MAGIC = 2
 _BASE_OFFSET_DIGITS = 20
 _OFFSET_MAX = 2**63 - 1
 #: Left by an interrupted replacement or deletion, ours or Kafka's: of no account.
-_LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
+LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
 @dataclass(slots=True)
@@ -46,6 +46,8 @@ class Recovered:
 
     end_offset: int
     segments: list[Segment] = field(default_factory=list)
+    #: What the log's directory holds, besides segments and leftovers; None: there is none.
+    names: list[str] | None = None
     #: Of the last batch; -1 in an empty log.
     leader_epoch: int = -1
     scanned_bytes: int = 0
@@ -71,12 +73,17 @@ class Recovery:
     def steps(self) -> Procedure[Recovered]:
         """Recover. Raises `OSError`. Everything in the result is durable."""
         result = Recovered(self.start_offset)
-        if not self.files.exists(self.directory):
+        try:
+            names = self.files.list(self.directory)
+        except FileNotFoundError:
             result.lost_offsets = max(0, self.recovery_point - result.end_offset)
             return result
-        finish_swaps(self.files, self.directory)
-        segments = self._drop_trimmed(self._find_segments())
-        if not (self.clean and segments and self._measure(segments[-1])):
+        if finish_swaps(self.files, self.directory, names):
+            names = self.files.list(self.directory)
+        result.names = names
+        segments = self._drop_trimmed(self._find_segments(names))
+        if not (self.clean and segments and self._measure(segments[-1], result)):
+            result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
             for segment in segments:
@@ -87,25 +94,24 @@ class Recovery:
             result.end_offset = segments[-1].next_offset
         result.lost_offsets = max(0, self.recovery_point - result.end_offset)
         result.segments = segments
-        result.leader_epoch = self._last_leader_epoch(segments)
+        if result.leader_epoch < 0:
+            result.leader_epoch = self._last_leader_epoch(segments)
         return result
 
-    def _find_segments(self) -> list[Segment]:
-        """Open what is there, ascending; remove what is left over."""
-        names = self.files.list(self.directory)
+    def _find_segments(self, names: list[str]) -> list[Segment]:
+        """Find what is there, ascending; remove what is left over."""
         stems = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, _, suffix = name.rpartition(".")
             is_orphan = suffix in ("index", "timeindex") and stem not in stems
-            if name.endswith(_LEFTOVER_SUFFIXES) or is_orphan:
+            if name.endswith(LEFTOVER_SUFFIXES) or is_orphan:
                 self.files.unlink(f"{self.directory}/{name}")
         bases = sorted(
             int(stem) for stem in stems if len(stem) == _BASE_OFFSET_DIGITS and stem.isdigit()
         )
         segments = [Segment(self.files, self.directory, base) for base in bases]
         for segment, later in zip(segments, segments[1:], strict=False):
-            segment.size = segment.file.size()
-            segment.close()
+            segment.size = self.files.facts(segment.path(LOG_SUFFIX)).size_bytes
             segment.next_offset = later.base_offset
         return segments
 
@@ -116,12 +122,13 @@ class Recovery:
             keep += 1
         return segments[keep:]
 
-    def _measure(self, last: Segment) -> bool:
+    def _measure(self, last: Segment, result: Recovered) -> bool:
         """Find the last segment's end, without a CRC scan; False if it does not end in a batch."""
         size = last.file.size()
         position = self._resume(last, size, _OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
             last.note(header, self.limits.index_interval_bytes)
+            result.leader_epoch = header.partition_leader_epoch
         return last.size == size
 
     def _recover(self, segments: list[Segment], result: Recovered) -> Procedure[list[Segment]]:
@@ -137,7 +144,7 @@ class Recovery:
         for segment in segments[len(kept) + len(scanned) :]:
             result.truncated_bytes += segment.file.size()
             segment.delete()
-        yield from self._sync(scanned)
+        yield from self._sync(scanned, result.names or ())
         return kept + scanned
 
     def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
@@ -149,6 +156,7 @@ class Recovery:
             if not _is_valid(header, batch, segment.next_offset, gap_end_offset):
                 break
             segment.note(header, self.limits.index_interval_bytes)
+            result.leader_epoch = header.partition_leader_epoch
         result.scanned_bytes += segment.size - start
         result.truncated_bytes += size - segment.size
         if segment.size < size:
@@ -170,22 +178,24 @@ class Recovery:
         segment.offset_index.truncate(offset)
         segment.time_index.truncate(offset)
         position = segment.offset_index.lookup(offset)
-        first = next(scan(segment.file, position, size, whole=True), None)
-        if position and (first is None or not crc_ok(first[2])):
-            segment.offset_index.truncate(segment.base_offset)
-            segment.time_index.truncate(segment.base_offset)
-            position = 0
-        segment.resume_at(
-            position,
-            first[1].base_offset if first is not None and position else segment.base_offset,
-        )
+        next_offset = segment.base_offset
+        if position:
+            first = next(scan(segment.file, position, size, whole=True), None)
+            if first is not None and crc_ok(first[2]):
+                next_offset = first[1].base_offset
+            else:
+                segment.offset_index.truncate(segment.base_offset)
+                segment.time_index.truncate(segment.base_offset)
+                position = 0
+        segment.resume_at(position, next_offset)
         return position
 
-    def _sync(self, scanned: list[Segment]) -> Procedure[None]:
+    def _sync(self, scanned: list[Segment], names: Sequence[str]) -> Procedure[None]:
         written: list[File] = []
         for segment in scanned:
             written += segment.flush_indexes(final=segment is not scanned[-1], whole=True)
-        written += self._rewrite_attachments(f"{scanned[0].base_offset:020d}" if scanned else "")
+        first_stem = f"{scanned[0].base_offset:020d}" if scanned else ""
+        written += self._rewrite_attachments(names, first_stem)
         logs = [segment.file for segment in scanned]
         yield Barrier([*logs, *written], (self.directory, os.path.dirname(self.directory)))
         for file in written:
@@ -194,11 +204,13 @@ class Recovery:
             segment.become_inactive()
             segment.close()
 
-    def _rewrite_attachments(self, first_stem: str) -> Iterator[File]:
+    def _rewrite_attachments(self, names: Sequence[str], first_stem: str) -> Iterator[File]:
         """What stands beside the scanned segments may be clean in memory only, as they may be."""
-        for name in self.files.list(self.directory):
+        for name in names:
             stem = name.partition(".")[0]
-            if name.endswith(SUFFIXES) or (stem.isdigit() and stem < first_stem):
+            if name.endswith((*SUFFIXES, *LEFTOVER_SUFFIXES)) or (
+                stem.isdigit() and stem < first_stem
+            ):
                 continue
             try:
                 file = self.files.open(f"{self.directory}/{name}")

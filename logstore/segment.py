@@ -34,6 +34,7 @@ SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 RECENT_BATCHES_MAX = 512
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -99,6 +100,15 @@ class Segment:
         segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
         return segment
 
+    def resume_closed(self, size: int, end_offset: int) -> None:
+        """Be as when it was closed, nothing of it read."""
+        self.size, self.next_offset = size, end_offset
+
+    @property
+    def latest(self) -> tuple[int, int]:
+        """As `max_timestamp`, as far as is known without reading."""
+        return self._max_timestamp, self._offset_of_max_timestamp
+
     def path(self, suffix: str) -> str:
         return segment_path(self._directory, self.base_offset, suffix + self._stage)
 
@@ -119,6 +129,7 @@ class Segment:
         """Whether this batch is to begin a new segment. An empty segment takes any batch."""
         if not self.size:
             return False
+        self.load_indexes()
         assert self.offset_index is not None and self.time_index is not None
         return (
             self.size + header.size_bytes > limits.segment_bytes
@@ -222,7 +233,7 @@ class Segment:
         Changes nothing here: a thread may do it.
         """
         try:
-            offsets, times = self._read_indexes()
+            offsets, times = self.read_indexes()
             timestamp, offset = times.last or (NO_TIMESTAMP, self.base_offset)
             for _, header, _ in scan(file, offsets.lookup(offset), self.size, whole=False):
                 if header.max_timestamp > timestamp:
@@ -241,13 +252,17 @@ class Segment:
 
     def load_indexes(self) -> None:
         """Read the indexes from their files; what they lack is a longer search, never an error."""
-        if self.offset_index is not None:
-            return
-        index, times = self._read_indexes()
-        self._flushed = len(index), len(times)
-        self.offset_index, self.time_index = index, times
+        if self.offset_index is None:
+            self.take_indexes(*self.read_indexes())
 
-    def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+    def take_indexes(self, index: OffsetIndex, times: TimeIndex) -> None:
+        """Have the indexes in memory that were read, unless they are there."""
+        if self.offset_index is None:
+            self._flushed = len(index), len(times)
+            self._bytes_since_entry = self.size - index.lookup(_OFFSET_MAX)
+            self.offset_index, self.time_index = index, times
+
+    def read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         offsets = self._read_index(OFFSET_INDEX_SUFFIX)
         index = OffsetIndex.decode(self.base_offset, offsets, self.size)
         return index, TimeIndex.decode(self.base_offset, self._read_index(TIME_INDEX_SUFFIX))
@@ -268,6 +283,7 @@ class Segment:
         `final`: the segment is not appended to any more, which adds a last time entry. `whole`:
         write all entries and cut the files after them, whatever they held.
         """
+        self.load_indexes()
         assert self.offset_index is not None and self.time_index is not None
         if final and self._max_timestamp >= 0:
             self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)

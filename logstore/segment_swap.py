@@ -18,6 +18,8 @@ Here the order is Kafka's with two syncs more: names may become durable in any o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logstore.aborted_index import ABORTED_SUFFIX
 from logstore.files import FileSystem
 from logstore.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
@@ -26,24 +28,27 @@ from logstore.segment_reads import scan
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
+_SWAPPED = LOG_SUFFIX + SWAP
 #: What stands beside the `.log`, and follows from it.
 INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 
 
-def finish_swaps(files: FileSystem, directory: str) -> None:
-    """Finish every swap in a log's directory that has come to its third step. Blocks."""
-    names = files.list(directory)
-    for name in names:
-        stem = name.removesuffix(LOG_SUFFIX + SWAP)
-        if stem != name and stem.isdigit():
-            _finish(files, directory, int(stem))
+def finish_swaps(files: FileSystem, directory: str, names: Sequence[str]) -> bool:
+    """Finish every swap in a log's directory, which has these names, that has come to its third
+    step; whether there was one. Blocks.
+    """
+    bases = [name.removesuffix(_SWAPPED) for name in names if name.endswith(_SWAPPED)]
+    for base_offset in bases:
+        if base_offset.isdigit():
+            _finish(files, directory, int(base_offset))
+    return bool(bases)
 
 
 def _finish(files: FileSystem, directory: str, base_offset: int) -> None:
     def path(suffix: str) -> str:
         return segment_path(directory, base_offset, suffix)
 
-    end_offset = _end_of(files, path(LOG_SUFFIX + SWAP), base_offset)
+    end_offset = _end_of(files, path(_SWAPPED), base_offset)
     for name in files.list(directory):
         stem, _, suffix = name.partition(".")
         is_of_segment = f".{suffix}" in (LOG_SUFFIX, *INDEX_SUFFIXES)
@@ -55,7 +60,7 @@ def _finish(files: FileSystem, directory: str, base_offset: int) -> None:
         if files.exists(path(suffix + SWAP)):
             files.rename(path(suffix + SWAP), path(suffix))
     files.sync_directory(directory)
-    files.rename(path(LOG_SUFFIX + SWAP), path(LOG_SUFFIX))
+    files.rename(path(_SWAPPED), path(LOG_SUFFIX))
     files.sync_directory(directory)
 
 

@@ -116,7 +116,8 @@ class StoredSegments(CommittedLedger):
                     size = exact[1] - exact[0]
                     return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
                 if segment.offset_index is None:
-                    await loop.run_in_executor(None, segment.load_indexes)
+                    # Taken over here: an append may have needed them, and gone on, meanwhile.
+                    segment.take_indexes(*await loop.run_in_executor(None, segment.read_indexes))
                     assert segment.offset_index is not None
                 plan = plan_read(
                     segment.offset_index,

@@ -55,6 +55,11 @@ class TransactionBuffer:
         #: The first offset that a read_committed fetch must not return; moved by `stabilize` only.
         self.last_stable_offset = 0
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any transaction is open, or was aborted."""
+        return bool(self._open or self._completing or self.aborted)
+
     def open_transaction(self, producer_id: int) -> OpenTransaction | None:
         """The producer's open transaction: data without a marker, durable or not."""
         return self._open.get(producer_id)

@@ -24,10 +24,14 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import TypeAlias
 
-from logstore.files import Buffer, File
+from logstore.files import Buffer, Facts, File
+
+#: The time of all disks.
+_clock = count(1)
 
 
 class PowerLost(Exception):
@@ -61,9 +65,12 @@ class _Content:
     seen: bytearray = field(default_factory=bytearray)
     stored: bytearray = field(default_factory=bytearray)
     unsynced: list[_Write | _Truncate] = field(default_factory=list)
+    #: Another number after each change.
+    changed: int = field(default_factory=_clock.__next__)
 
     def change(self, change: _Write | _Truncate) -> None:
         change.apply(self.seen)
+        self.changed = next(_clock)
         self.unsynced.append(change)
 
     def sync(self) -> None:
@@ -97,6 +104,8 @@ class _Directory:
     seen: dict[str, _Node] = field(default_factory=dict)
     stored: dict[str, _Node] = field(default_factory=dict)
     unsynced: list[_NameChange] = field(default_factory=list)
+    #: Another number after each change of a name.
+    changed: int = field(default_factory=_clock.__next__)
 
 
 _Node: TypeAlias = _Content | _Directory
@@ -114,6 +123,7 @@ class _NameChange:
             _set(directory.seen, name, node)
         for directory in dict.fromkeys(directory for directory, _, _ in self.names):
             directory.unsynced.append(self)
+            directory.changed = next(_clock)
 
     def store(self) -> None:
         if not self.is_stored:
@@ -318,6 +328,12 @@ class SimulatedDisk:
 
     def list(self, path: str) -> list[str]:
         return sorted(self._directory(path).seen)
+
+    def facts(self, path: str) -> Facts:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return Facts(len(node.seen), node.changed)
 
     def make_directory(self, path: str) -> None:
         directory = self._root

@@ -218,7 +218,7 @@ async def test_torn_checkpoints_cost_time_and_nothing_else(tmp_path: Path) -> No
     log = opened.directory.open("topic", 0, TOPIC_ID)
     await write(log, producer_id=1, epoch=0, sequence=0)
     state = log.state
-    await opened.stop()
+    opened.end()
     for name in (
         "recovery-point-offset-checkpoint",
         "log-start-offset-checkpoint",

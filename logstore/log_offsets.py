@@ -1,0 +1,66 @@
+"""What one directory remembers of all its logs' offsets, in three checkpoints of Kafka's.
+
+Recovery points, log start offsets, first dirty offsets (up to where compaction has come). A
+checkpoint may be older than the truth, never newer; one that is torn counts as absent, which costs
+time only. Source: Kafka's OffsetCheckpointFile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logstore.attachments import Attachments
+from logstore.checkpoints import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
+
+
+class LogOffsets:
+    """The three offsets of every log that has any, by topic and partition."""
+
+    def __init__(self, top: Attachments) -> None:
+        """`top`: the files of the directory."""
+        self._top = top
+        self.recovery_points: Offsets = {}
+        self.start_offsets: Offsets = {}
+        self.first_dirty_offsets: Offsets = {}
+
+    def read(self) -> None:
+        """Take over what the last process wrote. Blocks."""
+        self.recovery_points = self._read(RECOVERY_POINTS)
+        self.start_offsets = self._read(LOG_START_OFFSETS)
+        self.first_dirty_offsets = self._read(CLEANER_OFFSETS)
+
+    def _read(self, name: str) -> Offsets:
+        data = self._top.read(name)
+        try:
+            return {} if data is None else decode_offsets(data)
+        except CorruptCheckpoint:
+            return {}
+
+    def forget(self, keys: Iterable[tuple[str, int]]) -> set[str]:
+        """Forget what is said of these logs; returns the checkpoints that say something of one."""
+        changed: set[str] = set()
+        for key in keys:
+            if self.recovery_points.pop(key, 0) > 0:
+                changed.add(RECOVERY_POINTS)
+            if self.start_offsets.pop(key, None) is not None:
+                changed.add(LOG_START_OFFSETS)
+            if self.first_dirty_offsets.pop(key, None) is not None:
+                changed.add(CLEANER_OFFSETS)
+        return changed
+
+    def write(self, name: str, *, sync: bool) -> None:
+        """Write one checkpoint. Blocks."""
+        offsets = {
+            RECOVERY_POINTS: self.recovery_points,
+            LOG_START_OFFSETS: self.start_offsets,
+            CLEANER_OFFSETS: self.first_dirty_offsets,
+        }[name]
+        self._top.write(name, encode_offsets(offsets), sync=sync)
