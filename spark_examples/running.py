@@ -1,0 +1,144 @@
+"""What all examples share: a broker of their own, lines of progress, an end with a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # it is
+from confluent_kafka.cimpl import NewTopic
+
+from magnetar.testing import BrokerProcess, start_broker
+
+_CALL_TIMEOUT_S = 30.0
+_GAUGE_TIMEOUT_S = 5.0
+#: Where pictures go by default: below the directory an example is started in.
+PICTURES = Path("spark_examples") / "pictures"
+
+
+class Failed(Exception):
+    """The example did not come to its end, or its check found something; says what."""
+
+
+class Report:
+    """Prints lines of progress, each with the seconds since the example began."""
+
+    def __init__(self) -> None:
+        self._began_at = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        print(f"{self.elapsed_s():5.1f} s  {line}", flush=True)
+
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_at
+
+
+class Setting(NamedTuple):
+    """What an example runs in."""
+
+    broker: BrokerProcess
+    #: For checkpoints, journals, Parquet; gone at the end.
+    directory: Path
+    report: Report
+    #: None: no pictures are drawn.
+    pictures: Path | None = None
+    #: A format of Spark's: `magnetar` writes exactly once; `kafka`, which is Spark's own, at least
+    #: once, and the check at the end of an example may say so.
+    sink: str = "magnetar"
+
+
+#: Returns what it found, as lines to be printed; raises Failed.
+Example = Callable[[Setting], Sequence[str]]
+
+
+def run(name: str, purpose: str | None, example: Example) -> int:
+    """Run an example from its command line; return the process's exit status."""
+    parser = argparse.ArgumentParser(prog=f"make {name}", description=purpose)
+    parser.add_argument("--pictures", type=Path, default=PICTURES, help="where PNG files go")
+    parser.add_argument("--sink", choices=("magnetar", "kafka"), default="magnetar")
+    arguments = parser.parse_args()
+    report = Report()
+    with (
+        tempfile.TemporaryDirectory(prefix=f"magnetar-{name}-") as directory,
+        start_broker(Path(directory) / "data") as broker,
+    ):
+        report(f"magnetar serves {broker.bootstrap_servers}")
+        setting = Setting(broker, Path(directory), report, arguments.pictures, arguments.sink)
+        try:
+            found = example(setting)
+        except Failed as error:
+            print(f"\nFAILED: {error}", flush=True)
+            return 1
+    report("done")
+    print("", *found, sep="\n")
+    return 0
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Create a topic and return when it is there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result(_CALL_TIMEOUT_S)
+
+
+class Ends(NamedTuple):
+    """How far a topic reaches, in offsets summed over its partitions."""
+
+    #: Of what is written and on disk.
+    written: int
+    #: Of what a read_committed reader may see; open transactions hold it back.
+    stable: int
+
+
+class Gauge:
+    """Asks how far a topic reaches. All partitions are asked in one request, so that what becomes
+    visible in one moment is seen in one moment.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+        }
+        self._admin = AdminClient(self._settings)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
+        self._latest = {TopicPartition(topic, each): latest for each in range(partitions)}
+
+    def ends(self) -> Ends:
+        """Return the ends now. Raises KafkaException where the broker is away."""
+        try:
+            return Ends(
+                self._sum(IsolationLevel.READ_UNCOMMITTED), self._sum(IsolationLevel.READ_COMMITTED)
+            )
+        except KafkaException:
+            # It would ask with the leader's epoch from before a restart again and again.
+            self._admin = AdminClient(self._settings)
+            raise
+
+    def ends_when_back(self) -> Ends:
+        """Return the ends as soon as the broker says them. Raises KafkaException after a while."""
+        deadline = time.monotonic() + _CALL_TIMEOUT_S
+        while True:
+            try:
+                return self.ends()
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _sum(self, isolation: IsolationLevel) -> int:
+        answers = self._admin.list_offsets(
+            self._latest, isolation_level=isolation, request_timeout=_GAUGE_TIMEOUT_S
+        )
+        return sum(answer.result(_CALL_TIMEOUT_S).offset for answer in answers.values())
+
+
+def main_of(name: str, purpose: str | None, example: Example) -> None:
+    """End the process with the example's exit status."""
+    sys.exit(run(name, purpose, example))

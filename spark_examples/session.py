@@ -1,0 +1,62 @@
+"""A Spark session on this machine with the connector, and reading topics with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+VERSION = "4.0.0"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+#: Two tasks at a time, each tried four times: in local mode Spark would give up at a first failure.
+_MASTER = "local[2,4]"
+
+
+def start_session(directory: Path) -> SparkSession:
+    """Start a JVM; its log and what it keeps on the disk go below `directory`."""
+    java_options = (
+        "-XX:+UseSerialGC",
+        f"-Dlog4j2.configurationFile=file:{_LOGGING}",
+        f"-Dmagnetar.spark.log={directory / 'spark.log'}",
+    )
+    settings = {
+        "spark.master": _MASTER,
+        "spark.app.name": "magnetar examples",
+        "spark.jars": _jars(),
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.local.dir": str(directory / "spark-local"),
+        "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _jars() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    directory = Path(cache) / "magnetar" / f"spark-{VERSION}"
+    command = [sys.executable, "-m", "magnetar", "spark-jars", "--spark", VERSION, str(directory)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def read_topic(
+    spark: SparkSession, bootstrap_servers: str, topic: str, isolation: str, **options: Any
+) -> DataFrame:
+    """Return all of a topic as it is now; `isolation` as Kafka's consumers name it."""
+    reader = spark.read.format("kafka").options(**options)
+    reader = reader.option("kafka.bootstrap.servers", bootstrap_servers)
+    reader = reader.option("kafka.isolation.level", isolation)
+    return reader.option("subscribe", topic).load()
