@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -162,11 +163,17 @@ _begin = Settling.begin
 
 
 def _begin_no_redrive(
-    settling: Settling, work: MarkerWork, log: ShardLog, end_offset: int, *, is_redrive: bool
+    settling: Settling,
+    work: MarkerWork,
+    log: ShardLog,
+    end_offset: int,
+    *,
+    is_redrive: bool,
+    others: Sequence[str] = (),
 ) -> None:
     """Do what a decision calls for, but not what a restart finds due."""
     if not is_redrive:
-        _begin(settling, work, log, end_offset, is_redrive=False)
+        _begin(settling, work, log, end_offset, is_redrive=False, others=others)
 
 
 #: A rule broken on purpose, and what the checker must find for it.

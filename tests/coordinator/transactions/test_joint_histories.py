@@ -47,11 +47,8 @@ def votes(txns: Txns) -> dict[str, tuple[int, int]]:
 def check_step(before: Txns, after: Txns) -> None:
     """Check what one step made of the family."""
     parent, parent_after = before.get(PARENT), after.get(PARENT)
-    was_sealed, is_sealed = joint.is_sealed(parent), joint.is_sealed(parent_after)
-    is_decision = (
-        parent is not None and parent.state is State.ONGOING and parent is not parent_after
-    )
-    if was_sealed and is_sealed and not (is_decision and parent_after.state is not State.ONGOING):
+    was_sealed = joint.is_sealed(parent)
+    if was_sealed and parent_after is parent:
         assert votes(before) == votes(after)
     named = {} if parent is None else {vote.transactional_id: vote for vote in parent.votes}
     for name in CHILDREN:
