@@ -1,7 +1,5 @@
 """A directory of partitions, laid out as Kafka's: every log that one broker has on one disk.
 
-    <directory>/.lock                              held while a process has it
-    <directory>/meta.properties                    whose it is: cluster.id, node.id, directory.id
     <directory>/.kafka_cleanshutdown               there only between a clean stop and a start
     <directory>/.magnetar-closed-logs              there only then: what the start need not find out
     <directory>/recovery-point-offset-checkpoint   where recovery of each log's bytes may begin
@@ -18,7 +16,6 @@ costs time only. Source: Kafka's LogManager.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -39,16 +36,13 @@ from logstore.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     decode_partition_metadata,
-    decode_properties,
     encode_clean_shutdown,
-    encode_properties,
-    uuid_text,
 )
+from logstore.claimed_directory import ClaimedDirectory
 from logstore.closed_logs import (
     CLOSED_LOGS,
     ClosedLog,
@@ -66,20 +60,11 @@ from logstore.log_offsets import LogOffsets
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 
-_LOCK = ".lock"
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _KRAFT_LOG = "__cluster_metadata"
 #: Recovery points that have moved are written together, at most so often.
 _CHECKPOINT_AFTER_S = 1.0
-
-
-class DirectoryInUse(Exception):
-    """Another process holds the directory's lock."""
-
-
-class ForeignDirectory(Exception):
-    """The directory belongs to another cluster or node."""
 
 
 class FoundPartition(NamedTuple):
@@ -116,7 +101,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class LogDirectory:
+class LogDirectory(ClaimedDirectory):
     """The logs of one broker. Made and closed on the event loop's thread, like its logs."""
 
     def __init__(
@@ -138,15 +123,13 @@ class LogDirectory:
         of every log that is opened and lacks something. Raises DirectoryInUse.
         With `Durability.MEMORY` nothing is read nor written.
         """
-        self.path = path
+        in_memory = group_commit.durability is Durability.MEMORY
+        super().__init__(path, files, in_memory=in_memory)
         self.defaults = defaults
         #: Whether the last stop was clean: nothing had to be scanned.
         self.was_clean = False
-        self._files = files
         self._group_commit = group_commit
         self._now_ms = now_ms
-        self._in_memory = group_commit.durability is Durability.MEMORY
-        self._top = Attachments(files, path)
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._offsets = LogOffsets(self._top)
         #: Logs that are as the last clean stop has left them, until they are opened.
@@ -157,17 +140,12 @@ class LogDirectory:
         self._aside = aside
         self._on_damage = on_damage
         self._checkpoint_due: Cancellable | None = None
-        self._unlock: Callable[[], None] | None = None
         if not self._in_memory:
             self._enter()
 
     def _enter(self) -> None:
         files = self._files
-        self._make_durably()
-        try:
-            self._unlock = files.lock(f"{self.path}/{_LOCK}")
-        except BlockingIOError:
-            raise DirectoryInUse(f"{self.path} is in use by another process") from None
+        self._lock()
         self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
         self._offsets.read()
         if self.was_clean:
@@ -180,37 +158,6 @@ class LogDirectory:
             if name.endswith(_DELETE_SUFFIX):
                 self._remove(f"{self.path}/{name}")
         files.sync_directory(self.path)
-
-    def _make_durably(self) -> None:
-        missing = self.path
-        unsynced = []
-        while missing and not self._files.exists(missing):
-            missing = os.path.dirname(missing)
-            unsynced.append(missing)
-        self._files.make_directory(self.path)
-        for directory in unsynced:
-            self._files.sync_directory(directory or ".")
-
-    def claim(self, *, cluster_id: str, node_id: int) -> None:
-        """Write meta.properties, or check that it says the same. Raises ForeignDirectory."""
-        if self._in_memory:
-            return
-        data = self._top.read(META_PROPERTIES)
-        properties = {} if data is None else decode_properties(data)
-        wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
-        for name, value in wanted.items():
-            found = properties.get(name, value)
-            if found != value:
-                raise ForeignDirectory(f"{self.path} has {name} {found}, not {value}")
-        properties = {"directory.id": uuid_text(uuid.uuid4()), **properties, **wanted}
-        encoded = encode_properties({**properties, "version": "1"})
-        if data is None or decode_properties(data) != decode_properties(encoded):
-            self._top.write(META_PROPERTIES, encoded, sync=True)
-
-    def identity(self) -> dict[str, str]:
-        """What meta.properties says, empty if there is none: to adopt its cluster id."""
-        data = None if self._in_memory else self._top.read(META_PROPERTIES)
-        return {} if data is None else decode_properties(data)
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions that lie on the disk, opened or not: to adopt them."""
@@ -458,7 +405,7 @@ class LogDirectory:
             self._write_offsets(LOG_START_OFFSETS, sync=True)
             self._write_closed()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
-        self._release()
+        self._let_go()
 
     def abandon(self) -> None:
         """Let go of everything at once and write nothing, as the end of the process would."""
@@ -466,13 +413,11 @@ class LogDirectory:
             self._checkpoint_due.cancel()
         for log in self._logs.values():
             log.abandon()
-        self._release()
+        self._let_go()
 
-    def _release(self) -> None:
+    def _let_go(self) -> None:
         self._logs.clear()
-        if self._unlock is not None:
-            self._unlock()
-            self._unlock = None
+        self._release()
 
     def _failed(self, error: OSError) -> StorageFailure:
         failure = StorageFailure(f"{self.path}: {error}")

@@ -12,13 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from logstore.directory import (
-    Damage,
-    DirectoryInUse,
-    ForeignDirectory,
-    FoundPartition,
-    LogDirectory,
-)
+from logstore.claimed_directory import DirectoryInUse, ForeignDirectory
+from logstore.directory import Damage, FoundPartition, LogDirectory
 from logstore.durability import Durability
 from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit

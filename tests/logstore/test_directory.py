@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore.directory import DirectoryInUse, ForeignDirectory, FoundPartition, LogDirectory
+from logstore.claimed_directory import DirectoryInUse, ForeignDirectory
+from logstore.directory import FoundPartition, LogDirectory
 from logstore.durability import Durability
 from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit
