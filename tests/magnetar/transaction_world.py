@@ -55,6 +55,7 @@ class World:
 
     now_ms: int = 1_000_000
     next_producer_id: int = 1000
+    separator: str = "~>"
     epoch: int = 0
     executors: dict[TopicPartition, SteppedExecutor] = field(default_factory=dict)
     ledgers: dict[TopicPartition, FailingLedger] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class World:
                 transactional_id_expiration_ms=604_800_000,
                 transaction_offset_conflict_detection_enable=False,
                 max_active_transactions=0,
-                joint_transactions_separator="~>",
+                joint_transactions_separator=self.separator,
                 joint_vote_timeout_ms=900_000,
                 joint_child_expiration_ms=3_600_000,
             ),
@@ -189,9 +190,9 @@ class World:
             data = ProducerIdentity(one.producer_id, one.producer_epoch)
             txn = self.coordinator.find_by_producer(one.producer_id)
             verdict = heal(txn, data, partition)
-            assert verdict.remedy in (Remedy.LEAVE, Remedy.ADOPT)
+            assert txn is not None and verdict.remedy in (Remedy.LEAVE, Remedy.ADOPT)
             if verdict.remedy is Remedy.ADOPT:
-                self.coordinator.adopt("tx", data, partition)
+                self.coordinator.adopt(txn.transactional_id, data, partition)
 
     # What clients do and see.
 
@@ -223,8 +224,8 @@ class World:
         )
         self.logs[partition].append(batch, self.now_ms)
 
-    def state(self) -> State:
-        txn = self.coordinator.find("tx")
+    def state(self, transactional_id: str = "tx") -> State:
+        txn = self.coordinator.find(transactional_id)
         assert txn is not None
         return txn.state
 
