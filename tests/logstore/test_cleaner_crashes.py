@@ -6,7 +6,6 @@ before and after, at its offset; what was aborted never comes back; the state is
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import struct
 from random import Random
@@ -16,16 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.cleaner.run import OffsetMapLimits, Overtaken
-from logstore.directory import LogDirectory
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
-from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionDeleted, PartitionLog
 from logstore.retention import expire
 from logstore.segment_reads import scan
 from logstore.testing.compaction import KeyedTraffic, check_compacted, check_replay, clean
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.log_process import LogProcess
 from tests.soak import SOAK
 from wire.errors import WireError
 from wire.records import Compression
@@ -60,7 +56,7 @@ STEP = st.one_of(WRITE, WRITE, OTHER)
 Step = tuple[str, int, list[bytes], Compression]
 
 
-class World:
+class World(LogProcess):
     """One compacted partition on a simulated disk, and the process that has it open."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
@@ -70,25 +66,9 @@ class World:
         self.traffic = KeyedTraffic(self.start())
 
     def start(self) -> PartitionLog:
-        self.executor = SteppedExecutor()
-        self.failures: list[StorageFailure] = []
-        commit = GroupCommit(
-            self.disk, Durability.FSYNC, on_failure=self.failures.append, executor=self.executor
-        )
-        self.directory = LogDirectory(
-            "/data",
-            self.disk,
-            commit,
-            CONFIG,
-            now_ms=lambda: 1_000,
-            call_later=lambda _delay, _callback: _Never(),
-        )
+        self.begin(self.disk, CONFIG)
         self.log = self.directory.open("topic", 0)
         return self.log
-
-    def stop(self) -> None:
-        self.executor.run()
-        asyncio.run(self.directory.close())
 
     def restart(self, disk: SimulatedDisk) -> None:
         self.disk = disk
@@ -147,11 +127,6 @@ class World:
         self.traffic.recovered()
         self.executor.run()
         self.check()
-
-
-class _Never:
-    def cancel(self) -> None:
-        """Nothing is due."""
 
 
 @given(

@@ -3,25 +3,21 @@ was visible is gone, nothing else ever was visible."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.directory import LogDirectory
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
-from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
 from logstore.partition_state import PartitionState
 from logstore.retention import expire
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.testing.traffic import OPERATIONS, Expected, Traffic
+from tests.logstore.log_process import LogProcess
 from tests.soak import SOAK
 from wire.records import BatchHeader, iterate_batches, parse_marker
 
@@ -40,25 +36,7 @@ STEP = st.tuples(
 )
 
 
-class Timers:
-    """`call_later` by hand."""
-
-    def __init__(self) -> None:
-        self._due: list[Callable[[], None]] = []
-
-    def call_later(self, _delay: float, callback: Callable[[], None]) -> Timers:
-        self._due.append(callback)
-        return self
-
-    def cancel(self) -> None:
-        self._due.clear()
-
-    def run(self) -> None:
-        while self._due:
-            self._due.pop()()
-
-
-class World:
+class World(LogProcess):
     """One partition in a directory on a simulated disk, and the process that has it open."""
 
     def __init__(self, disk: SimulatedDisk, durability: Durability = Durability.FSYNC) -> None:
@@ -69,26 +47,9 @@ class World:
         self.traffic: Traffic | None = None
 
     def start(self) -> PartitionLog:
-        self.executor = SteppedExecutor()
-        self.timers = Timers()
-        self.failures: list[StorageFailure] = []
-        commit = GroupCommit(
-            self.disk, self.durability, on_failure=self.failures.append, executor=self.executor
-        )
-        self.directory = LogDirectory(
-            "/data",
-            self.disk,
-            commit,
-            CONFIG,
-            now_ms=lambda: 1_000,
-            call_later=self.timers.call_later,
-        )
+        self.begin(self.disk, CONFIG, self.durability)
         self.log = self.directory.open("topic", 0)
         return self.log
-
-    def stop(self) -> None:
-        self.executor.run()
-        asyncio.run(self.directory.close())
 
     def perform(self, operation: str, producer: int, count: int) -> None:
         assert self.traffic is not None

@@ -9,18 +9,15 @@ from random import Random
 
 import pytest
 
-from logstore.directory import LogDirectory
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.partition_state import PartitionState
 from logstore.testing.partitions import batch_of
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.log_process import NOW_MS, LogProcess
 
 CONFIG = LogConfig(segment_bytes=300)
-NOW_MS = 1_000
 PARTITIONS = 3
 LONG_AGO = 5
 
@@ -29,31 +26,12 @@ async def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-class Never:
-    """A timer that is not run."""
-
-    def cancel(self) -> None:
-        """Nothing will happen anyway."""
-
-
-class Process:
+class Process(LogProcess):
     """Some partitions of a topic on a simulated disk."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
-        self.executor = SteppedExecutor()
-        commit = GroupCommit(
-            disk, Durability.FSYNC, on_failure=lambda _: None, executor=self.executor
-        )
-        self.directory = LogDirectory(
-            "/data",
-            disk,
-            commit,
-            CONFIG,
-            now_ms=lambda: NOW_MS,
-            call_later=lambda _delay, _callback: Never(),
-            aside=at_once,
-        )
+        self.begin(disk, CONFIG, aside=at_once)
 
     def open(self, count: int = PARTITIONS) -> list[PartitionLog]:
         openings = [self.directory.opening("topic", index) for index in range(count)]
@@ -66,7 +44,7 @@ class Process:
             for sequence in range(6 + log.partition):
                 log.append(batch_of(b"y" * 60, producer_id=1, epoch=0, sequence=sequence), NOW_MS)
             self.executor.run()
-            log.delete_records(4)
+            delete_records(log, 4)
         return [log.state for log in logs]
 
     def close(self) -> None:

@@ -16,14 +16,11 @@ import pytest
 from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from logstore.cleaner.run import OffsetMapLimits
-from logstore.directory import LogDirectory
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
-from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.testing.compaction import clean
 from logstore.testing.simulated_disk import SimulatedDisk
 from magnetar.runtime.groups_shard import RunningShard
+from tests.logstore.log_process import LogProcess
 from tests.soak import SOAK
 
 CONFIG = LogConfig(
@@ -38,7 +35,7 @@ KEYS = [OffsetKey(group, "t", index) for group in ("g", "h") for index in range(
 LIMITS = GroupLimits()
 
 
-class History:
+class History(LogProcess):
     """One shard, driven by chance."""
 
     def __init__(self, seed: int) -> None:
@@ -50,19 +47,7 @@ class History:
         self.start()
 
     def start(self) -> None:
-        self.executor = SteppedExecutor()
-        failures: list[StorageFailure] = []
-        commit = GroupCommit(
-            self.disk, Durability.FSYNC, on_failure=failures.append, executor=self.executor
-        )
-        self.directory = LogDirectory(
-            "/data",
-            self.disk,
-            commit,
-            CONFIG,
-            now_ms=lambda: self.now_ms,
-            call_later=lambda _delay, _callback: _Never(),
-        )
+        self.begin(self.disk, CONFIG, now_ms=lambda: self.now_ms)
         self.log = self.directory.open("__consumer_offsets", 0)
         self.shard = self.replayed()
 
@@ -129,11 +114,6 @@ class History:
 
     def check(self) -> None:
         assert story(self.replayed()) == story(self.shard)
-
-
-class _Never:
-    def cancel(self) -> None:
-        """Nothing is due."""
 
 
 def story(shard: RunningShard) -> Any:

@@ -1,0 +1,73 @@
+"""A process that has a log directory open on a simulated disk: syncs and timers go by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from logstore.directory import LogDirectory
+from logstore.durability import Durability
+from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.ledger import StorageFailure
+from logstore.log_config import LogConfig
+from logstore.testing.simulated_disk import SimulatedDisk
+
+NOW_MS = 1_000
+
+
+class Timers:
+    """`call_later` by hand: nothing is due before `run`."""
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[], None]] = []
+
+    def call_later(self, _delay: float, callback: Callable[[], None]) -> Timers:
+        self._due.append(callback)
+        return self
+
+    def cancel(self) -> None:
+        self._due.clear()
+
+    def run(self) -> None:
+        while self._due:
+            self._due.pop()()
+
+
+class LogProcess:
+    """What a start makes and an end takes away; `begin` again is the next process."""
+
+    directory: LogDirectory
+    executor: SteppedExecutor
+    failures: list[StorageFailure]
+    timers: Timers
+
+    def begin(
+        self,
+        disk: SimulatedDisk,
+        config: LogConfig,
+        durability: Durability = Durability.FSYNC,
+        now_ms: Callable[[], int] = lambda: NOW_MS,
+        **options: Any,
+    ) -> None:
+        """Open the directory; `options` are LogDirectory's."""
+        self.executor = SteppedExecutor()
+        self.failures = []
+        self.timers = Timers()
+        commit = GroupCommit(
+            disk, durability, on_failure=self.failures.append, executor=self.executor
+        )
+        self.directory = LogDirectory(
+            "/data",
+            disk,
+            commit,
+            config,
+            now_ms=now_ms,
+            call_later=self.timers.call_later,
+            **options,
+        )
+
+    def stop(self) -> None:
+        """End in order, with all that is due synced."""
+        self.executor.run()
+        asyncio.run(self.directory.close())
