@@ -11,7 +11,8 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from compat_tests.churn.plan import ChurnJob
-from compat_tests.churn.telling import tell, tell_read
+from compat_tests.churn.telling import tell_read
+from compat_tests.pipeline.telling import tell
 
 _STOP_TIMEOUT_S = 5.0
 
@@ -32,11 +33,11 @@ async def _member(job: ChurnJob, number: int) -> None:
             await consumer.start()
             await _live(job, consumer)
         except KafkaError as error:
-            tell("refused", why=repr(error)[:200])
+            tell("refused", why=repr(error))
         try:
             await asyncio.wait_for(consumer.stop(), _STOP_TIMEOUT_S)
         except (KafkaError, TimeoutError) as error:
-            tell("refused", why=repr(error)[:200])
+            tell("refused", why=repr(error))
         tell("left")
         await asyncio.sleep(random.uniform(*job.away_s))
 
@@ -57,20 +58,13 @@ async def _live(job: ChurnJob, consumer: AIOKafkaConsumer) -> None:
         try:
             await consumer.commit({TopicPartition(*place): end for place, end in ends.items()})
         except KafkaError as error:
-            tell("refused", why=repr(error)[:200])
+            tell("refused", why=repr(error))
 
 
 def _consumer(job: ChurnJob, number: int) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         *job.topics,
-        bootstrap_servers=job.bootstrap,
-        group_id=job.group,
-        client_id=f"{job.worker}-{number}",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=job.session_timeout_ms,
-        heartbeat_interval_ms=job.session_timeout_ms // 6,
-        max_poll_interval_ms=job.max_poll_interval_ms,
+        **job.settings(number),
         rebalance_timeout_ms=job.max_poll_interval_ms,
         partition_assignment_strategy=[RangePartitionAssignor],
     )

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from compat_tests.churn.plan import ChurnJob
-from compat_tests.churn.telling import tell, tell_read
+from compat_tests.churn.telling import tell_read
+from compat_tests.churn.threads import run_in_threads
+from compat_tests.pipeline.telling import tell
 
 _CONSUMED_AT_ONCE = 200
 
 
 def run(job: ChurnJob) -> None:
-    threads = [
-        threading.Thread(target=_member, args=(job, number), daemon=True)
-        for number in range(job.members)
-    ]
-    for thread in threads:
-        thread.start()
-    tell("ready")
-    for thread in threads:
-        thread.join()
-    tell("ended", why="a member's thread ended", trace="")
+    run_in_threads(job, _member)
 
 
 def _member(job: ChurnJob, number: int) -> None:
@@ -49,7 +41,7 @@ def _live(job: ChurnJob, consumer: Consumer) -> None:
             if error is None:
                 read.append(_place(message))
             elif error.fatal():
-                tell("refused", why=str(error)[:200])
+                tell("refused", why=str(error))
                 return
         _commit(consumer, read)
 
@@ -63,7 +55,7 @@ def _commit(consumer: Consumer, read: list[tuple[str, int, int]]) -> None:
     try:
         consumer.commit(offsets=offsets, asynchronous=False)
     except KafkaException as error:
-        tell("refused", why=str(error)[:200])
+        tell("refused", why=str(error))
 
 
 def _place(message: Message) -> tuple[str, int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from typing import Any
 
@@ -13,20 +12,13 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.churn.plan import ChurnJob
-from compat_tests.churn.telling import tell, tell_read
+from compat_tests.churn.telling import tell_read
+from compat_tests.churn.threads import run_in_threads
+from compat_tests.pipeline.telling import tell
 
 
 def run(job: ChurnJob) -> None:
-    threads = [
-        threading.Thread(target=_member, args=(job, number), daemon=True)
-        for number in range(job.members)
-    ]
-    for thread in threads:
-        thread.start()
-    tell("ready")
-    for thread in threads:
-        thread.join()
-    tell("ended", why="a member's thread ended", trace="")
+    run_in_threads(job, _member)
 
 
 def _member(job: ChurnJob, number: int) -> None:
@@ -39,7 +31,7 @@ def _member(job: ChurnJob, number: int) -> None:
             finally:
                 consumer.close()
         except KafkaError as error:
-            tell("refused", why=repr(error)[:200])
+            tell("refused", why=repr(error))
         tell("left")
         time.sleep(random.uniform(*job.away_s))
 
@@ -63,19 +55,12 @@ def _live(job: ChurnJob, consumer: KafkaConsumer) -> None:
         try:
             consumer.commit(offsets)
         except KafkaError as error:
-            tell("refused", why=repr(error)[:200])
+            tell("refused", why=repr(error))
 
 
 def _consumer(job: ChurnJob, number: int) -> KafkaConsumer:
     return KafkaConsumer(
-        bootstrap_servers=job.bootstrap,
-        group_id=job.group,
-        client_id=f"{job.worker}-{number}",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=job.session_timeout_ms,
-        heartbeat_interval_ms=job.session_timeout_ms // 6,
-        max_poll_interval_ms=job.max_poll_interval_ms,
+        **job.settings(number),
         partition_assignment_strategy=[RangePartitionAssignor],
         reconnect_backoff_max_ms=500,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 #: The API key that brokers with the newer protocol have.
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -56,6 +57,19 @@ class ChurnJob:
     def instance(self, number: int) -> str | None:
         """Return the instance id of a static member."""
         return f"{self.worker}-{number}" if self.manner == "static" else None
+
+    def settings(self, number: int) -> dict[str, Any]:
+        """Return a member's settings by the names that the libraries of Python have for them."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": self.group,
+            "client_id": f"{self.worker}-{number}",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "session_timeout_ms": self.session_timeout_ms,
+            "heartbeat_interval_ms": self.session_timeout_ms // 6,
+            "max_poll_interval_ms": self.max_poll_interval_ms,
+        }
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

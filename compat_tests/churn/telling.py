@@ -1,22 +1,15 @@
-"""What members tell: one line of JSON at a time, whole even if the process is killed within it."""
+"""What members tell of what they read: unbroken stretches of offsets, before they commit."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 
-#: A pipe takes so much at once, or nothing (PIPE_BUF).
-_LINE_BYTES_MAX = 4096
+from compat_tests.pipeline.telling import tell
+
 _RUNS_PER_LINE = 50
 
 Run = tuple[str, int, int, int]
 """(topic, partition, first offset, end offset), exclusive."""
-
-
-def tell(event: str, **facts: object) -> None:
-    line = json.dumps({"event": event, **facts}).encode()[: _LINE_BYTES_MAX - 1] + b"\n"
-    os.write(1, line)
 
 
 def tell_read(read: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], int]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-import traceback
+from functools import partial
 
 from compat_tests.churn.plan import ChurnJob
-from compat_tests.churn.telling import tell
+from compat_tests.pipeline.telling import tell_the_end_of
 
 
 def main() -> None:
     logging.basicConfig(level=logging.CRITICAL)
     job = ChurnJob.from_json(sys.argv[1])
     library = importlib.import_module(f"compat_tests.churn.{job.library}_members")
-    try:
-        library.run(job)
-    except Exception as error:  # noqa: BLE001  # the edge of the process: report, then end
-        tell("ended", why=repr(error)[:300], trace=traceback.format_exc()[-2000:])
-        raise SystemExit(1) from error
+    tell_the_end_of(partial(library.run, job))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as AdminTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from compat_tests.pipeline.job import Batch, Job, tell
+from compat_tests.pipeline.job import Batch, Job
+from compat_tests.pipeline.telling import tell
 
 _CALL_TIMEOUT_S = 20.0
 

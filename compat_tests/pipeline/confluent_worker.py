@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from compat_tests.pipeline.job import Batch, Job, Output, tell
+from compat_tests.pipeline.job import Batch, Job, Output
+from compat_tests.pipeline.telling import tell
 
 _CALL_TIMEOUT_S = 20.0
 Input = tuple[int, int, bytes]

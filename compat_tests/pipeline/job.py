@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -100,9 +99,3 @@ class Batch:
             yield Output(job.counts_topic, partition, word.encode(), str(count).encode())
         counted = json.dumps(self.offsets).encode()
         yield Output(job.inputs_topic, 0, job.worker.encode(), counted)
-
-
-def tell(event: str, **facts: object) -> None:
-    """Report to the supervisor: one line of JSON on standard output."""
-    sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
-    sys.stdout.flush()

@@ -11,7 +11,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
-from compat_tests.pipeline.job import Batch, Job, tell
+from compat_tests.pipeline.job import Batch, Job
+from compat_tests.pipeline.telling import tell
 
 #: After a lost connection its sender may never send what it still has: then this process ends.
 _FLUSH_TIMEOUT_S = 4.0

@@ -8,21 +8,16 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-import traceback
 
-from compat_tests.pipeline.job import Job, tell
+from compat_tests.pipeline.job import Job
+from compat_tests.pipeline.telling import tell_the_end_of
 
 
 def main() -> None:
     logging.basicConfig(level=logging.CRITICAL)
     job = Job.from_json(sys.argv[1])
     module = f"compat_tests.pipeline.{job.worker.replace('-', '_')}_worker"
-    worker = importlib.import_module(module).Worker(job)
-    try:
-        worker.run()
-    except Exception as error:  # noqa: BLE001  # the edge of the process: report, then end
-        tell("ended", why=repr(error), trace=traceback.format_exc())
-        raise SystemExit(1) from error
+    tell_the_end_of(importlib.import_module(module).Worker(job).run)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from compat_tests.pipeline.job import tell
+from compat_tests.pipeline.telling import tell
 from compat_tests.raw import Closed, Connection, Identity, batch
 from compat_tests.soak.entry import Draft, drafts
 from compat_tests.soak.plan import SoakJob

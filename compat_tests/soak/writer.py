@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import KafkaException, Producer
 
-from compat_tests.pipeline.job import tell
+from compat_tests.pipeline.telling import tell
 from compat_tests.soak.entry import Draft, drafts
 from compat_tests.soak.plan import SoakJob
 
