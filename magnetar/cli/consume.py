@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from magnetar.cli.escapes import DelimiterType
-from magnetar.cli.options import EXIT_INTERRUPTED, bootstrap, reports_errors, timeout
+from magnetar.cli.options import (
+    EXIT_INTERRUPTED,
+    bootstrap,
+    forget_output,
+    reports_errors,
+    timeout,
+)
 
 if TYPE_CHECKING:
     from magnetar.cli.consuming import Begin, Fetched, Reader
@@ -129,8 +134,8 @@ def consume(
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read this has enough, as `head` does. Python would complain again at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Whoever read this has enough, as `head` does.
+            forget_output()
             raise SystemExit(0) from None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.options import EXIT_FAILURE
+from magnetar.cli.options import EXIT_FAILURE, reports_errors
 from magnetar.cli.readable import moment
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"
     help="Leave out the batches of segments that end before it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@reports_errors
 def dump(
     paths: tuple[Path, ...], with_records: bool | None, first_offset: int, as_json: bool
 ) -> None:
@@ -62,18 +63,14 @@ def dump(
     damages = 0
     try:
         for path in (file for each in paths for file in files_of(each)):
+            entries = dump_file(path, options)
             if not as_json:
                 print(f"{path} ({path.stat().st_size} bytes)")
-            for entry in dump_file(path, options):
+            for entry in entries:
                 damages += entry.is_damage
                 print(_as_json(path, entry) if as_json else _as_text(entry))
     except UnknownFile as unknown:
         raise click.UsageError(str(unknown)) from None
-    except BrokenPipeError:
-        raise
-    except OSError as failure:
-        print(f"magnetar: error: {failure}", file=sys.stderr)
-        raise SystemExit(EXIT_FAILURE) from None
     if damages:
         places = "1 place" if damages == 1 else f"{damages} places"
         print(f"magnetar: error: damaged in {places}", file=sys.stderr)

@@ -58,6 +58,8 @@ class LineFormat:
     def _parse_json(self, line: bytes, number: int) -> InputRecord:
         try:
             said = json.loads(line)
+            if not isinstance(said, dict):
+                raise ValueError("it is no JSON object")
             headers = [
                 (str(name), None if value is None else str(value).encode())
                 for name, value in said.get("headers") or ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec
@@ -32,11 +33,23 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # Whoever read the output has enough; click ends the command quietly.
+        except OSError as failure:
+            forget_output()
+            print(f"magnetar: error: {failure}", file=sys.stderr)
+            raise SystemExit(EXIT_FAILURE) from None
         except ClientError as failure:
             print(f"magnetar: error: {failure}", file=sys.stderr)
             raise SystemExit(EXIT_FAILURE) from None
 
     return run
+
+
+def forget_output() -> None:
+    """Let go of what could not be written: Python would try, and complain, again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _addresses(context: click.Context, param: click.Parameter, value: str) -> str:

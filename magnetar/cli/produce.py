@@ -148,10 +148,16 @@ def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> N
                 producer.send(records)
         producer.commit()
     except (ClientError, OSError) as failure:
-        raise ClientError(f"{failure} {_outcome(producer)}") from None
+        raise ClientError(f"{_sentence(failure)} {_outcome(producer)}") from None
     except KeyboardInterrupt:
         print(f"magnetar: interrupted. {_outcome(producer)}", file=sys.stderr)
         raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def _sentence(failure: Exception) -> str:
+    """Return what a failure says with a full stop, so that more can follow."""
+    said = str(failure)
+    return said if said.endswith(".") else f"{said}."
 
 
 def _outcome(producer: Producer) -> str:

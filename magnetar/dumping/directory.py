@@ -64,19 +64,33 @@ class Options(NamedTuple):
 
 
 class UnknownFile(Exception):
-    """A file that holds nothing known here."""
+    """A file that holds nothing known here, or a directory without one that does."""
 
 
 def files_of(path: Path) -> Iterator[Path]:
-    """Yield the files below a path that can be read, a directory's own ones first."""
+    """Yield the files below a path that can be read, a directory's own ones first.
+
+    Raises UnknownFile where there is none.
+    """
     if not path.is_dir():
         yield path
         return
+    found = False
+    for each in _known_files(path):
+        found = True
+        yield each
+    if not found:
+        raise UnknownFile(
+            f"{path} holds no file of a broker's: name a data directory, or one in it."
+        )
+
+
+def _known_files(path: Path) -> Iterator[Path]:
     entries = sorted(path.iterdir())
     yield from (each for each in entries if each.is_file() and _is_known(each))
     for each in entries:
         if each.is_dir() and each.name.rpartition("-")[2].isdigit():
-            yield from files_of(each)
+            yield from _known_files(each)
 
 
 def dump_file(path: Path, options: Options) -> Iterator[Entry]:

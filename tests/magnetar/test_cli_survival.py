@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from magnetar.cli.main import main
+from magnetar.cli.options import EXIT_FAILURE, EXIT_INTERRUPTED
 from magnetar.testing import BrokerProcess, start_broker
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -77,6 +80,31 @@ def test_a_consumer_waits_for_its_broker_and_goes_on(
         assert group
         lines = [stream(consumer.stdout).readline()]
     assert lines == ["after\n"]
+
+
+def test_an_interruption_ends_a_member_whose_broker_says_nothing(
+    broker: BrokerProcess, start: Start
+) -> None:
+    run(broker, "produce", "a", text="before\n")
+    member = start("consume", "a", "-g", "readers", "--timeout", "1s")
+    assert stream(member.stdout).readline() == "before\n"
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        member.send_signal(signal.SIGINT)
+        assert member.wait(20) == EXIT_INTERRUPTED
+        assert "Traceback" not in stream(member.stderr).read()
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+def test_a_full_disk_is_named(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-m", "magnetar", "topics", "list", "-b", broker.bootstrap_servers]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, check=False
+        )
+    assert ended.returncode == EXIT_FAILURE
+    assert ended.stderr == "magnetar: error: [Errno 28] No space left on device\n"
 
 
 def test_a_producer_sends_again_and_nothing_twice(broker: BrokerProcess, start: Start) -> None:

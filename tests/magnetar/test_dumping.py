@@ -193,3 +193,6 @@ def test_what_is_no_file_of_a_brokers_is_a_mistake(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "is no file of a broker's" in result.stderr
     assert run(tmp_path / "nothing").exit_code == 2
+    directory = run(tmp_path)
+    assert (directory.exit_code, directory.stdout) == (2, "")
+    assert "holds no file of a broker's" in directory.stderr
