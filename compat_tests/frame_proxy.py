@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ class Fault(Enum):
     """The connection breaks before the request reaches the broker; it may be delivered later."""
     DOUBLE = auto()
     """It reaches the broker twice in a row; the client gets the first answer."""
+    BEFORE = auto()
+    """The rule's action comes first, then it goes on to the broker, if there still is one."""
+    AFTER = auto()
+    """The broker has answered; the rule's action comes before its answer reaches the client."""
 
 
 class Request(NamedTuple):
@@ -56,8 +61,16 @@ class Answer(NamedTuple):
 class Rule:
     """Picks requests of some API keys; `every=3` is each third of them, `times` how many in all."""
 
-    def __init__(self, fault: Fault, api_keys: set[int], times: int, every: int) -> None:
+    def __init__(
+        self,
+        fault: Fault,
+        api_keys: set[int],
+        times: int,
+        every: int,
+        action: Callable[[], None] | None = None,
+    ) -> None:
         self.fault = fault
+        self.action = action
         self.caught: list[Request] = []
         self._api_keys = api_keys
         self._times = times
@@ -111,11 +124,22 @@ class FrameProxy:
         for relay in self._relays:
             relay.cut()
 
-    def on(self, fault: Fault, *api_keys: int, times: int = 1, every: int = 1) -> Rule:
+    def on(
+        self,
+        fault: Fault,
+        *api_keys: int,
+        times: int = 1,
+        every: int = 1,
+        action: Callable[[], None] | None = None,
+    ) -> Rule:
         """From now on do this to requests of these API keys."""
-        rule = Rule(fault, set(api_keys), times, every)
+        rule = Rule(fault, set(api_keys), times, every, action)
         self._rules.append(rule)
         return rule
+
+    def clear(self) -> None:
+        """From now on do nothing to any request."""
+        self._rules = []
 
     def deliver(self, request: Request) -> Answer:
         """Let a held or copied request reach the broker now, from a connection of its own."""
@@ -196,6 +220,11 @@ class _Relay:
             if fault is Fault.HOLD:
                 return
             first = self._lose if fault is Fault.LOSE_ANSWER else self._pass_on
+            if rule is not None and rule.action is not None:
+                if fault is Fault.BEFORE:
+                    rule.action()
+                elif fault is Fault.AFTER:
+                    first = partial(self._act_and_pass_on, rule.action)
             self._expected.append(_Expected(request, first))
             if fault is Fault.DOUBLE:
                 self._expected.append(_Expected(request, _swallow))
@@ -213,6 +242,10 @@ class _Relay:
 
     def _pass_on(self, frame: bytes) -> None:
         self._client.sendall(_framed(frame))
+
+    def _act_and_pass_on(self, action: Callable[[], None], frame: bytes) -> None:
+        action()
+        self._pass_on(frame)
 
     def _lose(self, _: bytes) -> None:
         self.cut()

@@ -117,21 +117,28 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             commit_batch(self._parent(cluster, self._family), batch, _children(written), judge)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
+        """Fence what the batch has left, that of tasks which Spark killed too, as far as it can be
+        seen: nothing of it shall hold back readers until it times out.
+        """
         if self._family is None:
             return
+        left = self._family.prefix(self._batch_number(batchId))
         with self._cluster() as cluster:
-            self._parent(cluster, self._family).fence(_children(messages))
+            parent = self._parent(cluster, self._family)
+            unheard = {child for child in parent.undecided() if child.startswith(left)}
+            parent.fence(unheard | _children(messages))
 
     def _batch(self, place: Place, batch_id: int) -> Progress:
-        if self._stream:
-            return Progress(batch_id, place.spark_query_id, place.run_id, None)
-        number = self._options.batch_id
         return Progress(
-            batch_id=0 if number is None else number,
+            batch_id=self._batch_number(batch_id) or 0,
             spark_query_id=place.spark_query_id,
             run_id=place.run_id,
-            topic=self._options.topic,
+            topic=None if self._stream else self._options.topic,
         )
+
+    def _batch_number(self, batch_id: int) -> int | None:
+        """Return Spark's number for a stream, else the option."""
+        return batch_id if self._stream else self._options.batch_id
 
     def _cluster(self) -> Cluster:
         return Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms)

@@ -45,8 +45,11 @@ class Family:
 
     def child(self, batch_id: int | None, partition: int) -> str:
         """Return a new child's id."""
-        batch = "once" if batch_id is None else batch_id
-        return f"{self.query_id}{self.separator}{batch}.{partition}.{uuid.uuid4().hex}"
+        return f"{self.prefix(batch_id)}{partition}.{uuid.uuid4().hex}"
+
+    def prefix(self, batch_id: int | None) -> str:
+        """Return what the ids of all children of a batch begin with; None: a write without one."""
+        return f"{self.query_id}{self.separator}{'' if batch_id is None else batch_id}."
 
 
 @dataclass(frozen=True)
