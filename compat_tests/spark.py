@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from compat_tests.brokers import MAGNETAR
 #: The connector's; pyspark may be of any later 4.0.
 VERSION = "4.0.0"
 #: For a query to end in; machines that do other things too are slow.
-QUERY_TIMEOUT_S = 100.0
+QUERY_TIMEOUT_S = 200.0
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
@@ -61,6 +62,8 @@ class Batch(NamedTuple):
 
 def start_session(directory: Path) -> SparkSession:
     """Start a JVM with a session; what it keeps on the disk goes below `directory`."""
+    # Spark's own processes of Python have to find the same packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.config("spark.jars", _jars())
     builder = builder.config("spark.local.dir", str(directory / "local"))
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
@@ -87,20 +90,20 @@ class Spark:
 
     def read(self, **options: Any) -> DataFrame:
         """Return a batch read; options by the connector's names, `kafka_x_y` for kafka.x.y."""
-        return self.session.read.format("kafka").options(**self._named(options)).load()
+        return self.session.read.format("kafka").options(**self.named(options)).load()
 
     def read_stream(self, **options: Any) -> DataFrame:
-        return self.session.readStream.format("kafka").options(**self._named(options)).load()
+        return self.session.readStream.format("kafka").options(**self.named(options)).load()
 
     def write(self, frame: DataFrame, **options: Any) -> None:
-        frame.write.format("kafka").options(**self._named(options)).save()
+        frame.write.format("kafka").options(**self.named(options)).save()
 
     def write_stream(self, frame: DataFrame, checkpoint: Path, **options: Any) -> None:
         """Write what there is now and return when it is written."""
-        writer = frame.writeStream.format("kafka").options(**self._named(options))
+        writer = frame.writeStream.format("kafka").options(**self.named(options))
         writer = writer.option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
-        _await(query)
+        await_end(query)
 
     def micro_batches(
         self, frame: DataFrame, checkpoint: Path, see: See | None = None
@@ -119,7 +122,7 @@ class Spark:
         writer = frame.writeStream.foreachBatch(collect)
         writer = writer.option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
-        _await(query)
+        await_end(query)
         reports = [json.loads(report.json) for report in query.recentProgress]
         ranges = {report["batchId"]: report["sources"][0] for report in reports}
         return {
@@ -131,7 +134,8 @@ class Spark:
             for batch_id, kept in seen.items()
         }
 
-    def _named(self, options: Mapping[str, Any]) -> dict[str, str]:
+    def named(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return options by their own names, with the broker's address."""
         named = {"kafka.bootstrap.servers": self.bootstrap}
         for name, value in options.items():
             key = name.replace("_", ".")
@@ -162,7 +166,8 @@ def splits(frame: DataFrame) -> list[list[int]]:
     return sorted(found) + [[]] * (frame.rdd.getNumPartitions() - len(found))
 
 
-def _await(query: Any) -> None:
+def await_end(query: Any) -> None:
+    """Return when the query has ended. What ended it, if something did, is raised."""
     try:
         assert query.awaitTermination(QUERY_TIMEOUT_S), "the query goes on and on"
     finally:

@@ -1,0 +1,318 @@
+"""The sink `magnetar`: exactly once on magnetar, and an error in words where that cannot be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from compat_tests.brokers import Broker
+from compat_tests.confluent_client import producer, send
+from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.spark import Spark, await_end, positions
+from magnetar.spark import register
+
+pytestmark = pytest.mark.timeout(300)
+EXACTLY_ONCE = pytest.mark.magnetar_only(reason="it has joint transactions")
+Write = Callable[..., None]
+Stream = Callable[..., None]
+
+
+@pytest.fixture
+def sink(spark: Spark) -> Spark:
+    """The session, which knows the sink."""
+    register(spark.session)
+    return spark
+
+
+@pytest.fixture
+def write(sink: Spark) -> Write:
+    """Write a frame; options by name, and as `kafka_x_y` for kafka.x.y."""
+
+    def save(frame: DataFrame, **options: Any) -> None:
+        writer = frame.write.format("magnetar").mode("append")
+        writer.options(**sink.named(options)).save()
+
+    return save
+
+
+@pytest.fixture
+def stream(sink: Spark, tmp_path: Path) -> Stream:
+    """Run a query over what there is now, to its end."""
+
+    def run(frame: DataFrame, checkpoint: str = "checkpoint", **options: Any) -> None:
+        writer = frame.writeStream.format("magnetar").options(**sink.named(options))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        await_end(writer.trigger(availableNow=True).start())
+
+    return run
+
+
+def values(spark: Spark, topic: str) -> list[int]:
+    """Return the visible values of a topic, sorted."""
+    frame = spark.read(subscribe=topic, kafka_isolation_level="read_committed")
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def counted(spark: Spark, count: int, start: int = 0) -> DataFrame:
+    return spark.session.range(start, start + count, numPartitions=2).selectExpr(
+        "CAST(id AS string) AS value"
+    )
+
+
+def numbers_of(spark: Spark, topic: str, per_batch: int) -> DataFrame:
+    """Return a stream of a topic's values, so many in each batch."""
+    return spark.read_stream(
+        subscribe=topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=per_batch,
+        kafka_isolation_level="read_committed",
+    ).select("value")
+
+
+def fill(broker: Broker, topic: str, count: int, start: int = 0) -> None:
+    pairs = [(None, b"%d" % number) for number in range(start, start + count)]
+    send(producer(broker.bootstrap), topic, pairs)
+
+
+@EXACTLY_ONCE
+def test_rows_become_records(sink: Spark, topic: MakeTopic, write: Write) -> None:
+    first, second = topic("rows", partitions=2), topic("rows")
+    schema = "topic string, partition int, key string, value binary, timestamp timestamp, headers "
+    schema += "array<struct<key: string, value: binary>>"
+    rows = [
+        (first, 1, "k", bytearray(b"v"), None, [("h", bytearray(b"1")), ("h", None)]),
+        (None, 0, None, None, None, None),
+        (second, None, "k", bytearray(b""), None, []),
+    ]
+    frame = sink.session.createDataFrame(rows, schema).selectExpr(
+        *("topic", "partition", "key", "value", "headers"),
+        "timestamp_millis(1500000000123) AS timestamp",
+    )
+    write(frame, topic=first)
+    found = sink.read(
+        subscribe=f"{first},{second}", includeHeaders="true", kafka_isolation_level="read_committed"
+    )
+    assert positions(found) == sorted([(first, 0, 0), (first, 1, 0), (second, 0, 0)])
+    columns = ("topic", "partition", "CAST(key AS string)", "value", "headers")
+    for row in found.selectExpr(*columns, "unix_millis(timestamp) AS ms").collect():
+        (wanted,) = (
+            each
+            for each in rows
+            if ((each[0] or first), each[1] or 0) == (row.topic, row.partition)
+        )
+        assert (row.key, row.value, row.ms) == (wanted[2], wanted[3], 1_500_000_000_123)
+        assert [tuple(header) for header in row.headers or []] == (wanted[5] or [])
+
+
+@EXACTLY_ONCE
+def test_a_batch_job_writes_anew_each_time_unless_the_batch_has_a_name(
+    sink: Spark, topic: MakeTopic, name: MakeName, write: Write
+) -> None:
+    target, query = topic("job", partitions=2), name("query")
+    for _ in range(2):
+        write(counted(sink, 3), topic=target)
+    for _ in range(2):
+        write(counted(sink, 3, 10), topic=target, queryId=query, batchId="7")
+    write(counted(sink, 0), topic=target, queryId=query, batchId="8")
+    write(counted(sink, 1, 20), topic=target, queryId=query, batchId="9")
+    assert values(sink, target) == [0, 0, 1, 1, 2, 2, 10, 11, 12, 20]
+    with pytest.raises(PySparkException, match=r"batch 8 .* after batch 9"):
+        write(counted(sink, 1), topic=target, queryId=query, batchId="8")
+    with pytest.raises(PySparkException, match="two queryIds"):
+        write(counted(sink, 1), topic=topic("other"), queryId=query, batchId="9")
+
+
+@EXACTLY_ONCE
+def test_a_stream_goes_on_where_it_was(
+    sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, stream: Stream
+) -> None:
+    source, target, query = topic("source"), topic("target", partitions=2), name("query")
+    fill(broker, source, 10)
+    for _ in range(2):
+        stream(numbers_of(sink, source, 4), topic=target, queryId=query)
+    fill(broker, source, 3, start=10)
+    stream(numbers_of(sink, source, 4), topic=target, queryId=query)
+    assert values(sink, target) == list(range(13))
+
+
+@EXACTLY_ONCE
+def test_a_batch_that_spark_forgot_to_have_committed_is_written_once(
+    sink: Spark,
+    broker: Broker,
+    topic: MakeTopic,
+    name: MakeName,
+    stream: Stream,
+    tmp_path: Path,
+) -> None:
+    source, target, query = topic("source"), topic("target"), name("query")
+    fill(broker, source, 6)
+    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+    forgotten = [tmp_path / "checkpoint" / "commits" / each for each in ("2", ".2.crc")]
+    for path in forgotten:
+        path.unlink()
+    fill(broker, source, 1, start=6)
+    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+    assert forgotten[0].exists()
+    assert values(sink, target) == list(range(7))
+
+
+@EXACTLY_ONCE
+def test_a_second_query_under_the_same_id_is_refused_and_both_are_named(
+    sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, stream: Stream
+) -> None:
+    source, target, query = topic("source"), topic("target"), name("query")
+    fill(broker, source, 4)
+    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+    with pytest.raises(PySparkException) as refused:
+        stream(numbers_of(sink, source, 2), "fresh", topic=target, queryId=query)
+    said = str(refused.value)
+    assert "written up to batch 1; this is Spark query" in said
+    assert f"magnetar groups delete 'magnetar.spark.{query}'" in said
+    assert values(sink, target) == [0, 1, 2, 3]
+
+
+@EXACTLY_ONCE
+def test_foreach_batch_writes_each_batch_once(
+    sink: Spark,
+    broker: Broker,
+    topic: MakeTopic,
+    name: MakeName,
+    write: Write,
+    tmp_path: Path,
+) -> None:
+    """The function fails after its write, so Spark repeats the batch."""
+    source, target, query = topic("source"), topic("target"), name("query")
+    fill(broker, source, 6)
+    fails = {1}
+
+    def each(batch: DataFrame, batch_id: int) -> int:
+        write(batch, topic=target, queryId=query, batchId=str(batch_id))
+        if batch_id in fails:
+            fails.discard(batch_id)
+            raise ValueError("after the write")
+        return batch_id
+
+    def run() -> None:
+        sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "foreach", each)
+
+    with pytest.raises(PySparkException, match="after the write"):
+        run()
+    run()
+    assert values(sink, target) == list(range(6))
+
+    def unnamed(batch: DataFrame, batch_id: int) -> int:
+        write(batch, topic=target)
+        return batch_id
+
+    with pytest.raises(PySparkException, match="needs the options queryId and batchId"):
+        sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "unnamed", unnamed)
+    assert values(sink, target) == list(range(6))
+
+
+@EXACTLY_ONCE
+def test_a_job_that_fails_leaves_nothing(
+    sink: Spark, topic: MakeTopic, name: MakeName, write: Write
+) -> None:
+    """A record is too large, in the client's eyes and in the broker's; a row has no topic."""
+    small = topic("small", **{"max.message.bytes": "2000"})
+    large = sink.session.range(4, numPartitions=2).selectExpr(
+        "IF(id = 3, repeat('x', 3000000), '1') AS value"
+    )
+    with pytest.raises(PySparkException, match=r"3000000 bytes .*kafka\.message\.max\.bytes"):
+        write(large, topic=small)
+    too_large = large.selectExpr("substr(value, 1, 5000) AS value")
+    with pytest.raises(PySparkException, match=rf"{small}: .*MSG_SIZE_TOO_LARGE.*max\.message"):
+        write(too_large, topic=small)
+    lost = counted(sink, 2).selectExpr("value", "CAST(NULL AS string) AS topic")
+    with pytest.raises(PySparkException, match="names no topic"):
+        write(lost)
+    gone = counted(sink, 2).selectExpr("value", f"'{name('gone')}' AS topic")
+    with pytest.raises(PySparkException, match="topic gone-.*UNKNOWN_TOPIC"):
+        write(gone)
+    assert values(sink, small) == []
+
+
+@EXACTLY_ONCE
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["CAST(id AS string) AS key"], {}, "no column 'value', only key"),
+        (["'v' AS value", "id"], {}, "the column 'id' means nothing"),
+        (["id AS value"], {}, "'value' is bigint; it has to be string or binary"),
+        (["'v' AS value"], {"partitions": "3"}, "unknown option 'partitions'"),
+        (["'v' AS value"], {"topic": "there-is-none"}, "topic there-is-none: UNKNOWN_TOPIC"),
+        (["'v' AS value"], {"queryId": "q"}, "queryId and batchId"),
+        (["'v' AS value"], {"queryId": "a~>b", "batchId": "1"}, "contains '~>'"),
+        (["'v' AS value"], {"queryId": "q", "batchId": "-1"}, "batchId is '-1'"),
+        (["'v' AS value"], {"kafka_no_such": "1"}, "no.such"),
+        (["'v' AS value"], {"kafka_acks": "1"}, "kafka.acks is the sink's own"),
+        (["'v' AS value"], {"deliveryGuarantee": "maybe"}, "'maybe'; it takes exactly-once or"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is(
+    sink: Spark,
+    topic: MakeTopic,
+    write: Write,
+    columns: list[str],
+    options: dict[str, str],
+    said: str,
+) -> None:
+    frame = sink.session.range(2).selectExpr(*columns)
+    with pytest.raises(PySparkException) as refused:
+        write(frame, **{"topic": topic("unused"), **options})
+    assert said in str(refused.value)
+
+
+def test_without_joint_transactions_it_writes_only_if_told_so(
+    sink: Spark, broker: Broker, topic: MakeTopic, write: Write
+) -> None:
+    target = topic("target")
+    if broker.kind == "kafka":
+        with pytest.raises(PySparkException, match="is not magnetar.*at-least-once"):
+            write(counted(sink, 3), topic=target)
+        assert values(sink, target) == []
+    write(counted(sink, 3), topic=target, deliveryGuarantee="at-least-once")
+    assert values(sink, target) == [0, 1, 2]
+
+
+@EXACTLY_ONCE
+def test_a_stream_is_written_exactly_once_although_the_broker_is_killed(
+    spark_session: SparkSession, own_broker: Broker, topic_on: MakeTopic, tmp_path: Path
+) -> None:
+    """Killed in mid-stream, and started again: a batch waits for it, or fails and is repeated."""
+    source, target = topic_on(own_broker, "source"), topic_on(own_broker, "target", partitions=2)
+    count = 60
+    fill(own_broker, source, count)
+    spark = Spark(spark_session, own_broker.bootstrap)
+    register(spark_session)
+
+    def run() -> bool:
+        """Return whether the query came to its end."""
+        frame = numbers_of(spark, source, 10)
+        options = spark.named({"topic": target, "queryId": target})
+        writer = frame.writeStream.format("magnetar").options(**options)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        try:
+            await_end(writer.trigger(availableNow=True).start())
+        except PySparkException:
+            return False
+        return True
+
+    killers = [
+        threading.Timer(seconds, own_broker.restart, kwargs={"clean": False})
+        for seconds in (2.0, 5.0)
+    ]
+    for killer in killers:
+        killer.start()
+    ended = run()
+    for killer in killers:
+        killer.join()
+    while not ended:
+        ended = run()
+    assert values(spark, target) == list(range(count))
