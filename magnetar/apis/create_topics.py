@@ -118,10 +118,10 @@ def _counts(broker: Broker, asked: CreatableTopic) -> tuple[int, int]:
 
 
 def _configs(broker: Broker, own: dict[str, str]) -> list[CreatableTopicConfigs]:
+    """Describe a topic's settings, its own ones as they were given, as in Kafka."""
     described = []
     for name in TopicConfig.settings:
-        value = describe_setting(name, own, broker.config)
-        described.append(
-            CreatableTopicConfigs(name=name, value=value.text, config_source=value.source)
-        )
+        found = describe_setting(name, own, broker.config)
+        text = own.get(name, found.text)
+        described.append(CreatableTopicConfigs(name=name, value=text, config_source=found.source))
     return described
