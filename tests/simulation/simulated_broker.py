@@ -40,6 +40,8 @@ _SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "transaction.healing.interval.ms": str(HEALING_INTERVAL_MS),
+    "joint.vote.timeout.ms": "3000",
+    "joint.child.expiration.ms": "4000",
 }
 
 

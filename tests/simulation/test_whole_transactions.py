@@ -8,37 +8,26 @@ be lost, torn, dirty or duplicated, no offset may be off its transaction, and no
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from coordinator.groups.offsets.committed import OffsetKey
-from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
-from coordinator.transactions.records import encode_record
 from coordinator.transactions.work import MarkerWork
 from logstore.durability import Durability
 from logstore.partition import PartitionLog
 from magnetar.runtime.settling import Settling
 from magnetar.runtime.shard_log import ShardLog
-from tests.simulation.history import History, Outcome, check
-from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
-from tests.simulation.simulated_loop import SimulatedLoop
-from tests.simulation.workers import TIMEOUT_MS, Luck, Worker
+from tests.simulation.history import History, Outcome
+from tests.simulation.simulated_broker import World
+from tests.simulation.telling import SEEDS, Broken, run
+from tests.simulation.workers import Luck, Worker
 from tests.soak import SOAK
 
-#: Each history is one seed; a soak begins elsewhere.
-_FIRST = int(os.environ.get("MAGNETAR_SEED", "0"))
-SEEDS = range(_FIRST, _FIRST + 10_000_000)
+NAMES = ("tx-1", "tx-2", "tx-3")
 PARTS = 4
 HISTORIES_OF_A_PART = 25
-
-
-class Broken(AssertionError):
-    """What the checker found."""
 
 
 def workers_of(world: World, history: History, random: Random) -> list[Worker]:
@@ -73,86 +62,20 @@ def serves_v2(world: World) -> bool:
     return world.apis[26].max_version >= 5
 
 
-async def near_the_last_epoch(world: World, random: Random) -> None:
-    """Have the transactional ids known already, with so many epochs used that few are left."""
-    transactions = world.broker.transactions
-    now_ms = world.broker.clock.now_ms()
-    for name in ("tx-1", "tx-2", "tx-3"):
-        await transactions.init_producer_id(name, TIMEOUT_MS, None)
-        known = transactions.find(name)
-        assert known is not None
-        shard = transactions.store.shard_of(name)
-        aged = replace(known, producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
-        await shard.log.durable(shard.log.append([encode_record(aged)], now_ms))
-        shard.state.apply(aged)
-
-
-async def tell(world: World, random: Random) -> History:
-    """One history: work, crashes, and at the end all the time that healing may take."""
-    history = History()
-    await world.start()
-    if random.random() < 0.3:
-        await near_the_last_epoch(world, random)
-    workers = workers_of(world, history, random)
-    tasks = [world.mine(asyncio.create_task(worker.run())) for worker in workers]
-    for _ in range(random.randint(1, 4)):
-        if world.durability is Durability.FSYNC and random.random() < 0.8:
-            world.disk.lose_power_after(random.randrange(300))
-        try:
-            async with asyncio.timeout(random.uniform(0, 3)):
-                await world.is_dark.wait()
-        except TimeoutError:
-            pass
-        await world.crash()
-    await asyncio.sleep(random.uniform(0, 1))
-    for worker in workers:
-        worker.is_ending = True
-    if random.random() < 0.5:
-        for task in tasks:
-            task.cancel()  # mid-transaction, all of them
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
-    # The last timeout, the last delayed request and its own; then a sweep.
-    await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 4)
-    return history
-
-
-def run(seed: int, durability: Durability = Durability.FSYNC) -> tuple[World, History]:
-    """Tell the history of a seed and fail with its witnesses."""
-    random = Random(seed)
-    loop = SimulatedLoop()
-
-    async def story() -> tuple[World, History]:
-        world = World(loop, random, durability)
-        history = await tell(world, random)
-        witnesses = [*check(history, world.broker), *map(repr, world.failures)]
-        await world.close()
-        if witnesses:
-            raise Broken(f"seed {seed}:\n  " + "\n  ".join(witnesses))
-        return world, history
-
-    try:
-        return loop.run_until_complete(story())
-    finally:
-        loop.close()
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(60 * 60)
 def test_no_crash_loses_tears_dirties_duplicates_or_hangs(part: int) -> None:
     committed = 0
     count = HISTORIES_OF_A_PART * SOAK
     for seed in SEEDS[part * count : (part + 1) * count]:
-        _, history = run(seed)
+        _, history = run(seed, workers_of, NAMES)
         committed += sum(one.outcome is Outcome.COMMITTED for one in history.transactions)
     assert committed > count
 
 
 def test_without_syncs_it_holds_for_the_end_of_the_process() -> None:
     for seed in SEEDS[: 10 * SOAK]:
-        run(seed, Durability.PAGE_CACHE)
+        run(seed, workers_of, NAMES, Durability.PAGE_CACHE)
 
 
 async def _nothing(*_args: object, **_options: object) -> None:
@@ -195,4 +118,4 @@ def test_the_checker_finds(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(Broken, match=found):
         for seed in SEEDS[:100]:
-            run(seed)
+            run(seed, workers_of, NAMES)
