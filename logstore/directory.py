@@ -19,8 +19,8 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from logstore.attachments import Attachments
@@ -50,6 +50,7 @@ from logstore.closed_logs import (
     stamps_of,
     unchanged_logs,
 )
+from logstore.discards import CallLater, Cancellable, Discards
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import FileSystem
@@ -85,15 +86,6 @@ class Damage(NamedTuple):
     truncated_bytes: int
     #: Not 0: so many offsets are gone that had been durable.
     lost_offsets: int
-
-
-class Cancellable(Protocol):
-    """What `call_later` returns."""
-
-    def cancel(self) -> None: ...
-
-
-CallLater: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
 
 
 def wall_clock_ms() -> int:
@@ -139,6 +131,7 @@ class LogDirectory(ClaimedDirectory):
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
+        self._discards = Discards(files, self._later, aside, self._failed)
         self._checkpoint_due: Cancellable | None = None
         if not self._in_memory:
             self._enter()
@@ -237,9 +230,10 @@ class LogDirectory(ClaimedDirectory):
             config,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
-            persist_start_offset=self._persist_start_offset,
             on_recovery_point=self._schedule_checkpoint,
         )
+        if isinstance(ledger, FileLedger):
+            ledger.discard = partial(self._discard, log)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(
             self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed
@@ -318,11 +312,8 @@ class LogDirectory(ClaimedDirectory):
             self._files.unlink(f"{directory}/{name}")
         self._files.remove_directory(directory)
 
-    def _persist_start_offset(self, log: PartitionLog, start_offset: int) -> None:
-        self.persist_start_offsets([(log, start_offset)])
-
-    def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
-        """Make it durable, by one sync, where these logs start. Blocks.
+    async def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
+        """Make it durable, by one sync, where these logs start; `advance_start` comes after.
 
         Those deleted meanwhile are left out: the next of that name has its own offsets.
         """
@@ -334,7 +325,7 @@ class LogDirectory(ClaimedDirectory):
                 start_offsets = self._offsets.start_offsets
                 start_offsets[key] = max(start_offsets.get(key, 0), start_offset)
         try:
-            self._write_offsets(LOG_START_OFFSETS, sync=True)
+            await self._aside(partial(self._offsets.write, LOG_START_OFFSETS, sync=True))
         except OSError as error:
             raise self._failed(error) from error
 
@@ -348,16 +339,16 @@ class LogDirectory(ClaimedDirectory):
             except OSError as error:
                 raise self._failed(error) from error
 
-    def discard(self, paths: Iterable[str]) -> None:
-        """Delete files that segments have left, if they are still there. In any thread."""
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._files.unlink(path)
+    def _discard(self, log: PartitionLog, paths: Sequence[str]) -> None:
+        self._discards.files_later(log.config.file_delete_delay_ms, paths)
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> Cancellable:
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        return call_later(seconds, callback)
 
     def _schedule_checkpoint(self) -> None:
         if self._checkpoint_due is None and not self._in_memory:
-            call_later = self._call_later or asyncio.get_running_loop().call_later
-            self._checkpoint_due = call_later(_CHECKPOINT_AFTER_S, self._checkpoint)
+            self._checkpoint_due = self._later(_CHECKPOINT_AFTER_S, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self._checkpoint_due = None
@@ -416,6 +407,7 @@ class LogDirectory(ClaimedDirectory):
         self._let_go()
 
     def _let_go(self) -> None:
+        self._discards.stop()
         self._logs.clear()
         self._release()
 

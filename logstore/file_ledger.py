@@ -12,7 +12,6 @@ segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -26,7 +25,8 @@ from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import Buffer, LedgerFenced, SegmentLimits
 from logstore.recovery import LEFTOVER_SUFFIXES, Recovered, Recovery
 from logstore.replacement import FileReplacement
-from logstore.segment import LOG_SUFFIX, Segment
+from logstore.segment import SUFFIXES, Segment
+from logstore.segment_swap import DELETED
 from logstore.stored_segments import StoredSegments
 from wire.records import BatchHeader
 
@@ -67,6 +67,8 @@ class FileLedger(StoredSegments):
         self._checkpointed_bytes = 0  # of the active segment
         self._has_directory = False
         self._may_have_leftovers = False
+        #: Deletes files that segments have left, when it suits: they have no name any more.
+        self.discard: Callable[[Sequence[str]], None] = self._unlink
         # For the next sync: files of segments rolled, indexes (closed after it), directories.
         self._rolled_files: list[File] = []
         self._index_files: list[File] = []
@@ -111,6 +113,7 @@ class FileLedger(StoredSegments):
     def _begin_at(self, end_offset: int) -> None:
         """Begin with the segments there are: all of it is durable."""
         self._bases = [segment.base_offset for segment in self._segments]
+        self._sealed_bytes = sum(segment.size for segment in self._segments[:-1])
         if self._segments:
             self._start_offset = max(self._start_offset, self._bases[0])
             self._checkpointed_bytes = self._segments[-1].size
@@ -177,6 +180,8 @@ class FileLedger(StoredSegments):
         self._ensure_directory()
         if self._segments and self._names_durable != self._names_made:
             self._sync_names()
+        if self._segments:
+            self._sealed_bytes += self._segments[-1].size
         self._segments.append(Segment.create(self._files, self._directory, self._end_offset))
         self._bases.append(self._end_offset)
         self._new_names.add(self._directory)
@@ -251,22 +256,6 @@ class FileLedger(StoredSegments):
             self._attempt(self._roll)
             self._attempt(self._sync_names)
 
-    def hold(self, end_offset: int) -> Callable[[], None]:
-        ends = [*self._bases[1:], self._end_offset]
-        count = bisect_right(ends, end_offset) if self._bases else 0
-        held: list[File] = []
-        try:
-            for segment in self._segments[:count]:
-                held.append(self._files.open(segment.path(LOG_SUFFIX)))
-        except OSError as error:
-            raise self.failed(error) from error
-
-        def let_go() -> None:
-            for file in held:
-                file.close()
-
-        return let_go
-
     def trim(self, start_offset: int) -> None:
         if start_offset <= self._start_offset:
             return
@@ -277,8 +266,17 @@ class FileLedger(StoredSegments):
             keep += 1
         trimmed, self._segments = self._segments[:keep], self._segments[keep:]
         self._bases = self._bases[keep:]
-        for segment in trimmed:
-            self._attempt(segment.delete)
+        self._sealed_bytes -= sum(segment.size for segment in trimmed)
+        if trimmed:
+            self._may_have_leftovers = True
+            self._attempt(lambda: self.discard(self._put_aside(trimmed)))
+
+    def _put_aside(self, segments: Sequence[Segment]) -> list[str]:
+        return [path for segment in segments for path in segment.put_aside(DELETED, SUFFIXES)]
+
+    def _unlink(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._files.unlink(path)
 
     # Cleaning
 

@@ -219,14 +219,6 @@ class Ledger(Protocol):
         """
         ...
 
-    def hold(self, end_offset: int) -> Callable[[], None]:
-        """Keep the segments that end at or below `end_offset`; returns what lets go of them.
-
-        Held while they are trimmed, they lose their names at once and their space when they are let
-        go of: that takes long where they are large, and may be done in a thread.
-        """
-        ...
-
     def read_sealed(self, base_offset: int) -> SealedSegment | None:
         """Open that segment for reading in a thread; None: it is not there, or it is active."""
         ...

@@ -8,6 +8,7 @@ time only. Source: Kafka's OffsetCheckpointFile.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import Lock
 
 from logstore.attachments import Attachments
 from logstore.checkpoints import (
@@ -27,6 +28,7 @@ class LogOffsets:
     def __init__(self, top: Attachments) -> None:
         """`top`: the files of the directory."""
         self._top = top
+        self._writing = Lock()
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
         self.first_dirty_offsets: Offsets = {}
@@ -57,10 +59,15 @@ class LogOffsets:
         return changed
 
     def write(self, name: str, *, sync: bool) -> None:
-        """Write one checkpoint. Blocks."""
+        """Write one checkpoint, as its offsets are when that begins. Blocks; in any thread.
+
+        What is written later is never older: a start offset that is durable stays so.
+        """
         offsets = {
             RECOVERY_POINTS: self.recovery_points,
             LOG_START_OFFSETS: self.start_offsets,
             CLEANER_OFFSETS: self.first_dirty_offsets,
         }[name]
-        self._top.write(name, encode_offsets(offsets), sync=sync)
+        with self._writing:
+            # Copied in one step of the interpreter: the event loop goes on changing them.
+            self._top.write(name, encode_offsets(offsets.copy()), sync=sync)

@@ -165,9 +165,6 @@ class MemoryLedger(CommittedLedger):
     def reconfigure(self, limits: SegmentLimits) -> None:
         self._segment_bytes = limits.segment_bytes
 
-    def hold(self, end_offset: int) -> Callable[[], None]:
-        return lambda: None
-
     def read_sealed(self, base_offset: int) -> _SealedBatches | None:
         if not self.is_sealed([base_offset]):
             return None
@@ -284,7 +281,6 @@ class _MemoryReplacement:
         self._ledger = ledger
         self._base_offsets = base_offsets
         self._batches: list[bytes] = []
-        self.leftovers: list[str] = []
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         self._batches.append(bytes(batch))

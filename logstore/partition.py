@@ -72,16 +72,12 @@ class PartitionLog(VisibleLog):
         *,
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
-        persist_start_offset: Callable[[PartitionLog, int], None] | None = None,
         on_recovery_point: Callable[[], None] | None = None,
     ) -> None:
-        """`persist_start_offset` makes a new log start offset durable, before anything goes;
-        `on_recovery_point` is called when the recovery point has moved.
-        """
+        """`on_recovery_point` is called when the recovery point has moved."""
         super().__init__(topic, partition, ledger, leader_epoch)
         self.config = config
         self.topic_id = topic_id
-        self._persist_start_offset = persist_start_offset
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
@@ -323,17 +319,13 @@ class PartitionLog(VisibleLog):
 
     # Giving up what is old, and stopping.
 
-    def delete_records(self, before_offset: int) -> int:
-        """Move the log's start to `before_offset` (-1: the high watermark); returns the start.
+    def deletable_before(self, offset: int) -> int:
+        """Return the start that DeleteRecords before `offset` (-1: the high watermark) asks for.
 
         An offset that is below the start already changes nothing. Raises OFFSET_OUT_OF_RANGE above
-        the high watermark. Blocks for a sync.
+        the high watermark.
         """
-        before_offset = deletable_before(before_offset, self.high_watermark)
-        if before_offset > self._ledger.start_offset and self._persist_start_offset is not None:
-            self._persist_start_offset(self, before_offset)
-        self.advance_start(before_offset)
-        return self._ledger.start_offset
+        return max(deletable_before(offset, self.high_watermark), self._ledger.start_offset)
 
     def advance_start(self, start_offset: int) -> None:
         """Begin at `start_offset`, durable as such and visible; what is below is gone."""

@@ -23,6 +23,8 @@ from wire.records import BatchHeader
 _WRITE_BYTES = 256 * 1024
 _SYNC_BYTES = 2 * 1024 * 1024
 
+_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
+
 _T = TypeVar("_T")
 
 
@@ -65,11 +67,6 @@ class Replacement(Protocol):
         """Leave nothing of it."""
         ...
 
-    @property
-    def leftovers(self) -> list[str]:
-        """The files that the old segments left: to be deleted when it suits."""
-        ...
-
 
 class SealedFile:
     """A `.log` file being read, by a descriptor of its own."""
@@ -104,6 +101,10 @@ class Segments(Protocol):
         """Have one segment in the place of others, which are there."""
         ...
 
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete files that segments have left, when it suits."""
+        ...
+
     def failed(self, error: OSError) -> StorageFailure:
         """Nothing of this process may become durable any more."""
         ...
@@ -131,11 +132,6 @@ class FileReplacement:
         self._file.truncate(0)
         self._buffers: list[Buffer] = []
         self._written_bytes = self._synced_bytes = 0
-        self._leftovers: list[str] = []
-
-    @property
-    def leftovers(self) -> list[str]:
-        return self._leftovers
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         self._buffers.append(batch)
@@ -188,9 +184,10 @@ class FileReplacement:
         await run(self._sync_names)
         if not self._is_current():
             return self._withdraw()
-        self._put_aside()
+        left = [path for old in self._old for path in old.put_aside(DELETED, _SUFFIXES)]
         self._segments.exchange(self._old, self._new)
         on_swapped()
+        self._segments.discard(left)
         await run(self._sync_names)
         if self._segments.has_segments([self._new]):
             self._rename(INDEX_SUFFIXES, SWAP, "")
@@ -215,22 +212,11 @@ class FileReplacement:
         self._new.close()
         if self._segments.is_closed:
             return False
-        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+        for suffix in _SUFFIXES:
             for stage in (CLEANED, SWAP):
                 if self._files.exists(self._path(suffix + stage)):
                     self._files.unlink(self._path(suffix + stage))
         return False
-
-    def _put_aside(self) -> None:
-        for segment in self._old:
-            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
-                path = segment.path(suffix)
-                if self._files.exists(path):
-                    self._files.rename(path, path + DELETED)
-                    self._leftovers.append(path + DELETED)
-            # Who is reading it may want its indexes.
-            segment.enter_stage(DELETED)
-            segment.close()
 
     def _rename(self, suffixes: Sequence[str], stage: str, next_stage: str) -> None:
         for suffix in suffixes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from logstore.files import File, FileSystem
 from logstore.ledger import Buffer, SegmentLimits
@@ -321,6 +321,21 @@ class Segment:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def put_aside(self, stage: str, suffixes: Sequence[str]) -> list[str]:
+        """Have all names, of these suffixes, end in `stage`; returns the files to be deleted.
+
+        Who is reading it, or its indexes, goes on.
+        """
+        left = []
+        for suffix in suffixes:
+            path = self.path(suffix)
+            if self._files.exists(path):
+                self._files.rename(path, path + stage)
+                left.append(path + stage)
+        self._stage = stage
+        self.close()
+        return left
 
     def delete(self) -> None:
         """Unlink all files. Readers that have the log pinned go on."""

@@ -38,6 +38,7 @@ class StoredSegments(CommittedLedger):
         self._directory = directory
         self._segments: list[Segment] = []
         self._bases: list[int] = []
+        self._sealed_bytes = 0  # of all segments but the last
         self._start_offset = self._end_offset = 0
 
     @property
@@ -50,7 +51,7 @@ class StoredSegments(CommittedLedger):
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return self._sealed_bytes + self._segments[-1].size if self._segments else 0
 
     @property
     def segment_base_offsets(self) -> Sequence[int]:
@@ -195,6 +196,7 @@ class StoredSegments(CommittedLedger):
 
     def exchange(self, old: Sequence[Segment], new: Segment) -> None:
         first = bisect_left(self._bases, new.base_offset)
+        self._sealed_bytes += new.size - sum(segment.size for segment in old)
         self._segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
 

@@ -172,17 +172,13 @@ class Logs:
             return replace(settings, max_message_bytes=_COORDINATOR_BATCH_BYTES_MIN)
         return settings
 
-    def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
+    async def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
         """Make it durable, by one sync, where these logs start; `advance_start` comes after."""
-        self._directory.persist_start_offsets(starts)
+        await self._directory.persist_start_offsets(starts)
 
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
         """Remember over a restart up to where a log is compacted."""
         self._directory.checkpoint_cleaned(log)
-
-    def discard(self, paths: Sequence[str]) -> None:
-        """Delete files that compaction has replaced. In any thread."""
-        self._directory.discard(paths)
 
     def delete(self, logs: Sequence[PartitionLog]) -> None:
         """Wake whoever waits on these logs, then remove them."""

@@ -48,7 +48,7 @@ class OffsetMapLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a run did. `leftovers` are files to be deleted after `file.delete.delay.ms`."""
+    """What a run did."""
 
     first_dirty_offset: int
     keys: int = 0
@@ -79,7 +79,6 @@ class Cleaning:
         self._run = run
         self._pause = pause
         self._limits = limits or OffsetMapLimits()
-        self.leftovers: list[str] = []
 
     async def perform(self) -> Cleaned:
         """Clean. Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost),
@@ -216,7 +215,6 @@ class Cleaning:
             self._log.on_replaced(group.base_offset, group.end_offset, entries)
 
         is_swapped = await replacement.swap(self._run, on_swapped)
-        self.leftovers += replacement.leftovers
         if not is_swapped:
             raise Overtaken
 

@@ -44,6 +44,12 @@ def batch_of(
     )
 
 
+def delete_records(log: PartitionLog, before_offset: int) -> int:
+    """Delete what lies below; returns where the log starts. Nobody makes that durable before."""
+    log.advance_start(log.deletable_before(before_offset))
+    return log.log_start_offset
+
+
 class SteppedPartition:
     """A `PartitionLog` whose syncs happen when told, over bytes that outlive it."""
 

@@ -2,18 +2,20 @@
 
 Versions 0-2.  2: flexible.
 
-The offset becomes the log's start, durably before the answer; -1 stands for the high watermark,
-and an offset below the start changes nothing. Who reads below it then gets OFFSET_OUT_OF_RANGE.
-Refused are the coordinators' topics (INVALID_TOPIC_EXCEPTION) and those that are compacted only
-(POLICY_VIOLATION). Of a partition that is named twice the last offset counts, as in Kafka.
+The offset becomes the log's start, durably before the answer, by one sync for all partitions; -1
+stands for the high watermark, and an offset below the start changes nothing. Who reads below it
+then gets OFFSET_OUT_OF_RANGE. Refused are the coordinators' topics (INVALID_TOPIC_EXCEPTION) and
+those that are compacted only (POLICY_VIOLATION). Of a partition that is named twice the last offset
+counts, as in Kafka.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from logstore.partition import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.runtime.retention import advance
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_records import (
@@ -38,27 +40,38 @@ async def delete_records(
         for each in topic.partitions:
             offsets.setdefault(topic.name, {})[each.partition_index] = each.offset
     response = DeleteRecordsResponse()
+    starts: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
     for name, partitions in offsets.items():
         result = DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
         for index, offset in partitions.items():
-            result.partitions.append(_delete(broker, name, index, offset))
-            # Each start is synced: others have their turn before the next one.
-            await asyncio.sleep(0)
+            partition = DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=_NO_LOW_WATERMARK
+            )
+            result.partitions.append(partition)
+            try:
+                starts.append((partition, *_start_of(broker, name, index, offset)))
+            except KafkaError as refusal:
+                partition.error_code = refusal.code
+    higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
+    if higher:
+        await broker.logs.persist_start_offsets(higher)
+    for partition, log, start_offset in starts:
+        await advance(log, start_offset, PartitionLog.advance_start)
+        if log.is_deleted:
+            partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            partition.low_watermark = log.log_start_offset
     return response
 
 
-def _delete(broker: Broker, name: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_NO_LOW_WATERMARK)
-    try:
-        if broker.topics.is_internal(name):
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."
-            )
-        log = broker.topics.partition(name, index)
-        if log.config.cleanup_policy == {"compact"}:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} has cleanup.policy=compact.")
-        result.low_watermark = log.delete_records(offset)
-    except KafkaError as refusal:
-        result.error_code = refusal.code
-    return result
+def _start_of(broker: Broker, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:
+    """Return the log and where it is to start; nothing has happened. Raises KafkaError."""
+    if broker.topics.is_internal(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."
+        )
+    log = broker.topics.partition(name, index)
+    if log.config.cleanup_policy == {"compact"}:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} has cleanup.policy=compact.")
+    return log, log.deletable_before(offset)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
@@ -85,7 +85,6 @@ class Cleaner:
         self._pace = Pace(lambda: max(broker.config.log_cleaner_io_max_bytes_per_second, 1.0))
         self._task: asyncio.Task[None] | None = None
         self._executor: ThreadPoolExecutor | None = None
-        self._discarding: dict[asyncio.TimerHandle, Sequence[str]] = {}
         #: Logs that are damaged.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
         #: Since the start: runs, bytes read and written by them.
@@ -100,10 +99,8 @@ class Cleaner:
             self._task.add_done_callback(self._on_ended)
 
     async def stop(self) -> None:
-        """Clean no more. What is under way is given up; replaced files the next start deletes."""
+        """Clean no more. What is under way is given up."""
         self._pace.is_stopped = True
-        for handle in self._discarding:
-            handle.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -208,8 +205,6 @@ class Cleaner:
                     reason=str(error),
                 )
             return False
-        finally:
-            self._discard_later(log, cleaning.leftovers)
         if log.is_deleted:
             return False
         self._broker.logs.checkpoint_cleaned(log)
@@ -232,19 +227,6 @@ class Cleaner:
             segments_after=cleaned.segments_after,
             took_ms=round(1000 * took_s),
         )
-
-    def _discard_later(self, log: PartitionLog, paths: Sequence[str]) -> None:
-        """Readers have what they read open; the delay is for whoever looks at the files."""
-        if not paths:
-            return
-        loop = asyncio.get_running_loop()
-
-        def discard() -> None:
-            del self._discarding[handle]
-            loop.run_in_executor(None, self._broker.logs.discard, paths)
-
-        handle = loop.call_later(log.config.file_delete_delay_ms / 1000, discard)
-        self._discarding[handle] = paths
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         if self._pace.is_stopped:

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from logstore.barriers import Aside
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
 from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
+from logstore.partition import PartitionLog
+from logstore.testing.compaction import perform
 from logstore.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_000
@@ -30,8 +33,19 @@ class Timers:
         self._due.clear()
 
     def run(self) -> None:
+        if self._due:
+            asyncio.run(self._run())
+
+    async def _run(self) -> None:
         while self._due:
             self._due.pop()()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            await task
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    """Do what a thread would."""
+    work()
 
 
 class LogProcess:
@@ -48,6 +62,7 @@ class LogProcess:
         config: LogConfig,
         durability: Durability = Durability.FSYNC,
         now_ms: Callable[[], int] = lambda: NOW_MS,
+        aside: Aside = at_once,
         **options: Any,
     ) -> None:
         """Open the directory; `options` are LogDirectory's."""
@@ -64,8 +79,13 @@ class LogProcess:
             config,
             now_ms=now_ms,
             call_later=self.timers.call_later,
+            aside=aside,
             **options,
         )
+
+    def persist_start(self, log: PartitionLog, start_offset: int) -> None:
+        """Make it durable that the log starts there."""
+        perform(self.directory.persist_start_offsets([(log, start_offset)]))
 
     def stop(self) -> None:
         """End in order, with all that is due synced."""

@@ -101,7 +101,7 @@ class World(LogProcess):
         log = self.log
         ends = [facts.end_offset for facts in log.ledger.segment_facts()]
         if len(ends) > 1 and log.log_start_offset < ends[0] <= log.last_stable_offset:
-            self.directory.persist_start_offsets([(log, ends[0])])
+            self.persist_start(log, ends[0])
             self.deleted_before = ends[0]
             expire(log, ends[0])
 

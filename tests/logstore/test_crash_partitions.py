@@ -15,6 +15,7 @@ from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
 from logstore.partition_state import PartitionState
 from logstore.retention import expire
+from logstore.testing.partitions import delete_records
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.testing.traffic import OPERATIONS, Expected, Traffic
 from tests.logstore.log_process import LogProcess
@@ -62,7 +63,8 @@ class World(LogProcess):
         elif operation == "delete":
             before = min(self.log.high_watermark, self.log.log_start_offset + 3 * count)
             # Durable before anything is deleted, so it may come true from here on.
-            self.log.delete_records(before)
+            self.persist_start(self.log, before)
+            delete_records(self.log, before)
             self.deleted_before = before
         elif operation == "expire":
             self.expire(count)
@@ -76,7 +78,7 @@ class World(LogProcess):
         ends = [facts.end_offset for facts in log.ledger.segment_facts()]
         due = [end for end in ends if end <= log.last_stable_offset][:count]
         if due and due[-1] > log.log_start_offset:
-            self.directory.persist_start_offsets([(log, due[-1])])
+            self.persist_start(log, due[-1])
             self.deleted_before = due[-1]
             for end in due:
                 expire(log, end)

@@ -18,7 +18,7 @@ from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
-from logstore.testing.partitions import batch_of
+from logstore.testing.partitions import batch_of, delete_records
 from logstore.testing.simulated_disk import SimulatedDisk
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -206,7 +206,8 @@ async def test_deleted_records_stay_deleted_after_kill(tmp_path: Path) -> None:
     log = opened.directory.open("topic", 0, TOPIC_ID)
     for _ in range(3):
         await write(log)
-    log.delete_records(2)
+    await opened.directory.persist_start_offsets([(log, 2)])
+    delete_records(log, 2)
     opened.end()
     opened = Opened(tmp_path)
     log = opened.directory.open("topic", 0, TOPIC_ID)
@@ -263,7 +264,7 @@ async def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     log = opened.directory.open("topic", 0, TOPIC_ID)
     await write(log)
     assert log.high_watermark == 1
-    assert log.delete_records(-1) == 1
+    assert delete_records(log, -1) == 1
     opened.directory.delete([log])
     await opened.stop()
     assert not (tmp_path / "data").exists()
@@ -310,3 +311,45 @@ async def test_a_failing_sync_is_final() -> None:
     assert len(failures) == 1
     await directory.close()
     assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_segments_that_go_keep_their_files_for_the_delay_and_lose_their_names(
+    tmp_path: Path,
+) -> None:
+    opened = Opened(tmp_path)
+    config = LogConfig(segment_bytes=130, file_delete_delay_ms=60)
+    log = opened.directory.open("topic", 0, TOPIC_ID, config)
+    for _ in range(6):
+        await write(log, b"x" * 50)
+    delete_records(log, 4)
+    names = {path.name for path in (tmp_path / "topic-0").iterdir()}
+    assert names >= {f"{base:020d}.log.deleted" for base in range(4)}
+    assert not names & {f"{base:020d}.log" for base in range(4)}
+    async with asyncio.timeout(10):
+        while list((tmp_path / "topic-0").glob("*.deleted")):
+            await asyncio.sleep(0.01)
+    await opened.stop()
+
+
+async def test_what_waits_for_its_delay_at_the_end_is_deleted_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    for is_clean in (True, False):
+        opened = Opened(tmp_path)
+        log = opened.directory.open("topic", 0, TOPIC_ID, LogConfig(segment_bytes=130))
+        for _ in range(4):
+            await write(log, b"x" * 50)
+        start_offset = log.log_end_offset - 2
+        await opened.directory.persist_start_offsets([(log, start_offset)])
+        delete_records(log, start_offset)
+        state = log.state
+        assert list((tmp_path / "topic-0").glob("*.deleted"))
+        if is_clean:
+            await opened.stop()
+        else:
+            opened.end()
+        opened = Opened(tmp_path)
+        log = opened.directory.open("topic", 0, TOPIC_ID, LogConfig(segment_bytes=130))
+        assert (log.state, log.log_start_offset) == (state, start_offset)
+        assert not list((tmp_path / "topic-0").glob("*.deleted"))
+        await opened.stop()

@@ -373,21 +373,6 @@ def test_a_roll_ends_the_active_segment_so_that_a_trim_takes_it_whole(store: Sto
     assert [facts.max_timestamp_ms for facts in timed_segments(again)] == [5000]
 
 
-def test_segments_may_be_held_while_they_are_trimmed(store: Store) -> None:
-    ledger = store.open()
-    for _ in range(60):
-        append(ledger, size=100)
-    store.executor.run()
-    bases = ledger.segment_base_offsets
-    let_go = ledger.hold(bases[2])
-    ledger.trim(bases[3])
-    assert ledger.segment_base_offsets == bases[3:]
-    let_go()
-    ledger.hold(bases[0])()
-    ledger.hold(ledger.end_offset)()
-    assert len(read_all(ledger, bases[3])) == ledger.size_bytes
-
-
 def test_a_trim_deletes_whole_segments_and_hides_the_rest(store: Store) -> None:
     ledger = store.open()
     for _ in range(60):

@@ -13,7 +13,7 @@ from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.partition_state import PartitionState
-from logstore.testing.partitions import batch_of
+from logstore.testing.partitions import batch_of, delete_records
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.log_process import NOW_MS, LogProcess
 
@@ -22,16 +22,12 @@ PARTITIONS = 3
 LONG_AGO = 5
 
 
-async def at_once(work: Callable[[], None]) -> None:
-    work()
-
-
 class Process(LogProcess):
     """Some partitions of a topic on a simulated disk."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
-        self.begin(disk, CONFIG, aside=at_once)
+        self.begin(disk, CONFIG)
 
     def open(self, count: int = PARTITIONS) -> list[PartitionLog]:
         openings = [self.directory.opening("topic", index) for index in range(count)]
@@ -44,6 +40,7 @@ class Process(LogProcess):
             for sequence in range(6 + log.partition):
                 log.append(batch_of(b"y" * 60, producer_id=1, epoch=0, sequence=sequence), NOW_MS)
             self.executor.run()
+            self.persist_start(log, 4)
             delete_records(log, 4)
         return [log.state for log in logs]
 

@@ -10,7 +10,7 @@ import pytest
 from logstore.aborted_index import AbortedTransaction
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation
-from logstore.testing.partitions import SteppedPartition, batch_of
+from logstore.testing.partitions import SteppedPartition, batch_of, delete_records
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
@@ -217,7 +217,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     for _ in range(4):
         partition.append(b"a")
     partition.settle()
-    partition.log.delete_records(2)
+    delete_records(partition.log, 2)
     for offset in (-1, 1, 5):
         with pytest.raises(KafkaError) as refused:
             partition.log.read(offset, 100, UNCOMMITTED)
@@ -298,17 +298,17 @@ def test_deleted_records_are_gone_after_a_restart_too_and_a_later_abort_is_kept(
         partition.end(1, commit=False)
     partition.settle()
     log = partition.log
-    assert log.delete_records(7) == 7
-    assert log.delete_records(3) == 7
+    assert delete_records(log, 7) == 7
+    assert delete_records(log, 3) == 7
     assert [entry.first_offset for entry in log.transactions.aborted] == [6, 8, 10]
     with pytest.raises(KafkaError) as refused:
-        log.delete_records(13)
+        delete_records(log, 13)
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     state = log.state
     log = partition.restart()
     assert log.log_start_offset == 7
     assert log.state == state
-    assert log.delete_records(-1) == 12
+    assert delete_records(log, -1) == 12
     assert log.last_stable_offset == 12
 
 
@@ -317,7 +317,7 @@ def test_a_deleted_open_transaction_does_not_hold_readers_below_the_start() -> N
     partition.append(b"a", producer_id=1, epoch=0, sequence=0, transactional=True)
     partition.append(b"b")
     partition.settle()
-    partition.log.delete_records(1)
+    delete_records(partition.log, 1)
     assert partition.log.last_stable_offset == partition.log.log_start_offset == 1
 
 

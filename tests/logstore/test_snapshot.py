@@ -10,7 +10,7 @@ from logstore.partition_snapshots import snapshot_name, snapshot_offsets
 from logstore.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot, encode_snapshot
 from logstore.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.snapshot_kafka import decode_kafka_snapshot, encode_kafka_snapshot
-from logstore.testing.partitions import SteppedPartition
+from logstore.testing.partitions import SteppedPartition, delete_records
 from logstore.testing.traffic import OPERATIONS, Traffic
 
 STEPS = st.lists(
@@ -128,7 +128,7 @@ def test_snapshots_of_trimmed_segments_are_deleted() -> None:
     partition = SteppedPartition(segment_bytes=1_000)
     fill(partition, 30)
     partition.settle()
-    partition.log.delete_records(20)
+    delete_records(partition.log, 20)
     bases = partition.ledger.segment_base_offsets
     assert bases[0] > 0
     assert all(offset >= bases[0] for offset in snapshot_offsets(partition.ledger, KAFKA_SUFFIX))
@@ -219,7 +219,7 @@ def test_the_aborted_indexes_of_segments_that_are_gone_go_too() -> None:
         partition.append(b"x" * 80, producer_id=1, epoch=0, sequence=n, transactional=True)
         partition.end(1, commit=False)
     partition.settle()
-    partition.log.delete_records(12)
+    delete_records(partition.log, 12)
     bases = partition.ledger.segment_base_offsets
     assert bases[0] > 0
     assert indexed(partition) == list(bases)

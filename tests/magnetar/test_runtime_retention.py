@@ -117,9 +117,9 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     persisted: list[int] = []
     persist = broker.logs.persist_start_offsets
 
-    def counted(starts: Any) -> None:
+    async def counted(starts: Any) -> None:
         persisted.append(len(starts))
-        persist(starts)
+        await persist(starts)
 
     monkeypatch.setattr(broker.logs, "persist_start_offsets", counted)
     checking = asyncio.create_task(broker.retention.check())
