@@ -30,7 +30,7 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
     ClientError where there is nothing to abort: unknown id, none open, or one already decided.
     """
     (transaction,) = describe(client, [transactional_id])
-    if transaction.state != State.ONGOING.label:
+    if transaction.state not in (State.ONGOING.label, State.VOTED.label):
         reason = (
             "its outcome is decided, it cannot be changed"
             if transaction.is_open

@@ -11,9 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.states import UNSETTLED, State
 from coordinator.transactions.txn_id import TxnId
-from magnetar.apis.describe_transactions import TXN_ID_TAG
+from magnetar.apis.describe_transactions import (
+    CHILDREN_TAG,
+    PARENT_TAG,
+    TXN_ID_TAG,
+    decode_children,
+)
 from magnetar.cli.partition_queries import OpenProducer, describe_open, held_back
 from magnetar.client import Client, ClientError, TopicPartition, check
 from wire.error_code import ErrorCode
@@ -25,7 +30,7 @@ from wire.messages.describe_transactions import (
 from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 #: The states in which something of a transaction may be open.
-OPEN_STATES = frozenset(state.label for state in PREPARED | {State.ONGOING})
+OPEN_STATES = frozenset(state.label for state in UNSETTLED | {State.ONGOING})
 STATES = [state.label for state in State if state is not State.DEAD]
 
 
@@ -43,12 +48,20 @@ class Transaction:
     started_ms: int
     """-1 before the first transaction."""
     partitions: Sequence[TopicPartition]
+    parent_id: str | None = None
+    """Of a child in joint transactions."""
+    children: Sequence[str] = ()
+    """Of a parent: those that are open or have voted."""
     open_in: list[OpenProducer] = field(default_factory=list)
     """Where it has data without a marker."""
 
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
+
+    @property
+    def has_voted(self) -> bool:
+        return self.state == State.VOTED.label
 
     def open_for_ms(self, now_ms: int) -> int:
         """Since its begin, by this machine's clock."""
@@ -68,6 +81,8 @@ class Transaction:
             "partitions": [
                 {"topic": topic, "partition": partition} for topic, partition in self.partitions
             ],
+            "parent": self.parent_id,
+            "children": list(self.children),
             "open_in": [each.to_json() for each in self.open_in],
         }
 
@@ -84,7 +99,7 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> list[Transaction]:
-    """Return the transactions that pass all filters, by transactional id.
+    """Return the transactions that pass all filters, by transactional id, children behind parents.
 
     ClientError where the brokers are too old for a filter, and for a bad pattern.
     """
@@ -108,7 +123,24 @@ def list_transactions(
         if listed:
             found[node_id] = listed
     transactions = _describe(client, found, skip_unknown=True)
-    return sorted(transactions, key=lambda one: one.transactional_id)
+    return sorted(
+        transactions, key=lambda one: (one.parent_id or one.transactional_id, one.transactional_id)
+    )
+
+
+def describe_children(
+    client: Client, transactions: Iterable[Transaction]
+) -> dict[str, list[Transaction]]:
+    """Return the children of each of these that are open or have voted, by the parent's id."""
+    by_node: dict[int, list[str]] = {}
+    for one in transactions:
+        if one.children:
+            by_node.setdefault(one.coordinator, []).extend(one.children)
+    found: dict[str, list[Transaction]] = {}
+    for child in _describe(client, by_node, skip_unknown=True):
+        if child.parent_id is not None:
+            found.setdefault(child.parent_id, []).append(child)
+    return found
 
 
 def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transaction]:
@@ -186,7 +218,8 @@ def _describe(
 
 
 def _transaction(state: TransactionState, node_id: int) -> Transaction:
-    txn_id = dict(state.unknown_tags).get(TXN_ID_TAG)
+    tags = dict(state.unknown_tags)
+    txn_id, parent_id = tags.get(TXN_ID_TAG), tags.get(PARENT_TAG)
     return Transaction(
         transactional_id=state.transactional_id,
         coordinator=node_id,
@@ -199,4 +232,6 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         partitions=sorted(
             (each.topic, index) for each in state.topics for index in each.partitions
         ),
+        parent_id=None if parent_id is None else str(parent_id, "utf-8"),
+        children=decode_children(tags.get(CHILDREN_TAG, b"")),
     )

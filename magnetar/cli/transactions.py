@@ -104,6 +104,7 @@ def list_command(
                 pattern=pattern,
             )
         queries.with_open_partitions(client, found)
+        children = queries.describe_children(client, found)
     now_ms = queries.now_ms()
     if as_json:
         print_json(each.to_json(now_ms) for each in found)
@@ -111,8 +112,13 @@ def list_command(
     if not found:
         print("no transactions", file=sys.stderr)
         return
-    header = ("transactional id", "txn id", "state", "producer id", "open for", "holds back")
-    print(table(header, [_row(each, now_ms) for each in found]))
+    header = ["transactional id", "txn id", "state", "producer id", "open for", "holds back"]
+    rows = [_row(each, now_ms) for each in found]
+    if any(each.parent_id is not None or each.children for each in found):
+        header.append("votes")
+        for row, each in zip(rows, found, strict=True):
+            row.append(_votes(each, children.get(each.transactional_id, ())))
+    print(table(header, rows))
 
 
 @transactions.command("describe", short_help="Show all that is known of transactional ids.")
@@ -130,12 +136,27 @@ def describe_command(
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         found = queries.describe(client, transactional_ids)
-        queries.with_open_partitions(client, found)
+        children = queries.describe_children(client, found)
+        queries.with_open_partitions(
+            client, [*found, *(each for those in children.values() for each in those)]
+        )
     now_ms = queries.now_ms()
     if as_json:
-        print_json(each.to_json(now_ms) for each in found)
-    else:
-        print("\n\n".join(_described(each, now_ms) for each in found))
+        print_json(
+            each.to_json(now_ms)
+            | {
+                "children": [
+                    child.to_json(now_ms) for child in children.get(each.transactional_id, ())
+                ]
+            }
+            for each in found
+        )
+        return
+    print(
+        "\n\n".join(
+            _described(each, now_ms, children.get(each.transactional_id, ())) for each in found
+        )
+    )
 
 
 @transactions.command("abort")
@@ -267,15 +288,23 @@ def _titled(transaction: Transaction) -> str:
     return f"{transaction.transactional_id}{txn_id}"
 
 
-def _row(transaction: Transaction, now_ms: int) -> tuple[str, ...]:
-    return (
+def _row(transaction: Transaction, now_ms: int) -> list[str]:
+    return [
         transaction.transactional_id,
         ABSENT if transaction.txn_id is None else str(transaction.txn_id),
         transaction.state,
         str(transaction.producer_id),
         duration(transaction.open_for_ms(now_ms)) if transaction.is_open else ABSENT,
         _held_back(transaction.open_in),
-    )
+    ]
+
+
+def _votes(transaction: Transaction, children: Sequence[Transaction]) -> str:
+    """Say whose vote it is, or how many of a parent's children that are not ended have voted."""
+    if transaction.parent_id is not None:
+        return f"for {transaction.parent_id}" if transaction.has_voted else ABSENT
+    voted = sum(child.has_voted for child in children)
+    return f"{voted} of {len(children)}" if children else ABSENT
 
 
 def _held_back(open_in: Iterable[OpenProducer]) -> str:
@@ -297,7 +326,7 @@ def _records(number: int) -> str:
     return f"{count(number)} record{'' if number == 1 else 's'}"
 
 
-def _described(transaction: Transaction, now_ms: int) -> str:
+def _described(transaction: Transaction, now_ms: int, children: Sequence[Transaction]) -> str:
     started = moment(transaction.started_ms)
     if transaction.is_open:
         started += f" ({duration(transaction.open_for_ms(now_ms))} ago)"
@@ -313,12 +342,26 @@ def _described(transaction: Transaction, now_ms: int) -> str:
             ("transaction timeout", duration(transaction.timeout_ms)),
             ("started", started),
             ("partitions", partitions or ABSENT),
+            *([("parent", transaction.parent_id)] if transaction.parent_id is not None else ()),
         )
     )
+    if children:
+        header = ("child", "state", "producer id", "open for", "holds back")
+        rows = [
+            (
+                child.transactional_id,
+                child.state,
+                str(child.producer_id),
+                duration(child.open_for_ms(now_ms)),
+                _held_back(child.open_in),
+            )
+            for child in children
+        ]
+        shown += f"\n\n{table(header, rows)}"
     if not transaction.open_in:
         return shown
-    header = ("topic", "partition", "start offset", "last timestamp", "holds back")
-    rows = [
+    columns = ("topic", "partition", "start offset", "last timestamp", "holds back")
+    lines = [
         (
             each.topic,
             str(each.partition),
@@ -328,7 +371,7 @@ def _described(transaction: Transaction, now_ms: int) -> str:
         )
         for each in transaction.open_in
     ]
-    return f"{shown}\n\n{table(header, rows)}"
+    return f"{shown}\n\n{table(columns, lines)}"
 
 
 def _hanging_row(each: OpenProducer) -> tuple[str, ...]:

@@ -40,6 +40,23 @@ FAMILIES = {
             ("transactional_id", "txn_id"),
         ),
         Family(
+            "magnetar_votes_waiting",
+            GAUGE,
+            "Transactions of children that have voted, and wait for their parents to decide.",
+        ),
+        Family(
+            "magnetar_oldest_vote_seconds",
+            GAUGE,
+            "How long the oldest of these votes has waited, by its name from"
+            f" {NAMED_FROM_SECONDS} seconds on. Absent where none waits.",
+            ("transactional_id",),
+        ),
+        Family(
+            "magnetar_votes_expired_total",
+            COUNTER,
+            "Votes that nobody decided within joint.vote.timeout.ms, so that they were aborted.",
+        ),
+        Family(
             "magnetar_transactions_timed_out_total",
             COUNTER,
             "Transactions that their timeout has aborted.",

@@ -50,6 +50,7 @@ def _transactions(broker: Broker) -> Iterator[Metric]:
         names = (oldest.transactional_id, str(oldest.txn_id)) if is_named else ("", "")
         samples = [(names, age_s)]
     yield _labelled("magnetar_oldest_open_transaction_seconds", samples)
+    yield from _votes(broker)
     yield _plain("magnetar_transactions_timed_out_total", transactions.timed_out)
     healed = broker.healing.counts
     yield _labelled(
@@ -57,6 +58,19 @@ def _transactions(broker: Broker) -> Iterator[Metric]:
         [((remedy.value,), count) for remedy, count in healed.items()],
     )
     yield _plain("magnetar_late_settlements_total", transactions.late_settlements)
+
+
+def _votes(broker: Broker) -> Iterator[Metric]:
+    store = broker.transactions.store
+    yield _plain("magnetar_votes_waiting", store.index.vote_count)
+    oldest = store.index.oldest_vote()
+    samples = []
+    if oldest is not None:
+        age_s = (broker.clock.now_ms() - oldest.updated_at_ms) / 1000
+        name = oldest.transactional_id if age_s >= NAMED_FROM_SECONDS else ""
+        samples = [((name,), age_s)]
+    yield _labelled("magnetar_oldest_vote_seconds", samples)
+    yield _plain("magnetar_votes_expired_total", store.expiry.votes_expired)
 
 
 def _groups(broker: Broker) -> Iterator[Metric]:

@@ -222,3 +222,43 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert count(18204) == "18 204"
     assert moment(-1) == "-"
     assert moment(0) == "1970-01-01 00:00:00Z"
+
+
+async def test_a_parent_is_shown_with_its_votes(broker: Broker) -> None:
+    for name in ("etl~>1", "etl~>2"):
+        identity = await begin(broker, name, A0)
+        await broker.transactions.end(name, identity, commit=True)
+    await begin(broker, "etl~>3", A1)
+    await begin(broker, "etl-other")
+    assert "VOTES" not in (await run(broker, "list", "--pattern", "etl-.*")).stdout
+    await begin(broker, "etl", A1)
+
+    lines = (await run(broker, "list")).stdout.splitlines()
+    assert lines[0].endswith("VOTES")
+    rows = {line.split()[0]: line for line in lines[1:]}
+    assert list(rows) == ["etl", "etl~>1", "etl~>2", "etl~>3", "etl-other"]
+    assert rows["etl"].endswith("2 of 3") and rows["etl~>1"].endswith("for etl")
+    assert "Voted" in rows["etl~>2"] and "a-0 (2 records)" in rows["etl~>1"]
+    assert rows["etl~>3"].endswith("-") and "Ongoing" in rows["etl~>3"]
+    voted = [each["transactional_id"] for each in await printed(broker, "list", "--state", "Voted")]
+    assert voted == ["etl~>1", "etl~>2"]
+    sealed = (await run(broker, "list", "--state", "Ongoing")).stdout.splitlines()
+    assert sealed[1].endswith("2 of 3")
+
+    (parent,) = await printed(broker, "describe", "etl")
+    assert [each["state"] for each in parent["children"]] == ["Voted", "Voted", "Ongoing"]
+    assert parent["children"][0]["parent"] == "etl"
+    shown = (await run(broker, "describe", "etl")).stdout
+    assert "CHILD" in shown and "etl~>3" in shown
+    child = (await run(broker, "describe", "etl~>1")).stdout
+    assert ["PARENT", "etl"] in [line.split() for line in child.splitlines()]
+
+
+async def test_a_vote_is_aborted_through_its_coordinator(broker: Broker) -> None:
+    identity = await begin(broker, "etl~>1", A0)
+    await broker.transactions.end("etl~>1", identity, commit=True)
+    result = await run(broker, "abort", "etl~>1")
+    assert result.exit_code == 0, result.output
+    assert broker.topics.partition("a", 0).last_stable_offset == 2
+    result = await run(broker, "abort", "etl~>1")
+    assert result.exit_code == 1 and "Empty" in result.stderr

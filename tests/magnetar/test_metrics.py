@@ -87,6 +87,31 @@ async def test_an_open_transaction_is_seen_with_its_names_and_what_it_holds_back
     assert found["magnetar_stable_offset_lag_records_sum", ()] == 0
 
 
+async def test_votes_are_seen_until_they_are_decided(
+    broker: Broker,
+    client: RawClient,
+    served: MetricsEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker.topics.create("a", 2)
+    child = RawProducer(client, "etl~>1")
+    assert await child.init() == await child.add() == await child.produce(11) == 0
+    assert await child.end(commit=True) == 0
+    found = await scrape(served)
+    assert found["magnetar_votes_waiting", ()] == 1
+    assert found["magnetar_transactions_open", ()] == 0
+    assert found["magnetar_stable_offset_lag_records_sum", ()] == 1
+    assert 0 <= found["magnetar_oldest_vote_seconds", (("transactional_id", ""),)] < 10
+    monkeypatch.setattr(gathering, "NAMED_FROM_SECONDS", 0)
+    name = (("transactional_id", "etl~>1"),)
+    assert 0 <= (await scrape(served))["magnetar_oldest_vote_seconds", name] < 60
+    assert await child.init() == 0  # takes the vote back
+    found = await scrape(served)
+    assert found["magnetar_votes_waiting", ()] == found["magnetar_votes_expired_total", ()] == 0
+    assert ("magnetar_oldest_vote_seconds", name) not in found
+    assert found["magnetar_stable_offset_lag_records_sum", ()] == 0
+
+
 async def test_traffic_is_counted(
     broker: Broker, client: RawClient, connect: Connect, served: MetricsEndpoint
 ) -> None:
