@@ -1,7 +1,7 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
 100 000 random histories of a consumer group; transactions for ten minutes, groups for five,
-retention and compaction for ten while everything is killed (`tools.soak_transactions`,
-`tools.soak_groups`, `tools.soak_topics`).
+retention and compaction for ten while everything is killed; 200 runs of Spark's exactly-once sink
+(`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`, `tools.soak_sink`).
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed;
 failures are printed with their output, and the exit status is 1 if there was any. `--times`,
@@ -83,6 +83,12 @@ def topics(minutes: float) -> Outcome:
     return run("topics", command, {})
 
 
+def sink(minutes: float) -> Outcome:
+    """Spark's exactly-once sink, ten runs for each minute."""
+    command = [sys.executable, "-m", "tools.soak_sink", "--minutes", str(minutes)]
+    return run("sink", command, {})
+
+
 def group_histories() -> Outcome:
     """Random histories of a consumer group; an ordinary run has 300."""
     path = "tests/coordinator/groups/test_consumer_histories.py"
@@ -95,9 +101,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of transactions and topics; half of groups"
+        "--minutes",
+        type=float,
+        default=10.0,
+        help="of transactions and topics; half of groups, double of the sink",
     )
-    runs = ("crash", "pipeline", "transactions", "histories", "groups", "topics")
+    runs = ("crash", "pipeline", "transactions", "histories", "groups", "topics", "sink")
     parser.add_argument("--only", choices=runs)
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
@@ -114,6 +123,8 @@ def main() -> int:
         outcomes.append(_told(1, groups(arguments.minutes / 2)))
     if arguments.only in (None, "topics"):
         outcomes.append(_told(1, topics(arguments.minutes)))
+    if arguments.only in (None, "sink"):
+        outcomes.append(_told(1, sink(arguments.minutes * 2)))
     return _conclude(outcomes)
 
 

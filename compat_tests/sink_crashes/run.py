@@ -141,10 +141,10 @@ class CrashRun:
         while True:
             with self._at_broker:
                 visible = self._visible()
-            wrong = _difference(visible, written)
+            wrong = difference(visible, written)
             if in_doubt and wrong:
                 # What orphans have open hides what follows it, until it times out.
-                wrong = _difference(visible, written + 1)
+                wrong = difference(visible, written + 1)
             if not wrong or not in_doubt or time.monotonic() > deadline:
                 self.faults.extend(f"{self._topic}: {each}" for each in wrong)
                 return
@@ -192,7 +192,7 @@ def crash_runs(broker: Broker, seeds: Iterable[int], report: Report) -> Verdict:
     return Verdict(faults, f"{count} runs of {BATCHES} batches; {kinds}")
 
 
-def _difference(visible: dict[int, list[str]], batches: int) -> list[str]:
+def difference(visible: dict[int, list[str]], batches: int) -> list[str]:
     """Return what is lost, doubled, of no written batch, or out of order."""
     expected = Counter(
         value
