@@ -38,7 +38,7 @@ unit: install reference ## The tests of the packages.
 	$(BIN)/pytest -q -n 2 tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
-	$(BIN)/pytest -q -n 2 --dist loadgroup compat_tests
+	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch

@@ -12,6 +12,7 @@ import pytest
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
+from compat_tests.scheduling import UnitScheduling, in_order
 from tools.reference_kafka import ReferenceUnavailable, fetch
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from compat_tests.spark import Spark
 
 KINDS = ("magnetar", "kafka")
+TEST_TIMEOUT_S = 300
+_HERE = Path(__file__).parent
 MakeName = Callable[[str], str]
 MakeTopic = Callable[..., str]
 StartBroker = Callable[..., Broker]
@@ -41,39 +44,31 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", ignored)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in order, and give each time enough for a busy machine: it may start brokers
+    and JVMs.
+    """
+    items[:] = in_order(items)
+    for item in items:
+        if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of Spark on one worker: the longest unit of work, and so the first.
-
-    xdist names groups in `_nodeid`, which pytest since 9.2 does not read: they go by file here.
-    """
-    if config.getoption("dist") != "loadgroup":
+    """Keep what belongs together on one worker."""
+    if config.getoption("dist") != "loadscope":
         return None
-    from xdist.scheduler import LoadGroupScheduling
-
-    scheduler = LoadGroupScheduling(config, log)
-    by_group = scheduler._split_scope
-    scheduler._split_scope = lambda nodeid: (
-        "spark" if "/test_spark_" in nodeid else by_group(nodeid)
-    )
-    return scheduler
+    return UnitScheduling(config, log)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every test that uses a broker one run per kind, each kind in a worker of its own.
-
-    Tests with Spark share one worker: a session costs more than most of them.
-    """
+    """Give every test that uses a broker one run per kind."""
     if "broker_kind" not in metafunc.fixturenames:
         return
     beyond_kafka = metafunc.definition.get_closest_marker("magnetar_only") is not None
-    kinds = KINDS[:1] if beyond_kafka else KINDS
-    groups = {kind: "spark" if "spark_session" in metafunc.fixturenames else kind for kind in kinds}
-    metafunc.parametrize(
-        "broker_kind",
-        [pytest.param(kind, marks=pytest.mark.xdist_group(groups[kind])) for kind in kinds],
-        scope="session",
-    )
+    metafunc.parametrize("broker_kind", KINDS[:1] if beyond_kafka else KINDS, scope="session")
 
 
 @pytest.fixture(scope="session")
