@@ -7,9 +7,17 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.List;
+import java.util.Map;
 
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -60,6 +68,9 @@ public final class ToolBox {
         }
     }
 
+    /** What a tool wants to be done when the process ends: for many of them, to close its client. */
+    private static final List<Thread> HOOKS = new ArrayList<>();
+    private static final long HOOK_PATIENCE_MS = 30_000;
     private static Integer status;
 
     public static void main(String[] args) throws IOException {
@@ -73,7 +84,7 @@ public final class ToolBox {
         };
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setShutdownHookAdder((name, runnable) -> HOOKS.add(new Thread(runnable, name)));
         for (String line = calls.readLine(); line != null; line = calls.readLine()) {
             String[] call = Arrays.stream(line.split(" ", -1)).map(ToolBox::decode)
                 .toArray(String[]::new);
@@ -84,6 +95,7 @@ public final class ToolBox {
             System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
             status = null;
             run(call[0], Arrays.copyOfRange(call, 2, call.length));
+            shutDown();
             System.out.flush();
             System.err.flush();
             answers.println((status == null ? 0 : status) + " " + encode(output) + " "
@@ -109,11 +121,54 @@ public final class ToolBox {
         }
     }
 
+    /** As at the end of a process, but for a hook that never ends. */
+    private static void shutDown() {
+        HOOKS.forEach(Thread::start);
+        try {
+            for (Thread hook : HOOKS) {
+                hook.join(HOOK_PATIENCE_MS);
+            }
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        HOOKS.clear();
+    }
+
     private static String decode(String text) {
         return new String(Base64.getDecoder().decode(text), StandardCharsets.UTF_8);
     }
 
     private static String encode(ByteArrayOutputStream bytes) {
         return Base64.getEncoder().encodeToString(bytes.toByteArray());
+    }
+}
+
+/**
+ * Prints partition 0 of a topic up to its end: kafka-console-consumer knows none, only patience.
+ *
+ * Arguments: bootstrap servers, topic, isolation level. A line is a record: offset, key and value,
+ * these two in base64, `-` for null.
+ */
+final class ReadToEnd {
+    public static void main(String[] args) {
+        TopicPartition partition = new TopicPartition(args[1], 0);
+        Map<String, Object> settings = Map.of("bootstrap.servers", args[0],
+            "isolation.level", args[2], "enable.auto.commit", "false");
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings,
+                new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long end = consumer.endOffsets(List.of(partition)).get(partition);
+            while (consumer.position(partition) < end) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
+                    System.out.println(
+                        record.offset() + " " + text(record.key()) + " " + text(record.value()));
+                }
+            }
+        }
+    }
+
+    private static String text(byte[] bytes) {
+        return bytes == null ? "-" : Base64.getEncoder().encodeToString(bytes);
     }
 }

@@ -14,7 +14,10 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 MODES: tuple[Mode, ...] = ("plain", "idempotent", "transactional")
-TIMEOUT_S = 30.0
+#: Nobody waits so long but where something is wrong, or the machine very busy.
+TIMEOUT_S = 60.0
+#: Whatever a test does while one is open, it is not timed out; brokers allow 900 000.
+TRANSACTION_TIMEOUT_MS = 600_000
 
 Pair = tuple[bytes | None, bytes | None]
 

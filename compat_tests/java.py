@@ -1,14 +1,18 @@
-"""The Java clients, through the command line tools in Kafka's own jars."""
+"""The Java clients, through the command line tools in Kafka's own jars.
+
+What ends by itself runs in the one JVM of `tool_box`; here is what needs one of its own.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
+from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 
+from compat_tests import tool_box
 from compat_tests.client import (
     TIMEOUT_S,
     Codec,
@@ -23,8 +27,6 @@ from tools.reference_kafka import java_command
 TOOLS = "org.apache.kafka.tools."
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-#: ConsoleConsumer's answer for an absent key or value, and what separates the columns.
-_NULL, _COLUMN = "\x01", "\x02"
 
 
 def command(tool: str, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
@@ -91,7 +93,8 @@ def start(tool: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 class JavaClient:
-    """ConsoleProducer and ConsoleConsumer; keys and values must be text without `|` or newlines.
+    """ConsoleProducer, and a KafkaConsumer that knows where to stop; keys and values to be written
+    must be text without `|` or newlines.
 
     The console producer knows no transactions: a transactional write is
     TransactionalMessageCopier's.
@@ -113,7 +116,7 @@ class JavaClient:
         assert mode != "transactional", "the console producer knows no transactions"
         idempotence = str(mode == "idempotent").lower()
         lines = [f"{(key or b'').decode()}|{(value or b'').decode()}" for key, value in pairs]
-        run(
+        tool_box.run(
             "ConsoleProducer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
             *("--command-property", f"enable.idempotence={idempotence}"),
@@ -125,37 +128,11 @@ class JavaClient:
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
     ) -> list[Read]:
-        """As the protocol says. The tool knows no end, only patience: where it found nothing it is
-        asked again with more of it, since on a busy machine it may not even have connected."""
-        return self._consume(bootstrap, topic, isolation, "2500") or self._consume(
-            bootstrap, topic, isolation, "10000"
-        )
-
-    def _consume(
-        self, bootstrap: str, topic: str, isolation: Isolation, patience_ms: str
-    ) -> list[Read]:
-        properties = {
-            "print.offset": "true",
-            "print.key": "true",
-            "null.literal": _NULL,
-            "key.separator": _COLUMN,
-        }
-        output = run(
-            "consumer.ConsoleConsumer",
-            *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
-            *("--isolation-level", isolation, "--timeout-ms", patience_ms),
-            *_repeated("--formatter-property", properties),
-        )
-        return [_parse(line) for line in output.splitlines()]
-
-
-def _repeated(option: str, properties: dict[str, str]) -> list[str]:
-    return [part for name, value in properties.items() for part in (option, f"{name}={value}")]
+        printed = tool_box.run(tool_box.READ_TO_END, bootstrap, topic, isolation)
+        return [_parse(line) for line in printed.splitlines()]
 
 
 def _parse(line: str) -> Read:
-    offset, key, value = line.split(_COLUMN)
-    found = re.fullmatch(r"Offset:(\d+)", offset)
-    assert found is not None, line
-    texts = [None if text == _NULL else text.encode() for text in (key, value)]
-    return Read(int(found[1]), *texts)
+    offset, *texts = line.split(" ")
+    key, value = (None if text == "-" else b64decode(text) for text in texts)
+    return Read(int(offset), key, value)

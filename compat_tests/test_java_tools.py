@@ -8,21 +8,22 @@ import json
 
 import pytest
 
-from compat_tests import java
+from compat_tests import java, tool_box
 from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.waiting import eventually
 
 
 def test_topics_are_created_described_and_deleted(broker: Broker, name: MakeName) -> None:
     orders = name("orders")
     server = ("--bootstrap-server", broker.bootstrap)
-    java.run("TopicCommand", *server, "--create", "--topic", orders, "--partitions", "3")
-    described = java.run("TopicCommand", *server, "--describe", "--topic", orders)
+    tool_box.run("TopicCommand", *server, "--create", "--topic", orders, "--partitions", "3")
+    eventually(lambda: orders in tool_box.run("TopicCommand", *server, "--list").split())
+    described = tool_box.run("TopicCommand", *server, "--describe", "--topic", orders)
     assert "PartitionCount: 3" in described
-    assert orders in java.run("TopicCommand", *server, "--list").split()
-    java.run("TopicCommand", *server, "--delete", "--topic", orders)
-    assert orders not in java.run("TopicCommand", *server, "--list").split()
+    tool_box.run("TopicCommand", *server, "--delete", "--topic", orders)
+    eventually(lambda: orders not in tool_box.run("TopicCommand", *server, "--list").split())
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
@@ -31,7 +32,7 @@ def test_producer_performance_writes_what_it_says(
 ) -> None:
     orders = topic("orders")
     more = ("--transactional-id", name("txn"), "--transaction-duration-ms", "100")
-    java.run(
+    tool_box.run(
         "ProducerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", orders, "--num-records", "5000"),
         *("--record-size", "200", "--throughput", "-1", "--command-property", "acks=all"),
@@ -62,7 +63,7 @@ def test_javas_transactional_copier_copies_exactly_once(
     """Consume, process, produce in Java, with the group's generation, and some random aborts."""
     source, sink = topic("source"), topic("sink")
     KAFKA_PYTHON.produce(broker.bootstrap, source, [(b"k", b"%d" % n) for n in range(1000)])
-    java.run(
+    tool_box.run(
         "TransactionalMessageCopier",
         *("--broker-list", broker.bootstrap, "--input-topic", source, "--input-partition", "0"),
         *("--output-topic", sink, "--consumer-group", name("group")),

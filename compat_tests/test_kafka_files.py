@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import java
+from compat_tests import tool_box
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.client import CODECS, Client, Pair
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON, PYTHON_CLIENTS, client_name
 from compat_tests.conftest import StartBroker
 from compat_tests.offsets import staged
-from compat_tests.raw import Connection, batch
-
-pytestmark = pytest.mark.xdist_group("magnetar")
+from compat_tests.raw import Connection
 
 PAIRS: list[Pair] = [(b"k%d" % n, b"v%d" % n * 20) for n in range(200)]
 #: Their numbers in Kafka's TransactionState.
@@ -67,7 +65,7 @@ def _write_everything(bootstrap: str) -> None:
 
 def dump(path: Path, *options: str) -> str:
     """Run Kafka's DumpLogSegments over one file; any complaint of its is an error here."""
-    printed = java.run("DumpLogSegments", "--files", str(path), *options)
+    printed = tool_box.run("DumpLogSegments", "--files", str(path), *options)
     complaints = [line for line in printed.splitlines() if COMPLAINT.search(line)]
     assert not complaints, f"{path.name}: {complaints[:5]}"
     return printed
@@ -185,10 +183,7 @@ def test_fresh_producer_ids_stay_clear_of_those_in_an_adopted_directory(
     with Connection(adopted.bootstrap) as connection:
         fresh = connection.producer("fresh")
         assert fresh.producer_id > max(used)
-        assert connection.add_partitions(fresh, "foreign") == [0]
-        records = batch([b"fresh"], fresh, 0)
-        answer = connection.produce("foreign", records, transactional_id="fresh")
-        assert answer.error_code == 0
+        connection.write_in_transaction(fresh, "foreign", b"fresh")
         assert connection.end(fresh, commit=True).error_code == 0
     seen = [value for _, _, value in CONFLUENT.consume(adopted.bootstrap, "foreign")]
     assert seen[-1] == b"fresh"

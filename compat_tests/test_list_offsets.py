@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests import java
+from compat_tests import tool_box
 from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeTopic
 from compat_tests.raw import Connection, batch
@@ -58,7 +58,7 @@ def test_the_largest_timestamp_is_found(broker: Broker, timed: str) -> None:
 
 def test_java_asks_the_same(broker: Broker, timed: str) -> None:
     for time, expected in (("-1", "20"), ("-2", "0"), (str(START_MS + 1), "2")):
-        printed = java.run(
+        printed = tool_box.run(
             "GetOffsetShell",
             *("--bootstrap-server", broker.bootstrap, "--topic", timed, "--time", time),
         )

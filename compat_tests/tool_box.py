@@ -22,6 +22,8 @@ from tools.reference_kafka import java_command
 _TOOL_BOX = Path(__file__).with_name("ToolBox.java")
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+#: The box's own: bootstrap servers, topic, isolation level.
+READ_TO_END = "ReadToEnd"
 _TOOLS = "org.apache.kafka.tools."
 
 
@@ -74,10 +76,12 @@ class ToolBox:
 
 
 def call(tool: str, *arguments: str, stdin: str = "", timeout_s: float = 2 * TIMEOUT_S) -> Ended:
-    """Run a tool: a class of Kafka's tools, or one of `kafka.admin` and `kafka.tools` by name."""
+    """Run a tool: a class of Kafka's tools, one of `kafka.admin` or `kafka.tools` by name, or
+    READ_TO_END.
+    """
     if not _box().is_running:
         _box.cache_clear()
-    main = tool if tool.startswith("kafka.") else _TOOLS + tool
+    main = tool if tool.startswith("kafka.") or tool == READ_TO_END else _TOOLS + tool
     return _box().call(main, arguments, stdin, timeout_s)
 
 
