@@ -5,14 +5,18 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -25,6 +29,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <p>pipeline: COUNT records into SOURCE, ten to a transaction, every third of which is aborted
  * first; then consume-process-produce of all of them into SINK with their offsets, likewise.
  * timeout: a transaction outlives its timeout, is aborted by its own producer, which goes on.
+ * joint: COUNT children of TRANSACTIONAL_ID write into SOURCE and SINK and vote; their parent
+ * commits, then aborts, then is ahead of a late vote.
  */
 public class TransactionLoop {
     private static final Duration POLL = Duration.ofMillis(500);
@@ -39,6 +45,8 @@ public class TransactionLoop {
         if (mode.equals("pipeline")) {
             fill(bootstrap, source, id + "-fill", count);
             process(bootstrap, source, sink, id, count);
+        } else if (mode.equals("joint")) {
+            vote(bootstrap, source, sink, id, count);
         } else {
             outlive(bootstrap, sink, id);
         }
@@ -133,6 +141,80 @@ public class TransactionLoop {
             producer.beginTransaction();
             producer.send(new ProducerRecord<>(sink, "again"));
             producer.commitTransaction();
+        }
+    }
+
+    private static void vote(
+            String bootstrap, String source, String sink, String id, int count) {
+        List<KafkaProducer<String, String>> children = new ArrayList<>();
+        try (KafkaProducer<String, String> parent = producer(bootstrap, id, 60_000)) {
+            parent.initTransactions();
+            for (int n = 0; n < count; n++) {
+                children.add(producer(bootstrap, id + "~>" + n, 60_000));
+                children.get(n).initTransactions();
+                begin(children.get(n), source, sink, "first-" + n);
+                children.get(n).commitTransaction();
+            }
+            expect(bootstrap, source, 0);
+            expect(bootstrap, sink, 0);
+            parent.beginTransaction();
+            parent.send(new ProducerRecord<>(sink, "decided"));
+            parent.commitTransaction();
+            expect(bootstrap, source, count);
+            expect(bootstrap, sink, count + 1);
+            // The votes of the second round are aborted: who goes on after one is fenced.
+            for (KafkaProducer<String, String> child : children) {
+                begin(child, source, sink, "never");
+                child.commitTransaction();
+            }
+            begin(parent, source, sink, "never");
+            parent.abortTransaction();
+            refuses(() -> begin(children.get(0), source, sink, "never"));
+            // A vote that comes when the parent has begun is too late.
+            try (KafkaProducer<String, String> late = producer(bootstrap, id + "~>late", 60_000)) {
+                late.initTransactions();
+                begin(late, source, sink, "never");
+                begin(parent, source, sink, "alone");
+                refuses(late::commitTransaction);
+            }
+            parent.commitTransaction();
+            expect(bootstrap, source, count + 1);
+        } finally {
+            for (KafkaProducer<String, String> child : children) {
+                child.close(Duration.ZERO);
+            }
+        }
+    }
+
+    private static void begin(
+            KafkaProducer<String, String> producer, String source, String sink, String value) {
+        producer.beginTransaction();
+        try {
+            Future<RecordMetadata> one = producer.send(new ProducerRecord<>(source, value));
+            producer.send(new ProducerRecord<>(sink, value)).get();
+            one.get();
+        } catch (InterruptedException | ExecutionException failure) {
+            throw new KafkaException(failure);
+        }
+    }
+
+    private static void refuses(Runnable work) {
+        try {
+            work.run();
+        } catch (KafkaException refused) {
+            if (refused instanceof ProducerFencedException
+                    || refused.getCause() instanceof ExecutionException) {
+                return;
+            }
+            throw refused;
+        }
+        throw new IllegalStateException("it was not refused");
+    }
+
+    private static void expect(String bootstrap, String topic, int count) {
+        List<String> found = everything(bootstrap, topic);
+        if (found.size() != count) {
+            throw new IllegalStateException(topic + " shows " + found + ", not " + count);
         }
     }
 

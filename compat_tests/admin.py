@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
-_TIMEOUT_S = 20.0
+from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+
+_UNLIKE_BEFORE = itertools.count(1)
 
 
 def create_topic(
@@ -19,25 +29,60 @@ def create_topic(
     named = {key.replace("_", "."): value for key, value in (configs or {}).items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
-    for future in admin.create_topics([new], operation_timeout=10).values():
-        future.result(timeout=_TIMEOUT_S)
+    for future in admin.create_topics([new], operation_timeout=TIMEOUT_S).values():
+        future.result(timeout=TIMEOUT_S)
     _await_leaders(bootstrap, topic, partitions)
+
+
+def configure(broker: Broker, *topics: str, **configs: str) -> None:
+    """Change configs of topics, and return when their logs obey them; underscores stand for dots.
+
+    Kafka answers and describes a change before its logs hear of it. It takes one after the other,
+    so the one before is obeyed when the next, of a config that hardly matters, is described.
+    """
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    _alter(broker.bootstrap, topics, named)
+    if broker.kind == "kafka":
+        _alter(broker.bootstrap, topics, {"min.compaction.lag.ms": str(next(_UNLIKE_BEFORE))})
+
+
+def _alter(bootstrap: str, topics: Sequence[str], configs: Mapping[str, str]) -> None:
+    """Change configs of topics, and return when they are described so."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    changes = [
+        ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in topics
+    ]
+    for future in admin.incremental_alter_configs(changes).values():
+        future.result(timeout=TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not all(_shows(admin, topic, configs) for topic in topics):
+        assert time.monotonic() < deadline, f"{topics} are never described with {configs}"
+
+
+def _shows(admin: AdminClient, topic: str, configs: Mapping[str, str]) -> bool:
+    (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    found = described.result(timeout=TIMEOUT_S)
+    return all(found[name].value == value for name, value in configs.items())
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([topic], operation_timeout=10).values():
-        future.result(timeout=_TIMEOUT_S)
+    for future in admin.delete_topics([topic], operation_timeout=TIMEOUT_S).values():
+        future.result(timeout=TIMEOUT_S)
 
 
 def _await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
     """Kafka answers CreateTopics before the partitions have their leader."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
-    deadline = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + TIMEOUT_S
     waiting = list(range(partitions))
     while waiting:
         try:
-            client.get_watermark_offsets(TopicPartition(topic, waiting[-1]), timeout=_TIMEOUT_S)
+            client.get_watermark_offsets(TopicPartition(topic, waiting[-1]), timeout=TIMEOUT_S)
             waiting.pop()
         except KafkaException:
             if time.monotonic() > deadline:

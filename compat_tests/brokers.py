@@ -12,14 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import free_port
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
-#: Both kinds run with these: few internal partitions and short session timeouts keep tests quick.
+#: Both kinds run with these. Few internal partitions and fast heartbeats keep tests fast; sessions
+#: are long, so that a busy machine ends none: a test that waits for that sets its own.
 SETTINGS = {
     "num.partitions": "1",
     "offsets.topic.num.partitions": "4",
@@ -29,7 +33,7 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "500",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "30000",
     "group.consumer.assignment.interval.ms": "0",
 }
 #: What only Kafka needs: by default it looks for timed-out transactions every 10 s, and a killed
@@ -126,6 +130,7 @@ class KafkaBroker(Broker):
 
     def start(self) -> None:
         self._kafka.start()
+        self._await_leaders()
 
     def spawn(self) -> None:
         self._kafka.spawn()
@@ -138,6 +143,24 @@ class KafkaBroker(Broker):
 
     def stop(self) -> None:
         self._kafka.stop()
+
+    def _await_leaders(self) -> None:
+        """Its port answers before it leads the partitions that it had when it was ended."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _leads_everything(admin):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"Kafka does not lead its partitions:\n{self.output()}")
+            time.sleep(0.02)
+
+
+def _leads_everything(admin: AdminClient) -> bool:
+    try:
+        found = admin.list_topics(timeout=1)
+    except KafkaException:
+        return False
+    partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
+    return bool(found.brokers) and all(each.leader in found.brokers for each in partitions)
 
 
 class MagnetarBroker(Broker):

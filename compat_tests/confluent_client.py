@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from compat_tests.client import (
     TIMEOUT_S,
+    TRANSACTION_TIMEOUT_MS,
     Codec,
     Isolation,
     Mode,
@@ -22,6 +23,8 @@ from compat_tests.client import (
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
     """Return a Producer; settings by librdkafka's names with underscores for dots."""
+    if "transactional_id" in settings:
+        settings.setdefault("transaction_timeout_ms", TRANSACTION_TIMEOUT_MS)
     named = {key.replace("_", "."): value for key, value in settings.items()}
     return Producer({"bootstrap.servers": bootstrap, **named})
 

@@ -143,8 +143,8 @@ class Member(Connection):
         member_id: str | None = None,
         protocols: Sequence[tuple[str, bytes]] = RANGE,
         protocol_type: str = "consumer",
-        session_timeout_ms: int = 10_000,
-        rebalance_timeout_ms: int = 20_000,
+        session_timeout_ms: int = 60_000,
+        rebalance_timeout_ms: int = 60_000,
     ) -> None:
         request = JoinGroupRequest[version](
             group_id=self.group,
@@ -399,11 +399,3 @@ def _group_fields(version: int) -> tuple[str, ...]:
         if version >= 9
         else ("group_id", "topics")
     )
-
-
-def await_end(still: Callable[[], bool]) -> None:
-    """Return when `still` says no."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while still():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -35,6 +35,16 @@ def consumer(bootstrap: str, **settings: Any) -> KafkaConsumer:
     return KafkaConsumer(**{**defaults, **settings})
 
 
+def subscribe(client: KafkaConsumer, topic: str) -> None:
+    """Subscribe once the partitions are known: a leader that knows none assigns nothing, and
+    some of its assignors never look again.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while not client.partitions_for_topic(topic):
+        assert time.monotonic() < deadline, f"{topic} has no partitions"
+    client.subscribe([topic])
+
+
 def send(client: KafkaProducer, topic: str, pairs: Sequence[Pair], partition: int = 0) -> list[int]:
     """Produce `pairs`, wait for all of them, return their offsets; an error of one is raised."""
     futures = [client.send(topic, value, key, partition=partition) for key, value in pairs]

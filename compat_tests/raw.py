@@ -45,7 +45,7 @@ from kafka.protocol.producer import (
 )
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from compat_tests.client import TIMEOUT_S
+from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 
 UNSTABLE_OFFSET_COMMIT = 88
 #: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
@@ -175,7 +175,7 @@ class Connection:
         self,
         transactional_id: str | None,
         *,
-        timeout_ms: int = 60_000,
+        timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         version: int = 4,
         known: Identity | None = None,
     ) -> tuple[int, Identity]:
@@ -240,6 +240,15 @@ class Connection:
         answer = self.call(request, ProduceResponse)
         (appended,) = answer.responses[0].partition_responses
         return Appended(appended.error_code, appended.base_offset, appended.log_start_offset)
+
+    def write_in_transaction(
+        self, identity: Identity, topic: str, *values: bytes, sequence: int = 0
+    ) -> None:
+        """Add partition 0 to the transaction, of version 1, and write one batch there."""
+        assert self.add_partitions(identity, topic) == [0]
+        records = batch(values, identity, sequence)
+        answer = self.produce(topic, records, transactional_id=identity.transactional_id)
+        assert answer.error_code == 0
 
     def end(self, identity: Identity, *, commit: bool, version: int = 3) -> Ended:
         """Return EndTxn's answer; waits while an earlier one is still ending."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 from confluent_kafka.cimpl import NewPartitions
 
-from compat_tests import java
+from compat_tests import tool_box
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer, send
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -58,14 +58,6 @@ def outcome(futures: dict[Any, Any]) -> int:
     return 0
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what Kafka does after its answer."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never held"
-        time.sleep(0.05)
-
-
 def watermarks_if_led(broker: Broker, topic: str) -> tuple[int, int] | None:
     """As `watermarks`; None while a broker that has just started does not lead the partition."""
     try:
@@ -91,7 +83,7 @@ def test_added_partitions_take_records(broker: Broker, topic: MakeTopic) -> None
     assert outcome(admin(broker).create_partitions([NewPartitions(orders, 3)])) == 0
     eventually(lambda: has_leaders(broker, orders, 3))
     assert send(producer(broker.bootstrap), orders, [(b"k", b"v")], partition=2) == [0]
-    described = java.run(
+    described = tool_box.run(
         "TopicCommand", "--bootstrap-server", broker.bootstrap, "--describe", "--topic", orders
     )
     assert "PartitionCount: 3" in described
@@ -127,8 +119,8 @@ def test_only_topics_that_exist_grow(broker: Broker, name: MakeName) -> None:
 def test_javas_tool_adds_partitions(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     server = ("--bootstrap-server", broker.bootstrap, "--topic", orders)
-    java.run("TopicCommand", *server, "--alter", "--partitions", "4")
-    assert "PartitionCount: 4" in java.run("TopicCommand", *server, "--describe")
+    tool_box.run("TopicCommand", *server, "--alter", "--partitions", "4")
+    eventually(lambda: "PartitionCount: 4" in tool_box.run("TopicCommand", *server, "--describe"))
 
 
 # DeleteRecords.
@@ -234,9 +226,9 @@ def test_javas_tool_deletes_records(broker: Broker, topic: MakeTopic, tmp_path: 
     partitions = [{"topic": orders, "partition": 0, "offset": 4}]
     asked.write_text(json.dumps({"version": 1, "partitions": partitions}))
     server = ("--bootstrap-server", broker.bootstrap)
-    printed = java.run("DeleteRecordsCommand", *server, "--offset-json-file", str(asked))
+    printed = tool_box.run("DeleteRecordsCommand", *server, "--offset-json-file", str(asked))
     assert "low_watermark: 4" in printed
-    earliest = java.run("GetOffsetShell", *server, "--topic", orders, "--time", "-2")
+    earliest = tool_box.run("GetOffsetShell", *server, "--topic", orders, "--time", "-2")
     assert earliest.strip() == f"{orders}:0:4"
 
 
@@ -353,15 +345,18 @@ def test_javas_tool_changes_configs(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     server = ("--bootstrap-server", broker.bootstrap)
     entity = (*server, "--entity-type", "topics", "--entity-name", orders)
-    java.run(
+
+    def described() -> str:
+        return tool_box.run("kafka.admin.ConfigCommand", *entity, "--describe")
+
+    tool_box.run(
         "kafka.admin.ConfigCommand", *entity, "--alter", "--add-config", "max.message.bytes=2000"
     )
-    shown = java.run("kafka.admin.ConfigCommand", *entity, "--describe")
-    assert "max.message.bytes=2000" in shown
-    java.run(
+    eventually(lambda: "max.message.bytes=2000" in described())
+    tool_box.run(
         "kafka.admin.ConfigCommand", *entity, "--alter", "--delete-config", "max.message.bytes"
     )
-    assert "max.message.bytes" not in java.run("kafka.admin.ConfigCommand", *entity, "--describe")
+    eventually(lambda: "max.message.bytes" not in described())
 
 
 # What describes the cluster.
@@ -370,7 +365,7 @@ def test_javas_tool_changes_configs(broker: Broker, topic: MakeTopic) -> None:
 def test_javas_tool_shows_the_sizes_of_logs(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     fill(broker, orders, 10)
-    printed = java.run(
+    printed = tool_box.run(
         "LogDirsCommand",
         *("--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", orders),
     )
@@ -388,18 +383,18 @@ def test_javas_tools_find_no_election_and_no_move(
 ) -> None:
     orders = topic("orders")
     server = ("--bootstrap-server", broker.bootstrap)
-    printed = java.run(
+    printed = tool_box.run(
         "LeaderElectionCommand",
         *(*server, "--election-type", "preferred", "--topic", orders, "--partition", "0"),
     )
     assert f"Valid replica already elected for partitions {orders}-0" in printed
-    listed = java.run("reassign.ReassignPartitionsCommand", *server, "--list")
+    listed = tool_box.run("reassign.ReassignPartitionsCommand", *server, "--list")
     assert "No partition reassignments found." in listed
 
 
 def test_a_page_of_partitions_is_as_long_as_java_asks(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders", partitions=5)
-    described = java.run(
+    described = tool_box.run(
         "TopicCommand",
         *("--bootstrap-server", broker.bootstrap, "--describe", "--topic", orders),
         *("--partition-size-limit-per-response", "2"),

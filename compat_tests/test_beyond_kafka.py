@@ -20,9 +20,10 @@ from kafka.protocol.producer import (
 )
 
 from compat_tests.brokers import Broker
+from compat_tests.client import TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic, StartBroker
 from compat_tests.offsets import committed_offset, staged
-from compat_tests.raw import Connection, Identity, batch
+from compat_tests.raw import Connection, Identity
 
 NONE, INVALID_REQUEST, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED = 0, 42, 51, 90
 FROM_THE_FUTURE = 1_000_000
@@ -38,18 +39,11 @@ def init_once(connection: Connection, transactional_id: str, known: Identity | N
     """Return the first answer of InitProducerId, whatever it is."""
     request = InitProducerIdRequest[4](
         transactional_id=transactional_id,
-        transaction_timeout_ms=60_000,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         producer_id=known.producer_id if known else -1,
         producer_epoch=known.producer_epoch if known else -1,
     )
     return connection.call(request, InitProducerIdResponse)
-
-
-def begin(connection: Connection, topic: str, identity: Identity) -> None:
-    assert connection.add_partitions(identity, topic) == [NONE]
-    records = batch([b"v"], identity, 0)
-    produced = connection.produce(topic, records, transactional_id=identity.transactional_id)
-    assert produced.error_code == NONE
 
 
 def test_a_new_incarnation_is_answered_once_the_open_transaction_is_aborted(
@@ -57,7 +51,7 @@ def test_a_new_incarnation_is_answered_once_the_open_transaction_is_aborted(
 ) -> None:
     orders, former = topic("orders"), connection.producer(name("txn"))
     assert former.transactional_id is not None
-    begin(connection, orders, former)
+    connection.write_in_transaction(former, orders, b"v")
     answer = init_once(connection, former.transactional_id)
     if broker.kind == "kafka":
         assert answer.error_code == CONCURRENT_TRANSACTIONS
@@ -73,7 +67,7 @@ def test_a_stale_incarnation_that_comes_back_harms_the_current_one(
     orders, stale = topic("orders"), connection.producer(name("txn"))
     assert stale.transactional_id is not None
     current = connection.producer(stale.transactional_id)
-    begin(connection, orders, current)
+    connection.write_in_transaction(current, orders, b"v")
     # Kafka says CONCURRENT_TRANSACTIONS first, while it aborts what the current one has open.
     code, _ = connection.init_producer_id(stale.transactional_id, known=stale)
     assert code == PRODUCER_FENCED
@@ -85,7 +79,7 @@ def test_markers_of_a_coordinator_from_the_future_fence_the_real_one(
     broker: Broker, connection: Connection, topic: MakeTopic, name: MakeName
 ) -> None:
     orders, identity = topic("orders"), connection.producer(name("txn"))
-    begin(connection, orders, identity)
+    connection.write_in_transaction(identity, orders, b"v")
     request = WriteTxnMarkersRequest[1](
         markers=[
             (

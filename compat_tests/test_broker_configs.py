@@ -11,46 +11,18 @@ from kafka.protocol.admin import (
     AlterConfigsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
+from compat_tests.config_frames import APPEND, BROKER, DELETE, SET, TOPIC, alter
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeTopic
 from compat_tests.raw import Connection
 
-TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND = 0, 1, 2
 OWN, EVERY = "1", ""
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
 Synonyms = list[tuple[str, str | None, int]]
-
-
-def alter(
-    broker: Broker,
-    name: str,
-    *changes: tuple[str, int, str | None],
-    resource_type: int = BROKER,
-    validate_only: bool = False,
-) -> int:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=resource_type,
-        resource_name=name,
-        configs=[
-            IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig(
-                name=each, config_operation=operation, value=value
-            )
-            for each, operation, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(
-        version=1, resources=[resource], validate_only=validate_only
-    )
-    with Connection(broker.bootstrap) as connection:
-        (response,) = connection.call(request, IncrementalAlterConfigsResponse).responses
-    return int(response.error_code)
 
 
 def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:

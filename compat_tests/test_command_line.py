@@ -7,16 +7,19 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests import confluent_client, raw
 from compat_tests.brokers import MAGNETAR, Broker
+from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.command_line import environment, output, printed, refusal, run
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset
+from compat_tests.waiting import eventually
 
 
 def test_a_topic_is_created_listed_changed_and_deleted(broker: Broker, name: MakeName) -> None:
@@ -26,26 +29,26 @@ def test_a_topic_is_created_listed_changed_and_deleted(broker: Broker, name: Mak
     assert f"topic {topic}: TOPIC_ALREADY_EXISTS" in refusal(broker, "topics", "create", topic)
     again = output(broker, "topics", "create", topic, "--if-not-exists")
     assert again.decode() == f"{topic}: exists already\n"
-    listed = {each["topic"]: each for each in printed(broker, "topics", "list")}
+    eventually(lambda: topic in topics_of(broker))
+    listed = topics_of(broker)
     assert listed[topic]["partitions"] == 2
     changes = ("-p", "3", "--unset", "retention.ms", "-c", "segment.bytes=1048576")
     run(broker, "topics", "alter", topic, *changes)
+    eventually(lambda: topics_of(broker)[topic]["partitions"] == 3)
     (described,) = printed(broker, "topics", "describe", topic)
     assert described["topic_id"] == listed[topic]["topic_id"]
     assert described["configs"] == {"segment.bytes": "1048576"}
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert "INVALID_PARTITIONS" in refusal(broker, "topics", "alter", topic, "-p", "1")
     run(broker, "topics", "delete", topic)
-    wait_until_gone(broker, topic)
+    eventually(lambda: topic not in topics_of(broker))
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refusal(broker, "topics", "delete", topic)
     assert output(broker, "topics", "delete", topic, "--if-exists").endswith(b": not there\n")
 
 
-def wait_until_gone(broker: Broker, topic: str) -> None:
-    """Kafka answers before the deletion has come to where it is asked for topics."""
-    deadline = time.monotonic() + 10
-    while topic in {each["topic"] for each in printed(broker, "topics", "list")}:
-        assert time.monotonic() < deadline, f"{topic} stays"
+def topics_of(broker: Broker) -> dict[str, Any]:
+    """Return what is listed. Kafka answers before a change has come to where it is asked."""
+    return {each["topic"]: each for each in printed(broker, "topics", "list")}
 
 
 def test_a_dry_run_creates_nothing_and_a_bad_name_or_setting_is_refused(
@@ -66,9 +69,7 @@ def test_a_description_shows_where_a_transaction_holds_readers_back(
     output(broker, "produce", orders, stdin=b"plain\n")
     with raw.Connection(broker.bootstrap) as connection:
         identity = connection.producer(name("open"))
-        assert connection.add_partitions(identity, orders) == [0]
-        records = raw.batch([b"a", b"b"], identity, 0)
-        connection.produce(orders, records, transactional_id=identity.transactional_id)
+        connection.write_in_transaction(identity, orders, b"a", b"b")
         (described,) = printed(broker, "topics", "describe", orders)[0]["partitions"]
         offsets = [
             described[each] for each in ("log_start_offset", "last_stable_offset", "high_watermark")
@@ -83,12 +84,13 @@ def test_settings_are_set_shown_with_their_source_and_unset(
 ) -> None:
     of = ("--topic", topic("configured"))
     run(broker, "configs", "set", *of, "retention.ms=60000", "cleanup.policy=compact,delete")
-    assert output(broker, "configs", "get", *of, "retention.ms") == b"60000\n"
+    # Kafka applies after it answers.
+    eventually(lambda: output(broker, "configs", "get", *of, "retention.ms") == b"60000\n")
     sources = {each["name"]: each["source"] for each in printed(broker, "configs", "list", *of)}
     assert sources["retention.ms"] == "topic"
     assert sources["index.interval.bytes"] == "default"
     run(broker, "configs", "unset", *of, "retention.ms")
-    assert output(broker, "configs", "get", *of, "retention.ms") == b"604800000\n"
+    eventually(lambda: output(broker, "configs", "get", *of, "retention.ms") == b"604800000\n")
     assert "retention.ms" in refusal(broker, "configs", "set", *of, "retention.ms=soon")
     assert "has no setting nonsense" in refusal(broker, "configs", "get", *of, "nonsense")
     named = {(each["type"], each["name"]) for each in printed(broker, "configs", "list")}
@@ -108,7 +110,7 @@ def test_lines_become_records_where_java_would_put_them(broker: Broker, topic: M
     producer = confluent_client.producer(broker.bootstrap, partitioner="murmur2")
     for number in range(40):
         producer.produce(reference, b"value %d" % number, b"key %d" % number)
-    producer.flush(30)
+    producer.flush(TIMEOUT_S)
     wanted = ("-e", "-f", "%p %k %s\\n")
     ours, theirs = (output(broker, "consume", each, *wanted) for each in (keyed, reference))
     assert sorted(ours.splitlines()) == sorted(theirs.splitlines())
@@ -219,7 +221,7 @@ def test_members_share_partitions_and_leave_when_interrupted(
         for _ in range(2)
     ]
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + TIMEOUT_S
         while len(members_of(broker, group)) < 2 or not all(members_of(broker, group)):
             assert time.monotonic() < deadline, "two members never shared the group"
             time.sleep(0.1)
@@ -233,7 +235,7 @@ def test_members_share_partitions_and_leave_when_interrupted(
         assert len({line[:1] for line in seen[:2]}) == 1, "one partition each"
         for member in members:
             member.send_signal(signal.SIGINT)
-        assert [member.wait(30) for member in members] == [130, 130]
+        assert [member.wait(TIMEOUT_S) for member in members] == [130, 130]
         assert members_of(broker, group) == []
         for partition in range(2):
             assert offset_of(broker, group, orders, partition) == 2
@@ -251,14 +253,14 @@ def _heed_interruptions() -> None:
 def members_of(broker: Broker, group: str) -> list[int]:
     """Return how many partitions each member of a group has."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     return [len(member.assignment.topic_partitions) for member in described.members]
 
 
 def offset_of(broker: Broker, group: str, topic: str, partition: int) -> int:
     reader = confluent_client.consumer(broker.bootstrap, group)
     try:
-        (found,) = reader.committed([TopicPartition(topic, partition)], 10)
+        (found,) = reader.committed([TopicPartition(topic, partition)], TIMEOUT_S)
         offset: int = found.offset
         return offset
     finally:

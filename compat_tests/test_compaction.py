@@ -13,16 +13,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from compat_tests.admin import create_topic
+from compat_tests.admin import configure, create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.client import TIMEOUT_S, Read
 from compat_tests.clients import CONFLUENT
@@ -296,7 +289,7 @@ def test_coordinators_replay_from_cleaned_logs(broker_kind: str, start_broker: S
     _commit(group, topic, 1)
     client.begin_transaction()
     client.abort_transaction(TIMEOUT_S)
-    _roll_often(broker)
+    configure(broker, *INTERNAL, segment_ms="100")
     for number in range(2, 7):
         client.begin_transaction()
         client.produce(topic, b"v%d" % number)
@@ -324,22 +317,6 @@ def test_coordinators_replay_from_cleaned_logs(broker_kind: str, start_broker: S
     assert values == [b"v2", b"v4", b"v6", b"again"]
     group.close()
     in_transactions.close()
-
-
-def _roll_often(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    resources = [
-        ConfigResource(
-            ResourceType.TOPIC,
-            internal,
-            incremental_configs=[
-                ConfigEntry("segment.ms", "100", incremental_operation=AlterConfigOpType.SET)
-            ],
-        )
-        for internal in INTERNAL
-    ]
-    for future in admin.incremental_alter_configs(resources).values():
-        future.result(timeout=TIMEOUT_S)
 
 
 def _commit(client: Consumer, topic: str, offset: int) -> None:

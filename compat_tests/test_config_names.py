@@ -47,6 +47,9 @@ OTHER_TYPES = {
 OWN = {
     "connection.max.in.flight.requests",
     "durability",
+    "joint.child.expiration.ms",
+    "joint.transactions.separator",
+    "joint.vote.timeout.ms",
     "max.active.transactions",
     "max.groups",
     "transaction.healing.interval.ms",

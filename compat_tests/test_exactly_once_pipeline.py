@@ -10,7 +10,6 @@ from compat_tests.brokers import Broker
 from compat_tests.pipeline.run import Plan, Unfinished, run_pipeline
 
 
-@pytest.mark.timeout(150)
 def test_words_are_counted_exactly_once_whoever_is_killed(own_broker: Broker) -> None:
     story: list[str] = []
     try:

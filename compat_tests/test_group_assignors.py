@@ -19,11 +19,11 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from compat_tests import confluent_client, java, kafka_python_client
+from compat_tests.assignments import PARTITIONS, await_partitions
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.conftest import MakeName, MakeTopic
 
-PARTITIONS = 4
 ALL = list(range(PARTITIONS))
 JAVA_CONSUMER = "org.apache.kafka.clients.consumer."
 
@@ -57,9 +57,7 @@ def test_kafka_python(broker: Broker, topic: MakeTopic, name: MakeName, assignor
     ]
     try:
         for member in members:
-            # Its sticky assignor assigns nothing, for good, to a leader that knows no partitions.
-            assert member.partitions_for_topic(orders)
-            member.subscribe([orders])
+            kafka_python_client.subscribe(member, orders)
         deadline = time.monotonic() + 2 * TIMEOUT_S
         while not is_shared([_polled(member) for member in members]):
             assert time.monotonic() < deadline
@@ -125,17 +123,9 @@ def test_java_beside_librdkafka(
     )
     try:
         mine.subscribe([orders])
-        _poll_until(mine, PARTITIONS // 2)
+        await_partitions(mine, PARTITIONS // 2)
         others.terminate()
-        _poll_until(mine, PARTITIONS)
+        await_partitions(mine, PARTITIONS)
     finally:
         others.kill()
         mine.close()
-
-
-def _poll_until(member: Any, count: int) -> None:
-    """Poll until the member has so many partitions."""
-    deadline = time.monotonic() + 2 * TIMEOUT_S
-    while len(member.assignment()) != count:
-        assert time.monotonic() < deadline, member.assignment()
-        member.poll(0.05)

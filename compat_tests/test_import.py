@@ -20,8 +20,6 @@ from compat_tests.client import TIMEOUT_S, Pair
 from compat_tests.clients import CONFLUENT
 from compat_tests.offsets import committed_offset
 
-pytestmark = pytest.mark.xdist_group("magnetar")
-
 PLAIN: list[Pair] = [(b"k%d" % n, b"plain %d" % n) for n in range(50)]
 COMPACTED: list[Pair] = [(b"k%d" % (n % 5), b"latest %d" % n) for n in range(20)]
 BIG: list[Pair] = [(None, b"x" * 300_000)] * 8
@@ -42,7 +40,7 @@ class Moved(NamedTuple):
 
 def magnetar(*arguments: str, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
     ended = subprocess.run(
-        [str(MAGNETAR), *arguments], capture_output=True, text=True, timeout=60, check=False
+        [str(MAGNETAR), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert ended.returncode == exit_code, ended.stdout + ended.stderr
     return ended

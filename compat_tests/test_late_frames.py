@@ -21,7 +21,7 @@ from kafka.protocol.producer import (
     TxnOffsetCommitResponse,
 )
 
-from compat_tests import confluent_client, java
+from compat_tests import confluent_client, tool_box
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
@@ -169,7 +169,7 @@ def copies(
     group, transactional_id = name("group"), name("txn")
     pairs = [(b"k", b"%d" % n) for n in range(300)]
     KAFKA_PYTHON.produce(broker.bootstrap, source, pairs)
-    java.run(
+    tool_box.run(
         "TransactionalMessageCopier",
         *("--broker-list", proxy.bootstrap, "--input-topic", source, "--input-partition", "0"),
         *("--output-topic", sink, "--consumer-group", group),
@@ -323,19 +323,13 @@ def test_the_same_end_again_is_success_and_names_the_same_successor(
 # Version 1: one epoch for many transactions. What it can tell, and what it cannot.
 
 
-def begin(connection: Connection, topic: str, identity: Identity, value: bytes, at: int) -> None:
-    """Put one record into a transaction of version 1."""
-    assert connection.add_partitions(identity, topic) == [0]
-    assert produce(connection, topic, identity, value, at, version=11) == 0
-
-
 def test_with_version_1_a_batch_between_transactions_is_refused(
     broker: Broker, topic: MakeTopic, name: MakeName
 ) -> None:
     orders = topic("orders")
     with Connection(broker.bootstrap) as connection:
         identity = connection.producer(name("txn"))
-        begin(connection, orders, identity, b"first", 0)
+        connection.write_in_transaction(identity, orders, b"first")
         assert connection.end(identity, commit=True).error_code == 0
         await_stable(connection, orders)
         assert produce(connection, orders, identity, b"late", 1, version=10) == INVALID_TXN_STATE
@@ -349,10 +343,10 @@ def test_with_version_1_a_copied_batch_is_a_duplicate_in_the_next_transaction(
     rule = proxy.on(Fault.COPY, PRODUCE)
     with Connection(proxy.bootstrap) as connection:
         identity = connection.producer(name("txn"))
-        begin(connection, orders, identity, b"first", 0)
+        connection.write_in_transaction(identity, orders, b"first")
         assert connection.end(identity, commit=True).error_code == 0
         await_stable(connection, orders)
-        begin(connection, orders, identity, b"second", 1)
+        connection.write_in_transaction(identity, orders, b"second", sequence=1)
         assert error_code(proxy.deliver(rule.first())) == 0
         assert connection.end(identity, commit=True).error_code == 0
         await_stable(connection, orders)
@@ -370,10 +364,10 @@ def test_version_1_cannot_tell_a_late_end_from_an_early_one(
     rule = proxy.on(Fault.COPY, END_TXN)
     with Connection(proxy.bootstrap) as connection:
         identity = connection.producer(name("txn"))
-        begin(connection, orders, identity, b"first", 0)
+        connection.write_in_transaction(identity, orders, b"first")
         assert connection.end(identity, commit=True).error_code == 0
         await_stable(connection, orders)
-        begin(connection, orders, identity, b"second", 1)
+        connection.write_in_transaction(identity, orders, b"second", sequence=1)
         assert error_code(proxy.deliver(rule.first())) == 0
         await_stable(connection, orders)
         assert produce(connection, orders, identity, b"third", 2, version=10) == INVALID_TXN_STATE
@@ -396,7 +390,7 @@ def test_a_batch_right_behind_the_answered_end_is_refused(
         identity = connection.producer(name("txn"))
         sequence = 0
         for _ in range(20):
-            begin(connection, orders, identity, b"in time", sequence)
+            connection.write_in_transaction(identity, orders, b"in time", sequence=sequence)
             ended = connection.end(identity, commit=True, version=end_version)
             late = produce(
                 connection, orders, identity, b"late", sequence + 1, version=produce_version
@@ -417,7 +411,9 @@ def test_two_of_the_same_end_at_once_are_both_success(
     with Connection(broker.bootstrap) as one, Connection(broker.bootstrap) as other:
         identity = one.producer(name("txn"))
         for sequence in range(20):
-            begin(one, orders, identity, b"v", sequence if version == 3 else 0)
+            one.write_in_transaction(
+                identity, orders, b"v", sequence=sequence if version == 3 else 0
+            )
             request = EndTxnRequest[version](
                 transactional_id=identity.transactional_id,
                 producer_id=identity.producer_id,

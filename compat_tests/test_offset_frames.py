@@ -9,8 +9,9 @@ import pytest
 from compat_tests.admin import delete_topic
 from compat_tests.brokers import Broker
 from compat_tests.conftest import Enter, MakeName, MakeTopic
-from compat_tests.group_frames import Code, Member, await_end, pair
+from compat_tests.group_frames import Code, Member, pair
 from compat_tests.offsets import staged
+from compat_tests.waiting import eventually
 
 NOBODYS_ID = UUID(int=77)
 NOTHING = (-1, -1, "", Code.NONE)
@@ -156,7 +157,7 @@ def test_a_deleted_topic_takes_its_offsets_along(
     member.commit(orders, 1)
     member.commit(returns, 2)
     delete_topic(broker.bootstrap, orders)
-    await_end(lambda: member.committed([(orders, [0])])[orders, 0][0] != -1)
+    eventually(lambda: member.committed([(orders, [0])])[orders, 0][0] == -1)
     assert list(member.committed(None)) == [(returns, 0)]
 
 
@@ -169,7 +170,7 @@ def test_a_deleted_topic_takes_along_what_a_transaction_would_commit(
     assert _stable_code(member, orders) is Code.UNSTABLE_OFFSET_COMMIT
     assert member.committed([(orders, [0])])[orders, 0] == NOTHING
     delete_topic(broker.bootstrap, orders)
-    await_end(lambda: _stable_code(member, orders) is not Code.NONE)
+    eventually(lambda: _stable_code(member, orders) is Code.NONE)
     end(True)
     assert member.committed([(orders, [0])]) == {(orders, 0): NOTHING}
 

@@ -13,6 +13,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests import confluent_client, kafka_python_client
+from compat_tests.assignments import await_partitions
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
@@ -26,16 +27,15 @@ FENCED_INSTANCE_ID = 82
 PAIRS = [(b"k", b"%d" % n) for n in range(5)]
 
 
-def joined(bootstrap: str, group: str, topic: str, **settings: Any) -> Consumer:
+def joined(
+    bootstrap: str, group: str, topic: str, partitions: int = 1, **settings: Any
+) -> Consumer:
     """Return a consumer that has joined its group and been given the topic."""
     client = confluent_client.consumer(
         bootstrap, group, isolation_level="read_committed", session_timeout_ms=6000, **settings
     )
     client.subscribe([topic])
-    deadline = time.monotonic() + TIMEOUT_S
-    while not client.assignment():
-        client.poll(0.05)
-        assert time.monotonic() < deadline, "no assignment"
+    await_partitions(client, partitions)
     return client
 
 
@@ -71,7 +71,7 @@ def test_kafka_python_offsets_follow_their_transaction(
     reader = kafka_python_client.consumer(
         broker.bootstrap, group_id=group, isolation_level="read_committed"
     )
-    reader.subscribe([source])
+    kafka_python_client.subscribe(reader, source)
     read = 0
     deadline = time.monotonic() + TIMEOUT_S
     while read < len(PAIRS):
@@ -113,10 +113,10 @@ def test_a_member_of_an_older_generation_cannot_commit(
     broker: Broker, topic: MakeTopic, name: MakeName
 ) -> None:
     source, group = topic("source", partitions=2), name("group")
-    reader = joined(broker.bootstrap, group, source)
+    reader = joined(broker.bootstrap, group, source, 2)
     stale = reader.consumer_group_metadata()
     reader.close()
-    reader = joined(broker.bootstrap, group, source)
+    reader = joined(broker.bootstrap, group, source, 2)
     writer = confluent_client.producer(broker.bootstrap, transactional_id=name("txn"))
     writer.init_transactions(TIMEOUT_S)
     writer.begin_transaction()
@@ -136,7 +136,7 @@ def test_offsets_are_taken_from_the_member_the_group_knows_and_nobody_else(
     reader = kafka_python_client.consumer(
         broker.bootstrap, group_id=group, group_instance_id="instance"
     )
-    reader.subscribe([source])
+    kafka_python_client.subscribe(reader, source)
     deadline = time.monotonic() + TIMEOUT_S
     while not reader.assignment():
         reader.poll(timeout_ms=100)

@@ -95,10 +95,7 @@ def test_a_zombie_is_fenced_at_the_partition(
     transactional_id = name("txn")
     with Connection(broker.bootstrap) as connection:
         zombie = connection.producer(transactional_id)
-        assert connection.add_partitions(zombie, orders) == [0]
-        records = batch([b"a"], zombie, 0)
-        answer = connection.produce(orders, records, transactional_id=transactional_id)
-        assert answer.error_code == 0
+        connection.write_in_transaction(zombie, orders, b"a")
         connection.producer(transactional_id)
         late = connection.produce(
             orders, batch([b"b"], zombie, 1), transactional_id=transactional_id, version=version
@@ -132,9 +129,7 @@ def test_the_retry_of_an_ended_transaction_succeeds(
     with Connection(broker.bootstrap) as connection:
         identity = connection.producer(transactional_id)
         for sequence, commit in ((0, True), (1, False)):
-            assert connection.add_partitions(identity, orders) == [0]
-            records = batch([b"a"], identity, sequence)
-            connection.produce(orders, records, transactional_id=transactional_id)
+            connection.write_in_transaction(identity, orders, b"a", sequence=sequence)
             assert connection.end(identity, commit=commit).error_code == 0
             assert connection.end(identity, commit=commit).error_code == 0
             assert connection.end(identity, commit=not commit).error_code == INVALID_TXN_STATE
@@ -149,9 +144,7 @@ def test_when_commit_has_returned_everyone_sees_it(
     with Connection(broker.bootstrap) as connection:
         identity = connection.producer(transactional_id)
         for sequence in range(50):
-            assert connection.add_partitions(identity, orders) == [0]
-            records = batch([b"a"], identity, sequence)
-            connection.produce(orders, records, transactional_id=transactional_id)
+            connection.write_in_transaction(identity, orders, b"a", sequence=sequence)
             assert connection.end(identity, commit=True).error_code == 0
             seen = connection.fetch(orders, 0, isolation=1)
             assert seen.last_stable_offset == seen.high_watermark == 2 * (sequence + 1)

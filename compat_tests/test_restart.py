@@ -52,9 +52,7 @@ def _prepare(broker: Broker) -> Aftermath:
         committed = _ended(connection, "committed", commit=True)
         aborted = _ended(connection, "aborted", commit=False)
         still_open = connection.producer("still-open")
-        assert connection.add_partitions(still_open, "left-open") == [0]
-        records = batch([b"open"], still_open, 0)
-        connection.produce("left-open", records, transactional_id="still-open")
+        connection.write_in_transaction(still_open, "left-open", b"open")
         before = connection.producer("renewed")
         assert before.transactional_id is not None
         _, after = connection.init_producer_id(before.transactional_id, known=before)
@@ -66,9 +64,7 @@ def _prepare(broker: Broker) -> Aftermath:
 
 def _ended(connection: Connection, transactional_id: str, *, commit: bool) -> Identity:
     identity = connection.producer(transactional_id)
-    assert connection.add_partitions(identity, "outcomes") == [0]
-    records = batch([transactional_id.encode()], identity, 0)
-    connection.produce("outcomes", records, transactional_id=transactional_id)
+    connection.write_in_transaction(identity, "outcomes", transactional_id.encode())
     assert connection.end(identity, commit=commit).error_code == 0
     return identity
 

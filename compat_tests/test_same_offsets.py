@@ -4,16 +4,17 @@ watermarks.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
 from compat_tests.layout import Layout, layout
 from compat_tests.raw import Connection, Identity, batch, unique
 
-pytestmark = pytest.mark.xdist_group("kafka")
 Script = Callable[[Connection, str], None]
 
 
@@ -66,10 +67,7 @@ def _interleaved(connection: Connection, topic: str) -> None:
 def _left_open(connection: Connection, topic: str) -> None:
     identity = connection.producer(unique("txn"))
     assert connection.produce(topic, batch([b"before"])).error_code == 0
-    assert connection.add_partitions(identity, topic) == [0]
-    records = batch([b"open"], identity, 0)
-    answer = connection.produce(topic, records, transactional_id=identity.transactional_id)
-    assert answer.error_code == 0
+    connection.write_in_transaction(identity, topic, b"open")
     assert connection.produce(topic, batch([b"after"])).error_code == 0
 
 
@@ -86,10 +84,7 @@ def _fenced(connection: Connection, topic: str) -> None:
     transactional_id = unique("txn")
     for value in (b"old", b"new"):
         identity = connection.producer(transactional_id)
-        assert connection.add_partitions(identity, topic) == [0]
-        records = batch([value], identity, 0)
-        answer = connection.produce(topic, records, transactional_id=transactional_id)
-        assert answer.error_code == 0
+        connection.write_in_transaction(identity, topic, value)
     _end(connection, identity, commit=True)
 
 
@@ -125,8 +120,9 @@ def test_a_script_leaves_the_same_log_on_both(
 
 def settled_layout(bootstrap: str, topic: str, open_is_expected: bool) -> Layout:
     """Kafka answers EndTxn before its markers are there: look again until none is missing."""
-    for _ in range(200):
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
         seen = layout(bootstrap, topic)
         if open_is_expected or seen.last_stable_offset == seen.high_watermark:
-            break
-    return seen
+            return seen
+        assert time.monotonic() < deadline, seen

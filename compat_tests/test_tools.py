@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,17 @@ class Tools:
         return self.run(CONFIGS, *arguments)
 
     def await_configs(self, expected: str, *arguments: str) -> str:
-        """Return what kafka-configs prints once that says so: Kafka applies after it answers."""
+        """Return what kafka-configs prints once that says so."""
+        return self.await_printed(expected, CONFIGS, *arguments)
+
+    def await_printed(self, expected: str, tool: str, *arguments: str) -> str:
+        """Return what a tool prints once that is in it."""
+        return self.until(lambda printed: expected in printed, tool, *arguments)
+
+    def until(self, holds: Callable[[str], bool], tool: str, *arguments: str) -> str:
+        """Return what a tool prints once it is right: Kafka applies after it answers."""
         deadline = time.monotonic() + TIMEOUT_S
-        while expected not in (printed := self.configs(*arguments)):
+        while not holds(printed := self.call(tool, *arguments).output):
             assert time.monotonic() < deadline, printed
         return printed
 
@@ -75,7 +84,7 @@ def test_topics_live(tools: Tools, name: MakeName) -> None:
     assert f"Created topic {orders}." in tools.run("TopicCommand", *create)
     assert "already exists" in tools.refuse("TopicCommand", *create)
     tools.run("TopicCommand", "--create", *of_it, "--if-not-exists")
-    assert orders in tools.run("TopicCommand", "--list").split()
+    tools.until(lambda listed: orders in listed.split(), "TopicCommand", "--list")
     assert orders in tools.run("TopicCommand", "--list", "--exclude-internal").split()
     described = tools.run("TopicCommand", "--describe", *of_it)
     found = re.search(r"TopicId: (\S+)\tPartitionCount: 3\tReplicationFactor: 1\t(.*)", described)
@@ -90,12 +99,12 @@ def test_topics_live(tools: Tools, name: MakeName) -> None:
         printed = tools.run("TopicCommand", "--describe", *of_it, f"--{filtered}-partitions")
         assert printed.count("Partition: ") == (3 if filtered == "at-min-isr" else 0)
     tools.run("TopicCommand", "--alter", *of_it, "--partitions", "5")
-    assert "PartitionCount: 5" in tools.run("TopicCommand", "--describe", *of_it)
+    tools.await_printed("PartitionCount: 5", "TopicCommand", "--describe", *of_it)
     assert "would not be an increase" in tools.refuse(
         "TopicCommand", "--alter", *of_it, "--partitions", "4"
     )
     tools.run("TopicCommand", "--delete", *of_it)
-    assert orders not in tools.run("TopicCommand", "--list").split()
+    tools.until(lambda listed: orders not in listed.split(), "TopicCommand", "--list")
     assert "does not exist as expected" in tools.refuse("TopicCommand", "--delete", *of_it)
     tools.run("TopicCommand", "--delete", *of_it, "--if-exists")
 
@@ -153,7 +162,7 @@ def test_configs_of_brokers(tools: Tools) -> None:
         f" DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=6, DEFAULT_CONFIG:{name}=0}}"
     )
     tools.await_configs(all_three, "--describe", *own)
-    assert f"{name}=6" in tools.configs("--describe", *default)
+    tools.await_configs(f"{name}=6", "--describe", *default)
     both = tools.configs("--describe", "--entity-type", "brokers")
     assert "Dynamic configs for broker 1 are:" in both
     assert "Default configs for brokers in the cluster are:" in both
@@ -161,7 +170,7 @@ def test_configs_of_brokers(tools: Tools) -> None:
         tools.configs("--alter", *entity, "--delete-config", name)
     gone = f"{name}=0 sensitive=false synonyms={{DEFAULT_CONFIG:{name}=0}}"
     tools.await_configs(gone, "--describe", *own, "--all")
-    assert name not in tools.configs("--describe", *default)
+    tools.until(lambda shown: name not in shown, CONFIGS, "--describe", *default)
     refused = tools.refuse(CONFIGS, "--alter", *own, "--add-config", "num.partitions=5")
     assert "Cannot update these configs dynamically" in refused
 
@@ -172,7 +181,7 @@ def test_configs_of_brokers(tools: Tools) -> None:
         (("--entity-type", "users", "--entity-name", "u"), "producer_byte_rate=1000"),
         (("--entity-type", "users", "--entity-default"), "request_percentage=50"),
         (("--entity-type", "clients", "--entity-name", "c"), "consumer_byte_rate=7"),
-        (("--entity-type", "ips", "--entity-name", "127.0.0.1"), "connection_creation_rate=5"),
+        (("--entity-type", "ips", "--entity-name", "127.0.0.9"), "connection_creation_rate=5"),
         (
             (
                 *("--entity-type", "users", "--entity-name", "u"),
@@ -205,12 +214,12 @@ def test_configs_of_groups_client_metrics_and_loggers(tools: Tools, name: MakeNa
         *("--alter", "--name", metrics, "--metrics", "org.apache.kafka.producer."),
         *("--interval", "2000", "--match", "client_id=.*"),
     )
-    assert metrics in tools.run("ClientMetricsCommand", "--list").split()
+    tools.until(lambda listed: metrics in listed.split(), "ClientMetricsCommand", "--list")
     shown = tools.run("ClientMetricsCommand", "--describe", "--name", metrics)
     assert "interval.ms=2000" in shown
     assert "match=client_id=.*" in shown
     tools.run("ClientMetricsCommand", "--delete", "--name", metrics)
-    assert metrics not in tools.run("ClientMetricsCommand", "--list").split()
+    tools.until(lambda listed: metrics not in listed.split(), "ClientMetricsCommand", "--list")
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
     level = re.findall(r"  root=(\w+) ", tools.configs("--describe", *loggers))[0]
     tools.configs("--alter", *loggers, "--add-config", "root=ERROR")
@@ -426,9 +435,10 @@ def test_the_coordinators_records_have_formatters(
         ("__consumer_offsets", "OffsetsMessageFormatter", group),
         ("__transaction_state", "TransactionLogMessageFormatter", producing),
     ):
-        printed = tools.call(
+        # The tool knows no end, only patience: in time it has read what is asked for.
+        tools.await_printed(
+            f'"{told}"',
             "consumer.ConsoleConsumer",
             *("--topic", internal, "--from-beginning", "--timeout-ms", "1500"),
             *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
-        ).output
-        assert f'"{told}"' in printed, internal
+        )

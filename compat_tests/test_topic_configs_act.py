@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
+from compat_tests.admin import configure
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.confluent_client import consumer
@@ -23,29 +17,6 @@ from compat_tests.raw import Connection, batch
 
 NONE, INVALID_TIMESTAMP, INVALID_RECORD, MESSAGE_TOO_LARGE = 0, 32, 87, 10
 HOUR_MS = 3_600_000
-
-
-def configure(broker: Broker, topic: str, **configs: str) -> None:
-    """Change configs of a topic; in their names underscores stand for dots."""
-    named = {name.replace("_", "."): value for name, value in configs.items()}
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in named.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (future,) = admin.incremental_alter_configs([resource]).values()
-    future.result(timeout=TIMEOUT_S)
-    deadline = time.monotonic() + TIMEOUT_S
-    asked = ConfigResource(ResourceType.TOPIC, topic)
-    while True:
-        (described,) = admin.describe_configs([asked]).values()
-        found = described.result(timeout=TIMEOUT_S)
-        if all(found[name].value == value for name, value in named.items()):
-            break
-        assert time.monotonic() < deadline
-    if broker.kind == "kafka":
-        time.sleep(0.3)  # What is described is not yet what its logs obey.
 
 
 def append(broker: Broker, topic: str, size: int = 10, timestamp_ms: int | None = None) -> int:

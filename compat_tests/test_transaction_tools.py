@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 
-from compat_tests import java
+from compat_tests import tool_box
 from compat_tests.brokers import MAGNETAR, Broker
+from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic, StartBroker
 from compat_tests.raw import Connection, Identity, batch
 
@@ -24,7 +25,7 @@ _HOUR_MS = 3_600_000
 
 def transactions_command(broker: Broker, *arguments: str) -> list[dict[str, str]]:
     """Run Kafka's tool and return the rows of its table."""
-    output = java.run("TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+    output = tool_box.run("TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments)
     rows = [[cell.strip() for cell in line.split("\t")[:-1]] for line in output.splitlines()]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
@@ -37,7 +38,7 @@ def magnetar_transactions(broker: Broker, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=TIMEOUT_S,
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
@@ -46,9 +47,7 @@ def magnetar_transactions(broker: Broker, *arguments: str) -> Any:
 def begin(connection: Connection, topic: str, transactional_id: str) -> Identity:
     """Leave a transaction open, with three records in partition 0."""
     identity = connection.producer(transactional_id)
-    assert connection.add_partitions(identity, topic) == [0]
-    records = batch([b"a", b"b", b"c"], identity, 0)
-    assert connection.produce(topic, records, transactional_id=transactional_id).error_code == 0
+    connection.write_in_transaction(identity, topic, b"a", b"b", b"c")
     return identity
 
 
@@ -63,7 +62,7 @@ def test_kafkas_list_shows_ids_with_state_and_filters_them(
             identity = begin(connection, orders, f"{base}-{outcome}")
             assert connection.end(identity, commit=outcome == "commit").error_code == 0
     pattern = ("--transactional-id-pattern", f"{base}-.*")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         rows = transactions_command(broker, "list", *pattern)
         states = {
@@ -94,8 +93,8 @@ def test_kafkas_describe_shows_a_transaction(
     assert row["ProducerId"] == str(identity.producer_id)
     assert row["ProducerEpoch"] == "0"
     assert row["TransactionState"] == "Ongoing"
-    assert row["TransactionTimeoutMs"] == "60000"
-    assert abs(int(row["CurrentTransactionStartTimeMs"]) - time.time() * 1000) < 30_000
+    assert row["TransactionTimeoutMs"] == str(TRANSACTION_TIMEOUT_MS)
+    assert abs(int(row["CurrentTransactionStartTimeMs"]) - time.time() * 1000) < _HOUR_MS
     assert set(row["TopicPartitions"].split(",")) == {f"{orders}-0", f"{orders}-1"}
 
 
@@ -202,7 +201,6 @@ def test_kafka_python_lists_and_describes(broker: Broker, topic: MakeTopic, name
     assert {(each.topic, each.partition) for each in described.topic_partitions} == {(orders, 0)}
 
 
-@pytest.mark.xdist_group("kafka")
 def test_ours_finds_what_hangs_in_kafka_and_aborts_it(
     start_broker: StartBroker, topic_on: MakeTopic
 ) -> None:

@@ -18,9 +18,9 @@ from kafka.protocol.metadata import (
 )
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from compat_tests import java
+from compat_tests import java, tool_box
 from compat_tests.brokers import Broker
-from compat_tests.client import TIMEOUT_S
+from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
 
@@ -34,7 +34,7 @@ LOOP = Path(__file__).with_name("TransactionLoop.java")
 class Producer:
     """A producer of version 2: it follows the identity that each EndTxn answers."""
 
-    def __init__(self, connection: Connection, timeout_ms: int = 60_000) -> None:
+    def __init__(self, connection: Connection, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
         self.connection = connection
         self.id = unique("v2")
         self.now = connection.producer(self.id, timeout_ms=timeout_ms, version=5)
@@ -243,9 +243,7 @@ def test_an_id_may_change_from_one_version_to_the_other_and_back(
     producer.follow(producer.end(commit=True))
     old = connection.producer(producer.id)  # a client of version 1 takes over
     assert producer.send(orders) == INVALID_PRODUCER_EPOCH
-    assert connection.add_partitions(old, orders) == [NONE]
-    records = batch([b"v"], old, 0)
-    assert connection.produce(orders, records, transactional_id=producer.id).error_code == NONE
+    connection.write_in_transaction(old, orders, b"v")
     assert connection.end(old, commit=True, version=4).error_code == NONE
     assert connection.add_partitions(old, orders) == [NONE]  # the same epoch goes on
     assert connection.end(old, commit=False, version=4).error_code == NONE
@@ -349,7 +347,7 @@ def test_kafkas_own_client_goes_on_after_a_timeout(broker: Broker, topic: MakeTo
 
 def test_kafkas_producer_performance_in_transactions(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders", partitions=2)
-    output = java.run(
+    output = tool_box.run(
         "ProducerPerformance",
         *("--topic", orders, "--num-records", "2000", "--record-size", "100"),
         *("--throughput", "-1", "--transaction-duration-ms", "20"),

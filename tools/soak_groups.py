@@ -11,7 +11,7 @@ import sys
 
 from compat_tests.brokers import Broker
 from compat_tests.churn.plan import CONSUMER_GROUP_HEARTBEAT, SETTINGS
-from compat_tests.churn.run import DISTURBANCES, Churn
+from compat_tests.churn.run import DISTURBANCES, STABLE_WITHIN_S, Churn
 from compat_tests.pipeline.disturber import Disturbances, Verdict
 from compat_tests.pipeline.supervisor import Report
 from compat_tests.raw import Connection
@@ -19,11 +19,24 @@ from tools import soak_run
 from tools.group_history import read_history
 
 
-def churn(broker: Broker, disturbances: Disturbances, duration_s: float, report: Report) -> Verdict:
+def churn(
+    broker: Broker,
+    disturbances: Disturbances,
+    duration_s: float,
+    report: Report,
+    stable_within_s: float = STABLE_WITHIN_S,
+) -> Verdict:
     """Run one churn on a started broker, and judge it by members and by the coordinator."""
     with Connection(broker.bootstrap) as connection:
         new_protocol = connection.serves(CONSUMER_GROUP_HEARTBEAT)
-    one = Churn(broker, disturbances, report, duration_s=duration_s, new_protocol=new_protocol)
+    one = Churn(
+        broker,
+        disturbances,
+        report,
+        duration_s=duration_s,
+        new_protocol=new_protocol,
+        stable_within_s=stable_within_s,
+    )
     verdict = one.run()
     history = read_history(broker.bootstrap, int(broker.settings["offsets.topic.num.partitions"]))
     wrote = f"{history.generations} generations, {history.reconciliations} reconciliations"

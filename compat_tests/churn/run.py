@@ -37,9 +37,9 @@ DISTURBANCES = Disturbances(
 )
 #: After the last change a group is stable so soon.
 STABLE_WITHIN_S = 10.0
-_READY_WITHIN_S = 30.0
+_READY_WITHIN_S = 60.0
 _READ_WITHIN_S = 60.0
-_ANSWER_S = 5.0
+_ANSWER_S = 20.0
 _RECORDS_PER_S = 300
 
 
@@ -85,12 +85,14 @@ class Churn:
         *,
         duration_s: float,
         new_protocol: bool,
+        stable_within_s: float,
     ) -> None:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
         self.ends: dict[Place, int] = {}
         self._duration_s = duration_s
+        self._stable_within_s = stable_within_s
         self._coverages: dict[str, Coverage] = defaultdict(Coverage)
         self._members: Counter[str] = Counter()
         self._processes: list[Process] = []
@@ -147,7 +149,7 @@ class Churn:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         began_at = time.monotonic()
         missing: dict[str, str] = dict.fromkeys(self._members, "was never described")
-        while missing and time.monotonic() < began_at + STABLE_WITHIN_S:
+        while missing and time.monotonic() < began_at + self._stable_within_s:
             self._disturber.tick()
             for group in list(missing):
                 missing[group] = _unsettled(admin, group, self._members[group])
@@ -155,7 +157,7 @@ class Churn:
                     del missing[group]
                     self._stable_after_s[group] = time.monotonic() - began_at
         return [
-            f"{group} is not stable {STABLE_WITHIN_S:.0f} s after the last change: {why}"
+            f"{group} is not stable {self._stable_within_s:.0f} s after the last change: {why}"
             for group, why in missing.items()
         ]
 

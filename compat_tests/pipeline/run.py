@@ -28,7 +28,7 @@ class Plan:
     words_max: int | None = None
     kills: tuple[str, ...] = (*WORKERS, BROKER, BROKER)
     batch_records: int = 200
-    deadline_s: float = 110.0
+    deadline_s: float = 240.0
 
 
 class Unfinished(AssertionError):

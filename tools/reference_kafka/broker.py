@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,7 +27,11 @@ SERVER_OPTIONS = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+#: Below the ports that Linux gives to clients (ip_local_port_range).
+_PORTS = range(10_000, 20_000)
+_STOP_TIMEOUT_S = 60.0
+_given: set[int] = set()
 _LOGGING = """\
 rootLogger.level=warn
 rootLogger.appenderRef.console.ref=console
@@ -36,10 +41,21 @@ appender.console.name=console
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """Return a TCP port of 127.0.0.1 that was free a moment ago, another one each time.
+
+    The kernel gives none of these to a client's end of a connection, so it stays free while its
+    broker is away, although clients ask for it all the time.
+    """
+    while True:
+        port = random.choice(_PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
         return port
 
 
@@ -103,7 +119,7 @@ class ReferenceKafka:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ask the process to end and wait for it; kill it when it takes longer than 30 s."""
+        """Ask the process to end and wait for it; kill it when it takes longer than a minute."""
         self._end(signal.SIGTERM)
 
     def wait(self) -> int:
@@ -122,7 +138,7 @@ class ReferenceKafka:
         if process.poll() is None:
             os.killpg(process.pid, number)
         try:
-            process.wait(30)
+            process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
