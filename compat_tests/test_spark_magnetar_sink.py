@@ -191,12 +191,12 @@ def test_foreach_batch_writes_each_batch_once(
     fill(broker, source, 6)
     fails = {1}
 
-    def each(batch: DataFrame, batch_id: int) -> int:
+    def each(batch: DataFrame, batch_id: int) -> list[int]:
         write(batch, topic=target, queryId=query, batchId=str(batch_id))
         if batch_id in fails:
             fails.discard(batch_id)
             raise ValueError("after the write")
-        return batch_id
+        return []
 
     def run() -> None:
         sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "foreach", each)
@@ -206,9 +206,9 @@ def test_foreach_batch_writes_each_batch_once(
     run()
     assert values(sink, target) == list(range(6))
 
-    def unnamed(batch: DataFrame, batch_id: int) -> int:
+    def unnamed(batch: DataFrame, batch_id: int) -> list[int]:
         write(batch, topic=target)
-        return batch_id
+        return []
 
     with pytest.raises(PySparkException, match="needs the options queryId and batchId"):
         sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "unnamed", unnamed)
