@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coordinator.decision import Decision
@@ -29,7 +29,7 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.states import PREDECESSORS, State
+from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
 from coordinator.transactions.txn_id import TxnId
 from coordinator.transactions.work import work_due
 from wire.errors import KafkaError
@@ -77,7 +77,7 @@ Ask = Callable[[Txn | None], Decision[Txn]]
 
 def in_state(state: State, partitions: Iterable[TopicPartition] = (_HELD,)) -> Txn:
     """Return a transactional id in `state`, its current epoch bumped from the last by its owner."""
-    is_open = state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    is_open = state is State.ONGOING or state in UNSETTLED
     begun_by = _CURRENT if state in (State.EMPTY, State.ONGOING) else _LAST
     return Txn(
         transactional_id="tx",
@@ -194,7 +194,7 @@ def events_table() -> str:
     rows = [
         (event, *(outcome(ask, txn) for txn in states.values())) for event, ask in _EVENTS.items()
     ]
-    return _table(("", *states), rows)
+    return table(("", *states), rows)
 
 
 def states_table() -> str:
@@ -208,7 +208,7 @@ def states_table() -> str:
         )
         for state, meaning in _MEANINGS.items()
     ]
-    return _table(("state", "id", "entered from", "meaning"), rows)
+    return table(("state", "id", "entered from", "meaning"), rows)
 
 
 def edges() -> dict[tuple[State | None, State], list[str]]:
@@ -246,14 +246,14 @@ def healing_table() -> str:
         "older": (_OLDER, _HELD),
     }
     rows = []
-    for state in _SHOWN:
+    for state in (*_SHOWN, State.VOTED):
         txn = in_state(state)
         verdicts = [heal(txn, data, partition) for data, partition in columns.values()]
         rows.append((state.label, *(f"{each.remedy.value}: {each.reason}" for each in verdicts)))
     unknown = heal(None, _CURRENT, _HELD)
     cell = f"{unknown.remedy.value}: {unknown.reason}"
     rows.append(("unknown id", *(cell for _ in columns)))
-    return _table(("", *columns), rows)
+    return table(("", *columns), rows)
 
 
 def story(name: str) -> str:
@@ -273,17 +273,23 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 def document(page: str) -> str:
     """Return `page` with every section written anew. ValueError: one of them is not in it."""
-    for name, draw in SECTIONS.items():
-        begin = f"<!-- drawn by python -m tools.transaction_document: {name} -->\n"
+    return with_sections(page, SECTIONS, "tools.transaction_document")
+
+
+def with_sections(page: str, sections: Mapping[str, Callable[[], str]], tool: str) -> str:
+    """Return `page` with these sections written anew by the module `tool`. ValueError: one of them
+    is not in it."""
+    for name, draw in sections.items():
+        begin = f"<!-- drawn by python -m {tool}: {name} -->\n"
         before, found, rest = page.partition(begin)
         _, ended, after = rest.partition("<!-- end -->")
         if not found or not ended:
-            raise ValueError(f"{PAGE.name} has no place for: {name}")
+            raise ValueError(f"the page has no place for: {name}")
         page = f"{before}{begin}{draw()}\n<!-- end -->{after}"
     return page
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(_lines(head, rows))
 
 
