@@ -8,16 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from compat_tests.client import (
-    TIMEOUT_S,
-    Codec,
-    Isolation,
-    Mode,
-    Pair,
-    Read,
-    StuckClient,
-    new_transactional_id,
-)
+from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
 
 
 async def send(client: AIOKafkaProducer, topic: str, pairs: Sequence[Pair]) -> list[int]:
@@ -26,25 +17,11 @@ async def send(client: AIOKafkaProducer, topic: str, pairs: Sequence[Pair]) -> l
     return [metadata.offset for metadata in await asyncio.gather(*futures)]
 
 
-class AioKafkaClient:
+class AioKafkaClient(Client):
     name = "aiokafka"
 
-    def produce(
-        self,
-        bootstrap: str,
-        topic: str,
-        pairs: Sequence[Pair],
-        *,
-        mode: Mode = "plain",
-        codec: Codec = "none",
-        transactional_id: str | None = None,
-        commit: bool = True,
-    ) -> None:
-        settings: dict[str, Any] = {"compression_type": None if codec == "none" else codec}
-        settings["enable_idempotence"] = mode != "plain"
-        if mode == "transactional":
-            settings["transactional_id"] = transactional_id or new_transactional_id()
-        asyncio.run(_within(_produce(bootstrap, topic, pairs, settings, commit)))
+    def _write(self, bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing) -> None:
+        asyncio.run(_within(_produce(bootstrap, topic, pairs, writing)))
 
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
@@ -59,16 +36,20 @@ async def _within(work: Any) -> Any:
         raise StuckClient(f"aiokafka did not finish within {TIMEOUT_S} s") from None
 
 
-async def _produce(
-    bootstrap: str, topic: str, pairs: Sequence[Pair], settings: dict[str, Any], commit: bool
-) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", **settings) as client:
-        if "transactional_id" not in settings:
+async def _produce(bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        compression_type=None if writing.codec == "none" else writing.codec,
+        enable_idempotence=writing.is_idempotent,
+        transactional_id=writing.transactional_id,
+    ) as client:
+        if writing.transactional_id is None:
             await send(client, topic, pairs)
             return
         await client.begin_transaction()
         await send(client, topic, pairs)
-        if commit:
+        if writing.commits:
             await client.commit_transaction()
         else:
             await client.abort_transaction()

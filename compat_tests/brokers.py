@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import free_port
+from tools.reference_kafka.process import answers, end
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -231,27 +230,15 @@ class MagnetarBroker(Broker):
         process, self._process = self._process, None
         if process is None:
             return
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise BrokerFailed(
-                f"magnetar did not stop on {number.name}:\n{self.output()}"
-            ) from None
+        if not end(process, number, STOP_TIMEOUT_S):
+            raise BrokerFailed(f"magnetar did not stop on {number.name}:\n{self.output()}")
 
     def _is_ready(self, offset: int) -> bool:
         with self._output.open("rb") as output:
             output.seek(offset)
             if not any(b" ready on " in line for line in output):
                 return False
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return answers(self.port)
 
 
 def make_broker(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Broker:

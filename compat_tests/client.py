@@ -6,8 +6,9 @@ Each call opens a client, does one thing and closes it, so that nothing leaks be
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 Mode = Literal["plain", "idempotent", "transactional"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -30,7 +31,16 @@ class Read(NamedTuple):
     value: bytes | None
 
 
-class Client(Protocol):
+class Writing(NamedTuple):
+    """How records are written; the transactional id is None where that is not in a transaction."""
+
+    is_idempotent: bool
+    codec: Codec
+    transactional_id: str | None
+    commits: bool
+
+
+class Client(ABC):
     """One client library, reading and writing partition 0 of a topic."""
 
     name: str
@@ -46,8 +56,21 @@ class Client(Protocol):
         transactional_id: str | None = None,
         commit: bool = True,
     ) -> None:
-        """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended."""
+        """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended.
 
+        A transaction whose id nobody names has one of its own.
+        """
+        if mode == "transactional":
+            transactional_id = transactional_id or f"txn-{uuid.uuid4().hex[:8]}"
+        writing = Writing(mode != "plain", codec, transactional_id, commit)
+        self._write(bootstrap, topic, pairs, writing)
+
+    @abstractmethod
+    def _write(
+        self, bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing
+    ) -> None: ...
+
+    @abstractmethod
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
     ) -> list[Read]:
@@ -56,7 +79,3 @@ class Client(Protocol):
 
 class StuckClient(AssertionError):
     """A client did not finish within TIMEOUT_S."""
-
-
-def new_transactional_id() -> str:
-    return f"txn-{uuid.uuid4().hex[:8]}"

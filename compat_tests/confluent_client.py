@@ -11,13 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from compat_tests.client import (
     TIMEOUT_S,
     TRANSACTION_TIMEOUT_MS,
-    Codec,
+    Client,
     Isolation,
-    Mode,
     Pair,
     Read,
     StuckClient,
-    new_transactional_id,
+    Writing,
 )
 
 
@@ -61,33 +60,20 @@ def send(client: Producer, topic: str, pairs: Sequence[Pair], partition: int = 0
     return [offset for report in reports if (offset := report.offset()) is not None]
 
 
-class ConfluentClient:
+class ConfluentClient(Client):
     name = "confluent"
 
-    def produce(
-        self,
-        bootstrap: str,
-        topic: str,
-        pairs: Sequence[Pair],
-        *,
-        mode: Mode = "plain",
-        codec: Codec = "none",
-        transactional_id: str | None = None,
-        commit: bool = True,
-    ) -> None:
-        settings: dict[str, Any] = {"compression_type": codec, "linger_ms": 2}
-        if mode == "idempotent":
-            settings["enable_idempotence"] = True
-        if mode != "transactional":
+    def _write(self, bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing) -> None:
+        settings: dict[str, Any] = {"compression_type": writing.codec, "linger_ms": 2}
+        if writing.transactional_id is None:
+            settings["enable_idempotence"] = writing.is_idempotent
             send(producer(bootstrap, **settings), topic, pairs)
             return
-        client = producer(
-            bootstrap, transactional_id=transactional_id or new_transactional_id(), **settings
-        )
+        client = producer(bootstrap, transactional_id=writing.transactional_id, **settings)
         client.init_transactions(TIMEOUT_S)
         client.begin_transaction()
         send(client, topic, pairs)
-        if commit:
+        if writing.commits:
             client.commit_transaction(TIMEOUT_S)
         else:
             client.abort_transaction(TIMEOUT_S)

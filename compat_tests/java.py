@@ -13,15 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compat_tests import tool_box
-from compat_tests.client import (
-    TIMEOUT_S,
-    Codec,
-    Isolation,
-    Mode,
-    Pair,
-    Read,
-    StuckClient,
-)
+from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
 from tools.reference_kafka import java_command
 
 TOOLS = "org.apache.kafka.tools."
@@ -92,7 +84,7 @@ def start(tool: str, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-class JavaClient:
+class JavaClient(Client):
     """ConsoleProducer, and a KafkaConsumer that knows where to stop; keys and values to be written
     must be text without `|` or newlines.
 
@@ -102,23 +94,20 @@ class JavaClient:
 
     name = "java"
 
-    def produce(
-        self,
-        bootstrap: str,
-        topic: str,
-        pairs: Sequence[Pair],
-        *,
-        mode: Mode = "plain",
-        codec: Codec = "none",
-        transactional_id: str | None = None,
-        commit: bool = True,
-    ) -> None:
-        assert mode != "transactional", "the console producer knows no transactions"
-        idempotence = str(mode == "idempotent").lower()
+    def _write(self, bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing) -> None:
+        assert writing.transactional_id is None, "the console producer knows no transactions"
+        idempotence = str(writing.is_idempotent).lower()
         lines = [f"{(key or b'').decode()}|{(value or b'').decode()}" for key, value in pairs]
         tool_box.run(
             "ConsoleProducer",
-            *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
+            *(
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--compression-codec",
+                writing.codec,
+            ),
             *("--command-property", f"enable.idempotence={idempotence}"),
             *("--command-property", "acks=all"),
             *("--reader-property", "parse.key=true", "--reader-property", "key.separator=|"),

@@ -8,16 +8,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from compat_tests.client import (
-    TIMEOUT_S,
-    Codec,
-    Isolation,
-    Mode,
-    Pair,
-    Read,
-    StuckClient,
-    new_transactional_id,
-)
+from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
 
 
 def producer(bootstrap: str, **settings: Any) -> KafkaProducer:
@@ -52,33 +43,24 @@ def send(client: KafkaProducer, topic: str, pairs: Sequence[Pair], partition: in
     return [future.get(timeout=TIMEOUT_S).offset for future in futures]
 
 
-class KafkaPythonClient:
+class KafkaPythonClient(Client):
     name = "kafka-python"
 
-    def produce(
-        self,
-        bootstrap: str,
-        topic: str,
-        pairs: Sequence[Pair],
-        *,
-        mode: Mode = "plain",
-        codec: Codec = "none",
-        transactional_id: str | None = None,
-        commit: bool = True,
-    ) -> None:
-        settings: dict[str, Any] = {"compression_type": None if codec == "none" else codec}
-        settings["enable_idempotence"] = mode != "plain"
-        if mode == "transactional":
-            settings["transactional_id"] = transactional_id or new_transactional_id()
-        client = producer(bootstrap, **settings)
+    def _write(self, bootstrap: str, topic: str, pairs: Sequence[Pair], writing: Writing) -> None:
+        client = producer(
+            bootstrap,
+            compression_type=None if writing.codec == "none" else writing.codec,
+            enable_idempotence=writing.is_idempotent,
+            transactional_id=writing.transactional_id,
+        )
         try:
-            if mode != "transactional":
+            if writing.transactional_id is None:
                 send(client, topic, pairs)
                 return
             client.init_transactions()
             client.begin_transaction()
             send(client, topic, pairs)
-            if commit:
+            if writing.commits:
                 client.commit_transaction()
             else:
                 client.abort_transaction()

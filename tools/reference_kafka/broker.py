@@ -5,7 +5,6 @@ directory of its own.
 from __future__ import annotations
 
 import base64
-import os
 import random
 import signal
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.reference_kafka.jars import ReferenceUnavailable, java_command
+from tools.reference_kafka.process import answers, end
 
 #: What kafka-server-start passes, so that measurements are of Kafka as people run it.
 SERVER_OPTIONS = (
@@ -90,7 +90,7 @@ class ReferenceKafka:
         """Format the directory if it is new, start the process, return when the port answers."""
         self.spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._answers():
+        while not answers(self.port):
             if self._process is None or self._process.poll() is not None:
                 raise ReferenceUnavailable(f"Kafka ended while starting:\n{self.output()}")
             if time.monotonic() > deadline:
@@ -135,20 +135,7 @@ class ReferenceKafka:
         process, self._process = self._process, None
         if process is None:
             return
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        end(process, number, _STOP_TIMEOUT_S)
 
     def _configure(self) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
