@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from magnetar.spark.errors import SinkError
 from magnetar.spark.options import SinkOptions
 from magnetar.spark.requests import Cluster
@@ -33,6 +34,7 @@ _DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "5", "log_level": "2"
 _QUEUE_KIB_MAX = 64 << 10
 _POLL_S = 0.05
 _ABORT_S = 1.0
+_CONNECT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class _Writer:
 
     def __enter__(self) -> Self:
         if self._child is not None:
+            self._connect()
             self._persist(self._producer.init_transactions)
             self._producer.begin_transaction()
         return self
@@ -166,6 +169,14 @@ class _Writer:
                 self._producer.purge()
             else:
                 self._producer.abort_transaction(_ABORT_S)
+
+    def _connect(self) -> None:
+        """Have the broker's connection up: else init_transactions looks for its coordinator only
+        every 500 ms. The first answer comes through the bootstrap server's, which then ends.
+        """
+        for _ in range(2):
+            with suppress(KafkaException):  # Nobody there: that is waited for later.
+                self._producer.list_topics(PROGRESS_TOPIC, _CONNECT_S)
 
     def _send(
         self,
