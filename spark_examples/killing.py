@@ -15,6 +15,9 @@ from magnetar.testing import BrokerProcess
 #: What the processes that run Python for Spark's tasks have in their command line.
 _PYTHON_WORKER = b"pyspark.daemon"
 
+_LOOKS = 100
+_BETWEEN_LOOKS_S = 0.02
+
 
 class Kill(NamedTuple):
     """That something was killed, and when, in seconds of the monotonic clock."""
@@ -73,6 +76,14 @@ def kill_task(ancestor: int, report: Callable[[str], None]) -> bool:
         return False
     report("kill -9 a task of Spark's")
     return True
+
+
+def kill_task_when_there_is_one(ancestor: int, report: Callable[[str], None]) -> None:
+    """SIGKILL to a task, soon: in some sinks there are tasks in Python for moments only."""
+    for _ in range(_LOOKS):
+        if kill_task(ancestor, report):
+            return
+        time.sleep(_BETWEEN_LOOKS_S)
 
 
 def _parents() -> Iterator[tuple[int, int]]:

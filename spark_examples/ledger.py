@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from spark_examples.bookkeeper import Bookkeeper
 from spark_examples.crew import Crew, Transaction
-from spark_examples.killing import Kill, Killer, kill_broker, kill_task
+from spark_examples.killing import Kill, Killer, kill_broker, kill_task_when_there_is_one
 from spark_examples.ledger_check import Finding, check
 from spark_examples.ledger_query import Order as Books
 from spark_examples.pictures import Sample, draw_ledger
@@ -27,17 +27,16 @@ TRANSFERS, BALANCES = "transfers", "balances"
 PARTITIONS = 4
 _DEADLINE_S = 600.0
 _TELL_EVERY_S = 2.0
-_LOOKS_FOR_TASK = 100
 
 
 class Size(NamedTuple):
     """What is killed in the course of so many batches, and how fast is written meanwhile."""
 
-    batches: int = 30
+    batches: int = 20
     writers: int = 3
     transfers_each: int = 100
     pause_s: float = 0.1
-    kills: tuple[str, ...] = ("task", "writer", "broker", "job", "task", "writer", "broker", "task")
+    kills: tuple[str, ...] = ("task", "writer", "broker", "task", "job", "broker", "task")
 
 
 FULL = Size()
@@ -123,7 +122,7 @@ class Run:
             {
                 "writer": crew.kill_one,
                 "broker": lambda: kill_broker(setting.broker, setting.report),
-                "task": lambda: self._kill_task(keeper),
+                "task": lambda: kill_task_when_there_is_one(keeper.pid, setting.report),
                 "job": keeper.kill,
             },
             self._size.kills,
@@ -139,13 +138,6 @@ class Run:
             self._tell(keeper, watch)
             time.sleep(0.05)
         crew.stop()
-
-    def _kill_task(self, keeper: Bookkeeper) -> None:
-        """Kill a task; those in Python are there only for moments, where the sink is in Python."""
-        for _ in range(_LOOKS_FOR_TASK):
-            if kill_task(keeper.pid, self._setting.report):
-                return
-            time.sleep(0.02)
 
     def _await_booked(self, keeper: Bookkeeper, watch: Watch) -> None:
         """Wait until the job has read all there is."""

@@ -72,7 +72,7 @@ def check(
         hidden=everything - written.count(),
         faults=(
             *map(str, audited.faults),
-            *_faults_of_batches(spark, written),
+            *faults_of_batches(spark, written),
             *_faults_of_accounts(latest, truth),
         ),
     )
@@ -83,7 +83,8 @@ def _parsed(records: DataFrame) -> DataFrame:
     return records.select("partition", "offset", columns).select("partition", "offset", "of.*")
 
 
-def _faults_of_batches(spark: SparkSession, written: DataFrame) -> list[str]:
+def faults_of_batches(spark: SparkSession, written: DataFrame) -> list[str]:
+    """Say which batches of balances are there again, or in part."""
     changes = spark.sql(_CHANGES, balances=written, opening=OPENING_BALANCE)
     repeated = spark.sql(_REPEATED, changes=changes).collect()
     torn = spark.sql(_TORN, changes=changes).collect()

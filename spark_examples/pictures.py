@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 
+from spark_examples.change_events import Session
 from spark_examples.killing import Kill
 from spark_examples.running import Ends
 
@@ -18,6 +20,7 @@ from matplotlib.axes import Axes  # noqa: E402  # after the choice above
 
 _COLOURS = {"broker": "tab:red", "job": "tab:purple", "task": "tab:orange", "writer": "tab:gray"}
 _DOTS_PER_INCH = 90
+_PARTS_MAX = 20
 
 
 class Sample(NamedTuple):
@@ -25,6 +28,8 @@ class Sample(NamedTuple):
 
     at: float
     ends: Ends
+    #: Records that a read_committed reader had found by then.
+    seen: int = 0
 
 
 def draw_ledger(
@@ -63,12 +68,32 @@ def draw_backfill(directory: Path, samples: Sequence[Sample], kills: Sequence[Ki
     _, axes = pyplot.subplots(figsize=(9, 4))
     times = [sample.at - began_at for sample in samples]
     axes.plot(times, [sample.ends.written for sample in samples], label="in the log")
-    axes.plot(times, [sample.ends.stable for sample in samples], label="visible")
-    axes.set_ylabel("offsets")
+    axes.plot(times, [sample.seen for sample in samples], label="read by a read_committed reader")
+    axes.set_ylabel("records")
     axes.set_xlabel("s")
     _mark(axes, kills, began_at)
     axes.legend(loc="upper left", fontsize="small")
     return _save(directory, "backfill.png")
+
+
+def draw_sessions(directory: Path, sessions: Sequence[Session]) -> Path:
+    """Draw each part's sessions as bars over time; parts with most changes are on top."""
+    changes = Counter[str]()
+    for session in sessions:
+        changes[session.part] += session.changes
+    parts = [part for part, _ in changes.most_common(_PARTS_MAX)][::-1]
+    began_s = min(session.first_s for session in sessions)
+    _, axes = pyplot.subplots(figsize=(9, 1 + 0.3 * len(parts)))
+    for row, part in enumerate(parts):
+        bars = [
+            ((session.first_s - began_s) / 3600, max(session.last_s - session.first_s, 60) / 3600)
+            for session in sessions
+            if session.part == part
+        ]
+        axes.broken_barh(bars, (row - 0.4, 0.8))
+    axes.set_yticks(range(len(parts)), parts)
+    axes.set_xlabel("hours since the first change")
+    return _save(directory, "sessionize.png")
 
 
 def _rates(batches: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -18,6 +19,8 @@ from magnetar.testing import BrokerProcess, start_broker
 
 _CALL_TIMEOUT_S = 30.0
 _GAUGE_TIMEOUT_S = 5.0
+#: The exit status of a process that SIGTERM has ended.
+_TERMINATED = 143
 #: Where pictures go by default: below the directory an example is started in.
 PICTURES = Path("spark_examples") / "pictures"
 
@@ -64,6 +67,7 @@ def run(name: str, purpose: str | None, example: Example) -> int:
     parser.add_argument("--sink", choices=("magnetar", "kafka"), default="magnetar")
     arguments = parser.parse_args()
     report = Report()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # What was started is ended.
     with (
         tempfile.TemporaryDirectory(prefix=f"magnetar-{name}-") as directory,
         start_broker(Path(directory) / "data") as broker,
@@ -113,9 +117,8 @@ class Gauge:
     def ends(self) -> Ends:
         """Return the ends now. Raises KafkaException where the broker is away."""
         try:
-            return Ends(
-                self._sum(IsolationLevel.READ_UNCOMMITTED), self._sum(IsolationLevel.READ_COMMITTED)
-            )
+            stable = self._sum(IsolationLevel.READ_COMMITTED)
+            return Ends(written=self._sum(IsolationLevel.READ_UNCOMMITTED), stable=stable)
         except KafkaException:
             # It would ask with the leader's epoch from before a restart again and again.
             self._admin = AdminClient(self._settings)

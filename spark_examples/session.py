@@ -10,6 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from magnetar.spark import register
+
 VERSION = "4.0.0"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 #: Two tasks at a time, each tried four times: in local mode Spark would give up at a first failure.
@@ -17,7 +19,7 @@ _MASTER = "local[2,4]"
 
 
 def start_session(directory: Path) -> SparkSession:
-    """Start a JVM; its log and what it keeps on the disk go below `directory`."""
+    """Start a JVM that knows the sink; its log, and its files, go below `directory`."""
     java_options = (
         "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile=file:{_LOGGING}",
@@ -33,15 +35,17 @@ def start_session(directory: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.local.dir": str(directory / "spark-local"),
         "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Tasks run where this runs.
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
+    register(session)
     return session
 
 
