@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: help install serve test check unit compat demo bench soak reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench soak reference clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -18,7 +18,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,testing,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,testing,examples,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -46,6 +46,18 @@ reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and o
 
 demo: install ## Count words exactly once while workers and the broker are killed (under a minute).
 	$(BIN)/python -m compat_tests.pipeline.demo
+
+ledger: install ## Spark keeps balances exactly once while writers, tasks, job and broker are killed.
+	$(BIN)/python -m spark_examples.ledger
+
+sessionize: install ## Spark makes sessions of real events, to Parquet and to a topic.
+	$(BIN)/python -m spark_examples.sessionize
+
+audit: install ## Spark proves over some millions of records that each is there exactly once.
+	$(BIN)/python -m spark_examples.audit
+
+backfill: install ## Spark writes a DataFrame to a topic, visible in one moment.
+	$(BIN)/python -m spark_examples.backfill
 
 bench: install reference ## Measure magnetar beside Apache Kafka in one run.
 	$(BIN)/python -m benchmarks.bench
