@@ -20,6 +20,7 @@ from benchmarks import (
     java_load,
     measures,
     partition_load,
+    retention_load,
     transaction_histories,
 )
 from benchmarks.subjects import running
@@ -39,6 +40,7 @@ class Size(NamedTuple):
     group_seconds: int
     committed_offsets: int
     topics: int
+    segments: int
 
 
 QUICK = Size(
@@ -51,6 +53,7 @@ QUICK = Size(
     group_seconds=3,
     committed_offsets=20_000,
     topics=100,
+    segments=1_000,
 )
 FULL = Size(
     rounds=3,
@@ -62,10 +65,15 @@ FULL = Size(
     group_seconds=10,
     committed_offsets=100_000,
     topics=1_000,
+    segments=10_000,
 )
 _IDLE_CONNECTIONS = 500
 #: A part's brokers run with these; the others as they come.
-_SETTINGS = {"groups": group_load.SETTINGS, "cleaner": cleaner_load.SETTINGS}
+_SETTINGS = {
+    "groups": group_load.SETTINGS,
+    "cleaner": cleaner_load.SETTINGS,
+    "retention": retention_load.SETTINGS,
+}
 Measure = Callable[[Broker], dict[Row, float]]
 
 
@@ -91,6 +99,7 @@ def parts(size: Size) -> dict[str, Measure]:
             broker, megabytes=size.megabytes, rounds=size.latency_rounds
         ),
         "partitions": lambda broker: partition_load.measure(broker, topics=size.topics),
+        "retention": lambda broker: retention_load.measure(broker, segments=size.segments),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 

@@ -1,7 +1,8 @@
-"""Many partitions: ten to a topic, created, written to once, stopped, started, killed, deleted.
+"""Many partitions: ten to a topic, created, written to once, stopped, started, killed, deleted; and
+as many in one topic, created and deleted.
 
-The longest ping is that of an ApiVersions request every 2 ms while topics are being deleted: how
-long the broker has eyes for nothing else.
+The longest ping is that of an ApiVersions request every 2 ms meanwhile: how long the broker has
+eyes for nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.frames import Frames
@@ -34,7 +36,8 @@ from wire.records import SimpleRecord, build_batch
 _PARTITIONS = 10
 #: Topics in one request.
 _AT_ONCE = 20
-_CREATE, _PRODUCE, _DELETE, _PING = 5, 8, 5, 2
+PRODUCE = 8
+_CREATE, _DELETE, _PING = 5, 5, 2
 _PING_EVERY_S = 0.002
 
 
@@ -56,10 +59,16 @@ def measure(broker: Broker, *, topics: int) -> dict[Row, float]:
     took["started after kill -9"] = _timed(broker.start)
     ping = Ping(broker)
     took["deleted"] = _timed(lambda: _each(broker, groups, _delete))
+    pings = {"while they are deleted": ping.end()}
+    large = partial(_create, partitions=topics * _PARTITIONS)
+    for work, done in ((large, "created"), (_delete, "deleted")):
+        ping = Ping(broker)
+        took[f"in one topic {done}"] = _timed(partial(_each, broker, [["large"]], work))
+        pings[f"while they are {done} in one topic"] = ping.end()
     figures = {Row(f"{label} {done}", "s", False): seconds for done, seconds in took.items()}
     return {
         **figures,
-        Row("longest ping meanwhile", "ms", False): ping.end(),
+        **{Row(f"longest ping {when}", "ms", False): longest for when, longest in pings.items()},
         Row(f"resident with {label}", "MB", False): resident / 1e6,
         Row(f"descriptors with {label}", "", False): descriptors,
     }
@@ -79,14 +88,13 @@ def _each(
             work(connection, names)
 
 
-def _create(connection: Frames, names: list[str]) -> None:
+def _create(connection: Frames, names: list[str], partitions: int = _PARTITIONS) -> None:
     topics = [
-        CreatableTopic(name=name, num_partitions=_PARTITIONS, replication_factor=1)
-        for name in names
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
     ]
     request = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
     answer = connection.call(request, CreateTopicsResponse, _CREATE)
-    _check([each.error_code for each in answer.topics])
+    check([each.error_code for each in answer.topics])
 
 
 def _write(connection: Frames, names: list[str]) -> None:
@@ -101,17 +109,18 @@ def _write(connection: Frames, names: list[str]) -> None:
         for name in names
     ]
     request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=data)
-    answer = connection.call(request, ProduceResponse, _PRODUCE)
-    _check([each.error_code for topic in answer.responses for each in topic.partition_responses])
+    answer = connection.call(request, ProduceResponse, PRODUCE)
+    check([each.error_code for topic in answer.responses for each in topic.partition_responses])
 
 
 def _delete(connection: Frames, names: list[str]) -> None:
     request: Message = DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
     answer = connection.call(request, DeleteTopicsResponse, _DELETE)
-    _check([each.error_code for each in answer.responses])
+    check([each.error_code for each in answer.responses])
 
 
-def _check(codes: list[int]) -> None:
+def check(codes: list[int]) -> None:
+    """Fail for any error."""
     assert not any(codes), codes
 
 

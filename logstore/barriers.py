@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 #: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
 SYNC_ALL_FROM = 2
 #: Procedures that are taken a step further in one turn of the event loop: a few milliseconds.
-_A_TURN = 8
+A_TURN = 8
 
 
 class Barrier(NamedTuple):
@@ -108,7 +108,7 @@ async def perform_together(
             except StopIteration as end:
                 results[number] = end.value
                 del under_way[number]
-            if turn % _A_TURN == 0:
+            if turn % A_TURN == 0:
                 await asyncio.sleep(0)
         if barriers:
             await aside(partial(sync_barriers, file_system, barriers))

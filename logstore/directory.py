@@ -25,6 +25,7 @@ from uuid import UUID
 
 from logstore.attachments import Attachments
 from logstore.barriers import (
+    A_TURN,
     Aside,
     Procedure,
     Result,
@@ -64,6 +65,8 @@ from logstore.partition import PartitionLog
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _KRAFT_LOG = "__cluster_metadata"
+#: So many partitions may have left names that checkpoints still tell of.
+_UNSETTLED_MAX = 4096
 #: Recovery points that have moved are written together, at most so often.
 _CHECKPOINT_AFTER_S = 1.0
 
@@ -131,6 +134,13 @@ class LogDirectory(ClaimedDirectory):
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
+        #: Deleted, but not renamed yet.
+        self._leaving: dict[tuple[str, int], PartitionLog] = {}
+        #: Renamed, with the delay after which they go.
+        self._departed: list[tuple[int, str]] = []
+        #: Renamed, but not durably, or not durably forgotten by these checkpoints.
+        self._unsettled: set[tuple[str, int]] = set()
+        self._outdated: set[str] = set()
         self._discards = Discards(files, self._later, aside, self._failed)
         self._checkpoint_due: Cancellable | None = None
         if not self._in_memory:
@@ -147,9 +157,6 @@ class LogDirectory(ClaimedDirectory):
         # From here on a stop is not clean, unless `close` says so again.
         self._top.delete(CLEAN_SHUTDOWN)
         self._top.delete(CLOSED_LOGS)
-        for name in files.list(self.path):
-            if name.endswith(_DELETE_SUFFIX):
-                self._remove(f"{self.path}/{name}")
         files.sync_directory(self.path)
 
     def found_partitions(self) -> list[FoundPartition]:
@@ -199,6 +206,8 @@ class LogDirectory(ClaimedDirectory):
         self, openings: Iterable[Procedure[PartitionLog]]
     ) -> list[PartitionLog]:
         """Return the logs of many partitions, recovered; the syncs are for all of them."""
+        if self._outdated:
+            await self._aside(self._settle)
         return await self._perform_together(openings)
 
     async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
@@ -220,8 +229,12 @@ class LogDirectory(ClaimedDirectory):
         assert key not in self._logs, f"{topic}-{partition} is open"
         config = config or self.defaults
         closed = self._closed.pop(key, None)
+        if key in self._leaving:
+            self._leave(self._leaving[key])
         if not self._in_memory and self._set_stray_aside(key, topic_id):
             closed = None
+        if key in self._unsettled:
+            self._settle()
         ledger = self._ledger(key, config, closed)
         log = PartitionLog(
             topic,
@@ -233,7 +246,7 @@ class LogDirectory(ClaimedDirectory):
             on_recovery_point=self._schedule_checkpoint,
         )
         if isinstance(ledger, FileLedger):
-            ledger.discard = partial(self._discard, log)
+            ledger.discard_later = partial(self._discard, log)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(
             self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed
@@ -270,47 +283,94 @@ class LogDirectory(ClaimedDirectory):
         found = self._topic_id_of(f"{key[0]}-{key[1]}")
         is_stray = topic_id is not None and found is not None and found != topic_id
         if is_stray:
-            self._rename_away((key,), _STRAY_SUFFIX)
+            self._put_away(key, _STRAY_SUFFIX)
         return is_stray
 
-    def _rename_away(self, keys: Iterable[tuple[str, int]], suffix: str) -> list[str]:
-        """Rename the directories that these partitions have, durably; return the new names.
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Delete partitions: unknown to everybody in this step, durably on return.
 
-        The directory is synced once, however many there are; so is each checkpoint that says
-        something of one of them, before its directory goes.
+        Who waits for them is woken, and their directories lose their names, some in each turn of
+        the event loop; the files go after `file.delete.delay.ms`.
         """
-        keys = list(keys)
-        outdated = self._offsets.forget(keys)
-        sources = [name for name in map(self._directory_of, keys) if self._files.exists(name)]
-        if not sources:
-            return []
-        for name in sorted(outdated):
-            self._write_offsets(name, sync=True)
-        targets = [f"{source}.{uuid.uuid4().hex}{suffix}" for source in sources]
-        for source, target in zip(sources, targets, strict=True):
-            self._files.rename(source, target)
-        self._files.sync_directory(self.path)
-        return targets
+        for log in logs:
+            key = log.topic, log.partition
+            del self._logs[key]
+            log.is_deleted = True
+            self._leaving[key] = log
+        for turn, log in enumerate(logs, 1):
+            self._leave(log)
+            if turn % A_TURN == 0:
+                await asyncio.sleep(0)
+        departed, self._departed = self._departed, []
+        if departed:
+            await self._settle_aside()
+        for delay_ms, directory in departed:
+            self._discards.directories_later(delay_ms, (directory,))
 
-    def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Delete partitions and their logs: renamed first, so each is gone at once or not at
-        all."""
-        for log in logs:
-            del self._logs[log.topic, log.partition]
-        for log in logs:
-            log.close_deleted()
+    def remove(self, found: Iterable[FoundPartition]) -> None:
+        """Delete partitions that are not opened, durably. Blocks."""
+        try:
+            for each in found:
+                self._put_away((each.topic, each.partition), _DELETE_SUFFIX)
+            self._settle()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def sweep(self) -> None:
+        """Delete what was being deleted when the last process ended: in a thread, from now on."""
         if not self._in_memory:
-            try:
-                keys = [(log.topic, log.partition) for log in logs]
-                for renamed in self._rename_away(keys, _DELETE_SUFFIX):
-                    self._remove(renamed)
-            except OSError as error:
-                raise self._failed(error) from error
+            names = [name for name in self._files.list(self.path) if name.endswith(_DELETE_SUFFIX)]
+            self._discards.directories_later(0, [f"{self.path}/{name}" for name in names])
 
-    def _remove(self, directory: str) -> None:
-        for name in self._files.list(directory):
-            self._files.unlink(f"{directory}/{name}")
-        self._files.remove_directory(directory)
+    def _leave(self, log: PartitionLog) -> None:
+        """Let go of a deleted log, and take its directory's name; unless that is done."""
+        key = log.topic, log.partition
+        if self._leaving.get(key) is not log:
+            return
+        del self._leaving[key]
+        log.close_deleted()
+        try:
+            target = None if self._in_memory else self._put_away(key, _DELETE_SUFFIX)
+        except OSError as error:
+            raise self._failed(error) from error
+        if target is not None:
+            self._departed.append((log.config.file_delete_delay_ms, target))
+
+    def _put_away(self, key: tuple[str, int], suffix: str) -> str | None:
+        """Give a partition's directory a name that says what becomes of it, and forget its
+        offsets. Both is durable after `_settle`, which comes before there is one of that name.
+        """
+        self._topic_ids.pop(f"{key[0]}-{key[1]}", None)
+        self._outdated |= self._offsets.forget((key,))
+        source = self._directory_of(key)
+        if not self._files.exists(source):
+            return None
+        target = f"{source}.{uuid.uuid4().hex}{suffix}"
+        self._files.rename(source, target)
+        self._unsettled.add(key)
+        return target
+
+    def _settle(self) -> None:
+        """Make it durable what partitions have left, and that no checkpoint tells of them."""
+        if not self._unsettled:
+            return
+        # In this order: what is added meanwhile is settled the next time.
+        settled = set(self._unsettled)
+        outdated, self._outdated = self._outdated, set()
+        for name in sorted(outdated):
+            self._offsets.write(name, sync=True)
+        self._files.sync_directory(self.path)
+        self._unsettled -= settled
+
+    async def _settle_aside(self) -> None:
+        """Sync the names alone; checkpoints are written when somebody has such a name again."""
+        try:
+            if not self._outdated or len(self._unsettled) > _UNSETTLED_MAX:
+                await self._aside(self._settle)
+            else:
+                await self._aside(partial(self._files.sync_directory, self.path))
+        except OSError as error:
+            raise self._failed(error) from error
 
     async def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
         """Make it durable, by one sync, where these logs start; `advance_start` comes after.
@@ -385,6 +445,8 @@ class LogDirectory(ClaimedDirectory):
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
             self._checkpoint_due = None
+        for log in list(self._leaving.values()):
+            self._leave(log)
         clean = self._group_commit.failure is None
         if clean:
             await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
@@ -394,6 +456,7 @@ class LogDirectory(ClaimedDirectory):
         if clean and not self._in_memory:
             self._write_offsets(RECOVERY_POINTS, sync=True)
             self._write_offsets(LOG_START_OFFSETS, sync=True)
+            self._settle()
             self._write_closed()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
         self._let_go()
@@ -402,13 +465,14 @@ class LogDirectory(ClaimedDirectory):
         """Let go of everything at once and write nothing, as the end of the process would."""
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
-        for log in self._logs.values():
-            log.abandon()
+        for log in (*self._logs.values(), *self._leaving.values()):
+            log.close()
         self._let_go()
 
     def _let_go(self) -> None:
         self._discards.stop()
         self._logs.clear()
+        self._leaving.clear()
         self._release()
 
     def _failed(self, error: OSError) -> StorageFailure:

@@ -85,5 +85,6 @@ class CommittedLedger:
     def _stop_committing(self) -> None:
         """Wake all who wait: the ledger is closed."""
         self._group_commit.forget(self)
-        self.on_durable = _nobody
+        # Whoever they are of holds the ledger: so both go without a collection.
+        self.on_durable = self.on_roll = _nobody
         self.fail_waiters(LedgerClosed("closed before it was durable"))

@@ -67,8 +67,8 @@ class FileLedger(StoredSegments):
         self._checkpointed_bytes = 0  # of the active segment
         self._has_directory = False
         self._may_have_leftovers = False
-        #: Deletes files that segments have left, when it suits: they have no name any more.
-        self.discard: Callable[[Sequence[str]], None] = self._unlink
+        #: Deletes files that segments have left, when it suits; None: at once.
+        self.discard_later: Callable[[Sequence[str]], None] | None = None
         # For the next sync: files of segments rolled, indexes (closed after it), directories.
         self._rolled_files: list[File] = []
         self._index_files: list[File] = []
@@ -271,12 +271,15 @@ class FileLedger(StoredSegments):
             self._may_have_leftovers = True
             self._attempt(lambda: self.discard(self._put_aside(trimmed)))
 
+    def discard(self, paths: Sequence[str]) -> None:
+        if self.discard_later is not None:
+            self.discard_later(paths)
+        else:
+            for path in paths:
+                self._files.unlink(path)
+
     def _put_aside(self, segments: Sequence[Segment]) -> list[str]:
         return [path for segment in segments for path in segment.put_aside(DELETED, SUFFIXES)]
-
-    def _unlink(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self._files.unlink(path)
 
     # Cleaning
 
@@ -327,6 +330,7 @@ class FileLedger(StoredSegments):
         if clean and self._group_commit.failure is None:
             self._attempt(lambda: perform_all(self._files, self.securing()))
         self._stop_committing()
+        self.discard_later = None
         self._attachments.close()
         for file in self._index_files:
             file.close()

@@ -388,8 +388,3 @@ class PartitionLog(VisibleLog):
         self.is_deleted = True
         self._ledger.close(clean=False)
         self._notify()
-
-    def abandon(self) -> None:
-        """Let go of the log at once, writing nothing: for what simulates the end of a process."""
-        self._ledger.on_durable = self._ledger.on_roll = lambda _offset: None
-        self._ledger.close(clean=False)

@@ -15,7 +15,6 @@ from uuid import UUID
 from logstore.directory import FoundPartition
 from logstore.partition import PartitionLog
 from magnetar.catalog import Catalog, TopicRow
-from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.topics import INTERNAL, check_name
@@ -29,12 +28,17 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     is opened.
     """
     known = {row.name for row in catalog.topics()}
+    deleted = catalog.deleted_topics()
     unknown: dict[str, list[FoundPartition]] = {}
+    remains = []
     for found in logs.found():
-        if found.topic_id is not None and catalog.is_deleted(found.topic_id):
-            _remove(logs, found, found.topic_id)
+        if found.topic_id in deleted:
+            remains.append(found)
         elif found.topic not in known:
             unknown.setdefault(found.topic, []).append(found)
+    if remains:
+        logs.remove(remains)
+        _log.info("remains of deleted topics removed", partitions=len(remains))
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
 
 
@@ -76,8 +80,3 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
     catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, {}))
     _log.info("topic adopted", topic=name, topic_id=str(topic_id), partitions=count)
     return True
-
-
-def _remove(logs: Logs, found: FoundPartition, topic_id: UUID) -> None:
-    logs.delete([logs.open(found.topic, found.partition, topic_id, TopicConfig())])
-    _log.info("remains of a deleted topic removed", topic=found.topic, partition=found.partition)

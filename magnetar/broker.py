@@ -138,6 +138,7 @@ class Broker:
         self.retention.start()
         self.cleaner = Cleaner(self)
         self.cleaner.start()
+        self.logs.sweep()
 
     async def stop(self) -> None:
         """Close connections, end what is under way, make everything durable."""
@@ -148,6 +149,7 @@ class Broker:
         await self.healing.stop()
         await self.transactions.stop()
         await self.groups.stop()
+        await self.topics.stop()
         await self.logs.close()
         self.catalog.close()
 

@@ -3,8 +3,9 @@
 Owns topics, configs, client quotas, the producer id counter, the cluster's id and the count of the
 broker's starts. One transaction per admin change, durable when the call returns (WAL,
 synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
-they are rare and take a fraction of a millisecond, or that of one sync; in exchange no change can
-interleave with another. A failing or full disk is a CatalogFailure, which stops the broker.
+they are rare and take a fraction of a millisecond, or that of one sync. What clients may ask for by
+the thousand, topics made, grown and deleted, runs in a thread; calls wait for one another. A
+failing or full disk is a CatalogFailure, which stops the broker.
 
 Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` says how many were made.
 """
@@ -14,9 +15,10 @@ from __future__ import annotations
 import base64
 import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import NamedTuple
 from uuid import UUID
 
@@ -106,6 +108,7 @@ class Catalog:
         A new catalog takes `cluster_id`, or makes one up.
         """
         self._new_cluster_id = cluster_id or _new_id()
+        self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         with self._failing("open"):
@@ -220,19 +223,18 @@ class Catalog:
                     [(entity, *each) for each in values.items()],
                 )
 
-    def remove_topic(self, topic_id: UUID) -> None:
-        """Forget a topic and its configs, and remember that its files are to go."""
-        with self._change("remove topic") as database:
-            database.execute("DELETE FROM topics WHERE id = ?", (topic_id.bytes,))
-            database.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id.bytes,))
+    def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
+        """Forget topics and their configs, and remember that their files are to go."""
+        ids = [(topic_id.bytes,) for topic_id in topic_ids]
+        with self._change("remove topics") as database:
+            database.executemany("DELETE FROM topics WHERE id = ?", ids)
+            database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
-    def is_deleted(self, topic_id: UUID) -> bool:
-        """Whether a topic of that id was deleted, so that files of it are remains."""
+    def deleted_topics(self) -> set[UUID]:
+        """Return the ids of the topics that were deleted: files of them are remains."""
         with self._failing("read deleted topics"):
-            row = self._database.execute(
-                "SELECT 1 FROM deleted_topics WHERE id = ?", (topic_id.bytes,)
-            ).fetchone()
-            return row is not None
+            rows = self._database.execute("SELECT id FROM deleted_topics")
+            return {UUID(bytes=topic_id) for (topic_id,) in rows}
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
@@ -319,7 +321,8 @@ class Catalog:
     @contextmanager
     def _failing(self, doing: str) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                yield
         except sqlite3.Error as error:
             raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
 

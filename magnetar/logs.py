@@ -180,9 +180,17 @@ class Logs:
         """Remember over a restart up to where a log is compacted."""
         self._directory.checkpoint_cleaned(log)
 
-    def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Wake whoever waits on these logs, then remove them."""
-        self._directory.delete(logs)
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Have nobody know these logs, in this step; wake whoever waits on them, remove them."""
+        await self._directory.delete(logs)
+
+    def remove(self, found: Sequence[FoundPartition]) -> None:
+        """Remove partitions that lie in the directory and are not opened."""
+        self._directory.remove(found)
+
+    def sweep(self) -> None:
+        """Delete, aside, what was being deleted when the last process ended."""
+        self._directory.sweep()
 
     async def close(self) -> None:
         """Make everything durable and the next start quick; release the lock."""

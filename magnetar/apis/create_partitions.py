@@ -46,7 +46,7 @@ async def create_partitions(
             topic = broker.topics.check_growth(name, asked.count)
             _check_assignments(broker.node_id, topic, asked)
             if not request.validate_only:
-                broker.topics.grow(name, asked.count)
+                await broker.topics.grow(name, asked.count)
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail

@@ -9,7 +9,6 @@ above 1 are INVALID_REPLICATION_FACTOR, replicas on others INVALID_REPLICA_ASSIG
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -46,9 +45,7 @@ async def create_topics(
         try:
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_create(broker, topic, validate_only=request.validate_only))
-            # Each is synced: others have their turn before the next one.
-            await asyncio.sleep(0)
+            results.append(await _create(broker, topic, validate_only=request.validate_only))
         except KafkaError as refusal:
             results.append(
                 CreatableTopicResult(
@@ -75,13 +72,15 @@ def _check_total(broker: Broker, asked: list[CreatableTopic]) -> None:
         )
 
 
-def _create(broker: Broker, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(
+    broker: Broker, asked: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
     partition_count, replication_factor = _counts(broker, asked)
     configs = {config.name: config.value for config in asked.configs}
+    row = broker.topics.check_creation(asked.name, partition_count, replication_factor, configs)
     if validate_only:
-        row = broker.topics.check_creation(asked.name, partition_count, replication_factor, configs)
         return _created(broker, row, row.partition_count)
-    topic = broker.topics.create(asked.name, partition_count, replication_factor, configs)
+    topic = await broker.topics.create_in_turns(row)
     return _created(broker, topic, len(topic.partitions))
 
 

@@ -9,7 +9,6 @@ the coordinators cannot be deleted: a difference to Kafka, which loses its offse
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -47,6 +46,7 @@ async def delete_topics(
     named = Counter((topic.name, topic.topic_id) for topic in asked)
     twice = _named_by_both(broker, asked)
     results = []
+    going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
     for name, topic_id in named:
         if topic_id in twice:
             continue  # Kafka has one refusal for the two of them.
@@ -60,13 +60,16 @@ async def delete_topics(
                 )
             topic = _find(broker, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
-            broker.topics.delete(topic)
-            # Each is synced: others have their turn before the next one.
-            await asyncio.sleep(0)
+            going[topic.id] = topic, result
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail
         results.append(result)
+    gone = {topic.id for topic in await broker.topics.delete(topic for topic, _ in going.values())}
+    for topic_id, (_, result) in going.items():
+        if topic_id not in gone:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_message = "There is no such topic."
     return DeleteTopicsResponse(responses=results)
 
 

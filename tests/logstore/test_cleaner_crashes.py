@@ -19,7 +19,13 @@ from logstore.log_config import LogConfig
 from logstore.partition import PartitionDeleted, PartitionLog
 from logstore.retention import expire
 from logstore.segment_reads import scan
-from logstore.testing.compaction import KeyedTraffic, check_compacted, check_replay, clean
+from logstore.testing.compaction import (
+    KeyedTraffic,
+    check_compacted,
+    check_replay,
+    clean,
+    perform,
+)
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.log_process import LogProcess
 from tests.soak import SOAK
@@ -224,7 +230,7 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
             if steps == step and ending == "trim":
                 world.trim()
             elif steps == step and ending == "delete":
-                world.directory.delete([world.log])
+                perform(world.directory.delete([world.log]))
             elif not world.log.is_deleted:
                 world.check()
 

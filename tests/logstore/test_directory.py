@@ -159,7 +159,7 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
     appended = log.append(batch_of(b"never durable"), NOW_MS)
     waiting = asyncio.ensure_future(log.durable(appended.end_offset))
     await asyncio.sleep(0)
-    opened.directory.delete([log])
+    await opened.directory.delete([log])
     with pytest.raises(KafkaError) as refused:
         await waiting
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -172,7 +172,7 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
         with pytest.raises(KafkaError) as refused:
             attempt()
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert not list(tmp_path.glob("topic-*"))
+    assert [path.name[-7:] for path in tmp_path.glob("topic-*")] == ["-delete"]
     again = opened.directory.open("topic", 0, uuid.uuid4())
     assert await write(again) == 0
     await opened.stop()
@@ -185,7 +185,10 @@ async def test_a_deletion_cut_short_is_finished_at_the_next_start(tmp_path: Path
     (tmp_path / "topic-0").rename(tmp_path / f"topic-0.{uuid.uuid4().hex}-delete")
     opened = Opened(tmp_path)
     assert opened.directory.found_partitions() == []
-    assert not list(tmp_path.glob("topic-*"))
+    opened.directory.sweep()
+    async with asyncio.timeout(10):
+        while list(tmp_path.glob("topic-*")):
+            await asyncio.sleep(0.01)
     await opened.stop()
 
 
@@ -250,11 +253,34 @@ async def test_many_partitions_deleted_together_cost_as_many_syncs_as_one(
         sync_directory(path)
 
     monkeypatch.setattr(opened.files, "sync_directory", counted)
-    opened.directory.delete(logs[:1])
+    await opened.directory.delete(logs[:1])
     for_one = len(synced)
-    opened.directory.delete(logs[1:])
+    await opened.directory.delete(logs[1:])
     assert len(synced) == 2 * for_one
-    assert not list(tmp_path.glob("topic-*"))
+    assert [path.name[-7:] for path in tmp_path.glob("topic-*")] == 3 * ["-delete"]
+    await opened.stop()
+
+
+async def test_a_name_is_free_at_once_however_many_partitions_are_still_leaving(
+    tmp_path: Path,
+) -> None:
+    opened = Opened(tmp_path)
+    config = LogConfig(file_delete_delay_ms=0)
+    logs = [opened.directory.open("topic", partition, TOPIC_ID, config) for partition in range(40)]
+    for log in logs[-2:]:
+        await write(log)
+    leaving = asyncio.ensure_future(opened.directory.delete(logs))
+    await asyncio.sleep(0)
+    assert all(log.is_deleted for log in logs)
+    assert (tmp_path / "topic-39").exists()
+    again = opened.directory.open("topic", 39, uuid.uuid4())
+    assert await write(again, b"new") == 0
+    await leaving
+    assert await write(again, b"newer") == 1
+    async with asyncio.timeout(10):
+        while list(tmp_path.glob("topic-*-delete")):
+            await asyncio.sleep(0.01)
+    assert [path.name for path in tmp_path.glob("topic-*")] == ["topic-39"]
     await opened.stop()
 
 
@@ -265,7 +291,7 @@ async def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     await write(log)
     assert log.high_watermark == 1
     assert delete_records(log, -1) == 1
-    opened.directory.delete([log])
+    await opened.directory.delete([log])
     await opened.stop()
     assert not (tmp_path / "data").exists()
 

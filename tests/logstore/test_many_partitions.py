@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from random import Random
+from uuid import UUID
 
 import pytest
 
@@ -151,3 +152,40 @@ def test_a_failing_disk_leaves_no_mark_of_a_clean_stop(operation: str) -> None:
     again = Process(process.disk.crash(Random(3)))
     assert not again.directory.was_clean
     assert [log.state for log in again.open()] == states
+
+
+@pytest.mark.parametrize("can_sync_all", [True, False])
+def test_power_lost_while_topics_are_deleted_and_made_anew_loses_nothing(
+    can_sync_all: bool,
+) -> None:
+    """The next of a name must not begin where the former one did."""
+    point, is_lost = 0, True
+    while is_lost:
+        process, _ = filled(can_sync_all)
+        process.timers.run()
+        logs = list(process.directory._logs.values())
+        later = UUID(int=2)
+        made: list[PartitionLog] = []
+
+        def make_anew(
+            process: Process = process,
+            logs: list[PartitionLog] = logs,
+            made: list[PartitionLog] = made,
+            later: UUID = later,
+        ) -> None:
+            asyncio.run(process.directory.delete(logs))
+            for index in range(PARTITIONS):
+                log = process.directory.open("topic", index, later)
+                log.append(batch_of(b"new"), NOW_MS)
+                process.executor.run()
+                assert log.high_watermark == 1
+                made.append(log)
+
+        is_lost = lost_at(point, process.disk, make_anew)
+        again = Process(process.disk.crash(Random(point)))
+        for index, before in enumerate(made):
+            log = again.directory.open("topic", index, later)
+            assert (log.log_start_offset, log.high_watermark) == (0, 1)
+            assert log.state == before.state
+        point += 1
+    assert point > 10

@@ -104,7 +104,7 @@ async def test_one_request_adds_only_so_many(broker: Broker, client: Any) -> Non
 async def test_partitions_added_are_there_after_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker({"durability": "page-cache"})
     broker.topics.create("a")
-    broker.topics.grow("a", 3)
+    await broker.topics.grow("a", 3)
     await write(broker, 2, 5)
     await broker.stop()
     again = await start_broker({"durability": "page-cache"})

@@ -31,10 +31,10 @@ def test_a_deleted_topic_is_gone_and_remembered(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     topic = row("a", **{"retention.ms": "5"})
     catalog.add_topic(topic)
-    assert not catalog.is_deleted(topic.id)
-    catalog.remove_topic(topic.id)
+    assert topic.id not in catalog.deleted_topics()
+    catalog.remove_topics([topic.id])
     assert catalog.topics() == []
-    assert catalog.is_deleted(topic.id)
+    assert topic.id in catalog.deleted_topics()
     catalog.add_topic(row("a"))
 
 

@@ -386,13 +386,13 @@ def test_a_topic_that_was_deleted_can_be_imported_again(source: Path, tmp_path: 
     target = tmp_path / "data"
     assert run(source, "--data-dir", target).exit_code == 0
     catalog = Catalog(target)
-    catalog.remove_topic(ORDERS)
+    catalog.remove_topics([ORDERS])
     catalog.close()
     for index in range(2):
         shutil.rmtree(target / f"orders-{index}")
     assert run(source, "--data-dir", target).exit_code == 0
     catalog = Catalog(target)
-    assert not catalog.is_deleted(ORDERS)
+    assert ORDERS not in catalog.deleted_topics()
     catalog.close()
 
 

@@ -33,7 +33,7 @@ async def test_a_topic_made_anew_does_not_inherit_offsets(broker: Broker) -> Non
     former = broker.topics.create("orders", 2)
     await commit(broker, former.id, 7)
     broker.topics.on_deleted.clear()  # The crash: the topic is gone, its offsets are not.
-    broker.topics.delete(former)
+    await broker.topics.delete([former])
     topic = broker.topics.create("orders", 2)
     assert await fetched(broker) == [-1, -1]
     assert await everything(broker) == {}
@@ -52,6 +52,6 @@ async def test_offsets_without_a_topic_id_go_by_the_name(broker: Broker) -> None
 async def test_a_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
     topic = broker.topics.create("orders", 2)
     await commit(broker, topic.id, 7)
-    broker.topics.delete(topic)
+    await broker.topics.delete([topic])
     assert await fetched(broker) == [-1, -1]
     assert not broker.groups.shard_of(GROUP).state.offsets.has_group(GROUP)

@@ -143,9 +143,9 @@ async def test_a_topic_deleted_in_between_is_nobodys_loss(
     assert topic is not None
     running = asyncio.ensure_future(broker.cleaner.clean())
     await asyncio.sleep(0)
-    broker.topics.delete(topic)
+    await broker.topics.delete([topic])
     await running
-    assert not list(Path(broker.data_dir).glob("a-0*"))
+    assert [path.name[-7:] for path in Path(broker.data_dir).glob("a-0*")] == ["-delete"]
     assert await broker.cleaner.clean() == 0
 
 

@@ -286,7 +286,7 @@ async def test_a_commit_too_large_for_one_batch_is_refused_whole(
 
 async def test_offsets_go_with_their_topic(broker: Broker, topic: Any, client: Any) -> None:
     await commit(client, 42)
-    broker.topics.delete(topic)
+    await broker.topics.delete([topic])
     broker.topics.create("topic", 1, 1)
     assert await fetch(client) == (-1, -1, "", ErrorCode.NONE)
 

@@ -145,12 +145,12 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
         checking = asyncio.create_task(broker.retention.check())
         for _ in range(turns):
             await asyncio.sleep(0)
-        broker.topics.delete(topic)
+        await broker.topics.delete([topic])
         again = broker.topics.create("a", configs=configs)
         await checking
         assert again.partitions[0].log_start_offset == 0
         assert not any(start for start in broker.logs._directory._offsets.start_offsets.values())
-        broker.topics.delete(again)
+        await broker.topics.delete([again])
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -106,7 +108,7 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     gone: list[Topic] = []
     broker.topics.on_deleted.append(gone.append)
     topic = broker.topics.create("a")
-    broker.topics.delete(topic)
+    await broker.topics.delete([topic])
     assert gone == [topic]
     assert broker.topics.by_name("a") is None
     assert broker.topics.by_id(topic.id) is None
@@ -119,7 +121,7 @@ async def test_topics_and_their_settings_survive_a_restart(start_broker: StartBr
     first = await start_broker(settings)
     topic = first.topics.create("a", 2, 1, {"retention.ms": "5"})
     deleted = first.topics.create("b")
-    first.topics.delete(deleted)
+    await first.topics.delete([deleted])
     await first.stop()
     second = await start_broker(settings)
     again = second.topics.by_name("a")
@@ -203,3 +205,87 @@ async def test_a_stored_setting_that_is_not_understood_stops_no_start(
     assert topic.settings.segment_bytes == broker.config.log_segment_bytes
     assert topic.settings.max_compaction_lag_ms == 1
     assert topic.settings.min_compaction_lag_ms == 0
+
+
+async def turns_until(change: asyncio.Future[Any]) -> int:
+    """How often others come to work while something happens, besides waiting for threads."""
+    turns = 0
+    while not change.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await change
+    return turns
+
+
+async def test_others_are_served_while_a_large_topic_is_made_grown_and_deleted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    topics = broker.topics
+    row = topics.check_creation("large", 700, 1, {})
+    change = asyncio.ensure_future(topics.create_in_turns(row))
+    assert await turns_until(change) >= 700 // 8
+    assert len(change.result().partitions) == 700
+    growth = asyncio.ensure_future(topics.grow("large", 1000))
+    assert await turns_until(growth) >= 300 // 8
+    deletion = asyncio.ensure_future(topics.delete([change.result()]))
+    assert await turns_until(deletion) >= 1000 // 8
+    assert topics.by_name("large") is None
+
+
+async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free = asyncio.Event()
+
+    async def when_free(work: Callable[..., Any], *arguments: Any) -> Any:
+        await is_free.wait()
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", when_free)
+    topics = broker.topics
+    row = topics.check_creation("a", 50, 1, {})
+    creation = asyncio.ensure_future(topics.create_in_turns(row))
+    await asyncio.sleep(0.01)
+    with pytest.raises(KafkaError) as refused:
+        topics.create("a")
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(KafkaError) as refused:
+        topics.ensure("a")
+    assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+    assert topics.by_name("a") is None
+    is_free.set()
+    topic = await creation
+    is_free.clear()
+    deletion, again = (asyncio.ensure_future(topics.delete([topic])) for _ in range(2))
+    await asyncio.sleep(0.01)
+    assert topics.by_name("a") is topic, "its deletion is not durable yet"
+    with pytest.raises(KafkaError) as refused:
+        topics.check_growth("a", 60)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError) as refused:
+        topics.reconfigure(topic, {})
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_free.set()
+    assert (await deletion, await again) == ([topic], [])
+
+
+async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBroker) -> None:
+    broker = await start_broker({"durability": "page-cache"})
+    row = broker.topics.check_creation("a", 50, 1, {})
+    creation = asyncio.ensure_future(broker.topics.create_in_turns(row))
+    await asyncio.sleep(0)
+    creation.cancel()
+    await broker.topics.stop()
+    topic = broker.topics.by_name("a")
+    assert topic is not None and len(topic.partitions) == 50
+    deletion = asyncio.ensure_future(broker.topics.delete([topic]))
+    await asyncio.sleep(0)
+    deletion.cancel()
+    await broker.stop()
+    again = await start_broker({"durability": "page-cache"})
+    assert again.topics.by_name("a") is None
+    assert again.topics.create("a").id != topic.id
