@@ -52,7 +52,9 @@ class MagnetarDataSource(DataSource):
         return "magnetar"
 
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
-        options = _checked(self.options, schema, overwrite)
+        if overwrite:
+            raise BadOptions('a topic can only be appended to: mode("append").')
+        options = _checked(self.options, schema)
         if options.query_id is None and options.batch_id is None:
             return SinkWriter(options, f"spark-write-{uuid.uuid4().hex}", stream=False)
         if options.query_id is None or options.batch_id is None:
@@ -63,7 +65,8 @@ class MagnetarDataSource(DataSource):
         return SinkWriter(options, options.query_id, stream=False)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:
-        options = _checked(self.options, schema, overwrite)
+        # Output mode `complete` would overwrite; as in Spark's own sink it writes everything again.
+        options = _checked(self.options, schema)
         if options.batch_id is not None:
             raise BadOptions("the option batchId is for batch writes; a stream counts its own.")
         if options.query_id is None and options.guarantee is Guarantee.EXACTLY_ONCE:
@@ -74,10 +77,8 @@ class MagnetarDataSource(DataSource):
         return SinkWriter(options, options.query_id or "", stream=True)
 
 
-def _checked(given: Any, schema: StructType, overwrite: bool) -> SinkOptions:
+def _checked(given: Any, schema: StructType) -> SinkOptions:
     options = parse_options(given)
-    if overwrite:
-        raise BadOptions('a topic can only be appended to: mode("append"), outputMode("append").')
     check_columns(schema, options.topic)
     return options
 

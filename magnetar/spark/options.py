@@ -114,9 +114,7 @@ def _query_id(value: str | None) -> str | None:
     if value is None:
         return None
     if not value.isprintable() or value != value.strip():
-        raise BadOptions(
-            f"the queryId {value!r} has characters that do not print, or outer spaces."
-        )
+        raise BadOptions(f"the queryId {value!r} has outer spaces, or what cannot be printed.")
     if len(value.encode()) > QUERY_ID_BYTES_MAX:
         raise BadOptions(f"the queryId has more than {QUERY_ID_BYTES_MAX} bytes.")
     return value

@@ -81,10 +81,11 @@ def topics_of(batch: pyarrow.RecordBatch) -> set[str]:
 
 
 def _columns(batch: pyarrow.RecordBatch) -> dict[str, list[Any]]:
-    return {
-        name: column.to_pylist()
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if "timestamp" in columns:
+        # Spark's are in microseconds.
+        columns["timestamp"] = columns["timestamp"].cast("int64")
+    return {name: column.to_pylist() for name, column in columns.items()}
 
 
 def _records(
@@ -110,6 +111,6 @@ def _records(
             value,
             key,
             _ANY_PARTITION if partition is None else partition,
-            _NOW if timestamp is None else round(timestamp.timestamp() * 1000),
+            _NOW if timestamp is None else timestamp // 1000,
             [(header["key"], header["value"]) for header in headers or ()],
         )

@@ -1,0 +1,53 @@
+"""The sink's options: what is understood, and what is refused in words that name it."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.spark.errors import BadOptions
+from magnetar.spark.options import QUERY_ID_BYTES_MAX, Guarantee, SinkOptions, parse_options
+
+SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+
+
+def test_options_come_in_any_case_and_have_defaults() -> None:
+    assert parse_options(SERVERS) == SinkOptions("host:9092")
+    given = {
+        "KAFKA.bootstrap.servers": " host:9092 ",
+        "Topic": "orders",
+        "queryid": "q",
+        "batchId": "0",
+        "deliveryguarantee": "At-Least-Once",
+        "brokerTimeoutMs": "5",
+        "checkpointLocation": "anywhere",
+        "kafka.linger.ms": "1",
+    }
+    assert parse_options(given) == SinkOptions(
+        "host:9092", "orders", "q", 0, Guarantee.AT_LEAST_ONCE, 5, {"linger.ms": "1"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"queryid ": "q"}, "unknown option 'queryid '"),
+        ({"includeHeaders": "true"}, "unknown option 'includeheaders'"),
+        ({"topic": ""}, "the option topic is empty"),
+        ({"batchId": "one"}, "batchId is 'one'"),
+        ({"batchId": "-1"}, "batchId is '-1'"),
+        ({"batchId": str(2**63)}, "it takes a number from 0 to 9223372036854775807"),
+        ({"batchId": "\N{ARABIC-INDIC DIGIT ONE}"}, "it takes a number"),
+        ({"brokerTimeoutMs": "3600001"}, "brokerTimeoutMs"),
+        ({"queryId": "a\nb"}, "outer spaces, or what cannot be printed"),
+        ({"queryId": " a"}, "outer spaces"),
+        ({"queryId": "ü" * (QUERY_ID_BYTES_MAX // 2 + 1)}, "more than 512 bytes"),
+        ({"deliveryGuarantee": "twice"}, "it takes exactly-once or at-least-once"),
+        ({"kafka.transactional.id": "mine"}, "kafka.transactional.id is the sink's own"),
+        ({"kafka.security.protocol": "SSL"}, "security.protocol is SSL"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, str], said: str) -> None:
+    with pytest.raises(BadOptions) as refused:
+        parse_options({**SERVERS, **options})
+    assert said in str(refused.value)
