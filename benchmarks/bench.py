@@ -21,6 +21,7 @@ from benchmarks import (
     measures,
     partition_load,
     retention_load,
+    spark_load,
     transaction_histories,
 )
 from benchmarks.subjects import running
@@ -41,6 +42,7 @@ class Size(NamedTuple):
     committed_offsets: int
     topics: int
     segments: int
+    spark_records: int
 
 
 QUICK = Size(
@@ -54,6 +56,7 @@ QUICK = Size(
     committed_offsets=20_000,
     topics=100,
     segments=1_000,
+    spark_records=300_000,
 )
 FULL = Size(
     rounds=3,
@@ -66,6 +69,7 @@ FULL = Size(
     committed_offsets=100_000,
     topics=1_000,
     segments=10_000,
+    spark_records=2_000_000,
 )
 _IDLE_CONNECTIONS = 500
 #: A part's brokers run with these; the others as they come.
@@ -100,6 +104,7 @@ def parts(size: Size) -> dict[str, Measure]:
         ),
         "partitions": lambda broker: partition_load.measure(broker, topics=size.topics),
         "retention": lambda broker: retention_load.measure(broker, segments=size.segments),
+        "spark": lambda broker: spark_load.measure(broker, records=size.spark_records),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 
@@ -110,8 +115,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(parts(QUICK)), help="some parts of it")
     parser.add_argument("--broker", choices=("kafka", "magnetar"), help="one broker alone")
     parser.add_argument("--rounds", type=int, help="how often each is measured")
+    parser.add_argument("--spark-records", type=int, help="how many Spark reads")
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else FULL
+    if arguments.spark_records is not None:
+        size = size._replace(spark_records=arguments.spark_records)
     kinds = (arguments.broker,) if arguments.broker else ("kafka", "magnetar")
     chosen = {
         name: measure

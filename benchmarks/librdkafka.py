@@ -75,6 +75,11 @@ def _load() -> ctypes.CDLL:
         "rd_kafka_queue_destroy": (None, [pointer]),
         "rd_kafka_consume_callback_queue": (number, [pointer, number, pointer, pointer]),
         "rd_kafka_consumer_close": (number, [pointer]),
+        "rd_kafka_init_transactions": (pointer, [pointer, number]),
+        "rd_kafka_begin_transaction": (pointer, [pointer]),
+        "rd_kafka_commit_transaction": (pointer, [pointer, number]),
+        "rd_kafka_abort_transaction": (pointer, [pointer, number]),
+        "rd_kafka_error_string": (text, [pointer]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
@@ -133,6 +138,51 @@ def produce(
     library.rd_kafka_topic_destroy(handle)
     library.rd_kafka_destroy(client)
     return took_s
+
+
+def produce_in_transactions(
+    bootstrap: str,
+    topic: str,
+    transactions: int,
+    records_each: int,
+    size_bytes: int,
+    partitions: int,
+) -> int:
+    """Write `transactions` one after the other, one in ten of them aborted when all of it is in
+    the log; return how many records are committed.
+    """
+    library = _load()
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": f"{topic}-writer",
+        "linger.ms": "5",
+        "queue.buffering.max.messages": "200000",
+    }
+    client = _client(library, _PRODUCER, settings)
+    handle = library.rd_kafka_topic_new(client, topic.encode(), None)
+    payload = ctypes.create_string_buffer(
+        bytes(i * 31 % 251 for i in range(size_bytes)), size_bytes
+    )
+    messages = (_Message * records_each)()
+    _accept(library, library.rd_kafka_init_transactions(client, _FLUSH_TIMEOUT_MS))
+    committed = 0
+    for number in range(transactions):
+        _accept(library, library.rd_kafka_begin_transaction(client))
+        _hand_over(library, handle, messages, payload, partitions)
+        if number % 10 == 5:
+            library.rd_kafka_flush(client, _FLUSH_TIMEOUT_MS)
+            _accept(library, library.rd_kafka_abort_transaction(client, _FLUSH_TIMEOUT_MS))
+        else:
+            _accept(library, library.rd_kafka_commit_transaction(client, _FLUSH_TIMEOUT_MS))
+            committed += records_each
+    library.rd_kafka_topic_destroy(handle)
+    library.rd_kafka_destroy(client)
+    return committed
+
+
+def _accept(library: ctypes.CDLL, error: int | None) -> None:
+    if error is not None:
+        raise LoadFailed(library.rd_kafka_error_string(error).decode())
 
 
 def _hand_over(
