@@ -233,14 +233,18 @@ def _scan(
             scanned = scan_partition(directory, name, on_progress)
             plan.next_producer_id = max(plan.next_producer_id, scanned.last_producer_id + 1)
             plan.epoch = max(plan.epoch, scanned.leader_epoch, scanned.coordinator_epoch)
-            _take_checkpoints(source, plan, name, index)
+            _take_checkpoints(source, plan, (name, index), scanned)
             refused += _complaints(source, scanned, f"{name}-{index}", names, choice)
 
 
-def _take_checkpoints(source: Source, plan: Plan, name: str, index: int) -> None:
-    key = name, index
-    if source.is_clean and key in source.recovery_points:
-        plan.recovery_points[key] = source.recovery_points[key]
+def _take_checkpoints(source: Source, plan: Plan, key: tuple[str, int], scanned: Scanned) -> None:
+    """Take over where the log begins, and from where on recovery has to look for a torn end.
+
+    Of a Kafka that was killed that is the last segment: those before it were read here. Recovery
+    would take the offsets that compaction has left out between two of them for a loss.
+    """
+    point = source.recovery_points.get(key) if source.is_clean else None
+    plan.recovery_points[key] = scanned.last_segment_offset if point is None else point
     if key in source.start_offsets:
         plan.start_offsets[key] = source.start_offsets[key]
 

@@ -30,18 +30,26 @@ class Scanned:
     damages: list[str] = field(default_factory=list)
     #: Whether the only damage is at the end of the last segment, as a killed broker leaves it.
     is_torn: bool = False
+    #: Every segment below this one was read, and is whole but for what compaction took.
+    last_segment_offset: int = 0
 
 
 def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], None]) -> Scanned:
     """Return what lies in a partition's directory; `on_progress` is told of bytes as they go."""
     scanned = Scanned()
     paths = segments(directory)
+    next_offset = 0
     for path in paths:
+        scanned.last_segment_offset = int(path.stem)
+        if scanned.last_segment_offset < next_offset:
+            reason = f"offset {next_offset - 1} is in the segment before, too"
+            scanned.damages.append(f"{path}:0: {reason}")
         for item in read_batches(path):
             if isinstance(item, Damage):
                 scanned.damages.append(f"{path}:{item.position}: {item.reason}")
                 scanned.is_torn = path == paths[-1]
             else:
+                next_offset = item.header.next_offset
                 try:
                     _fold(scanned, item, topic)
                 except WireError as error:

@@ -125,6 +125,8 @@ def _linked(file: StagedFile) -> bool:
         os.link(file.source, file.target)
     except OSError:
         return False  # Another disk, or one without links.
+    with file.target.open("rb") as target:
+        os.fsync(target.fileno())  # A Kafka that was killed may not have.
     return True
 
 
