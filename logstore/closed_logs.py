@@ -30,6 +30,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from logstore.files import FileSystem
+from logstore.partition_names import partition_name
 from logstore.segment import LOG_SUFFIX, segment_path
 
 CLOSED_LOGS = ".magnetar-closed-logs"
@@ -91,7 +92,7 @@ def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[tuple[str,
         key: log
         for key, (stamps, log) in logs.items()
         if max(stamps) < written_ns
-        and stamps == stamps_of(files, f"{path}/{key[0]}-{key[1]}", log.ledger.segments)
+        and stamps == stamps_of(files, f"{path}/{partition_name(*key)}", log.ledger.segments)
     }
 
 

@@ -61,6 +61,7 @@ from logstore.log_config import LogConfig
 from logstore.log_offsets import LogOffsets
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
+from logstore.partition_names import partition_name, split_partition_name
 
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
@@ -165,12 +166,12 @@ class LogDirectory(ClaimedDirectory):
             return []
         found = []
         for name in self._files.list(self.path):
-            topic, dash, index = name.rpartition("-")
-            if dash and topic and index.isdigit() and topic != _KRAFT_LOG:
-                closed = self._closed.get((topic, int(index)))
+            key = split_partition_name(name)
+            if key is not None and key[0] != _KRAFT_LOG:
+                closed = self._closed.get(key)
                 topic_id = (closed and closed.topic_id) or self._read_topic_id(name)
                 self._topic_ids[name] = topic_id
-                found.append(FoundPartition(topic, int(index), topic_id))
+                found.append(FoundPartition(*key, topic_id))
         return found
 
     def _topic_id_of(self, name: str) -> UUID | None:
@@ -277,10 +278,10 @@ class LogDirectory(ClaimedDirectory):
         )
 
     def _directory_of(self, key: tuple[str, int]) -> str:
-        return f"{self.path}/{key[0]}-{key[1]}"
+        return f"{self.path}/{partition_name(*key)}"
 
     def _set_stray_aside(self, key: tuple[str, int], topic_id: UUID | None) -> bool:
-        found = self._topic_id_of(f"{key[0]}-{key[1]}")
+        found = self._topic_id_of(partition_name(*key))
         is_stray = topic_id is not None and found is not None and found != topic_id
         if is_stray:
             self._put_away(key, _STRAY_SUFFIX)
@@ -340,7 +341,7 @@ class LogDirectory(ClaimedDirectory):
         """Give a partition's directory a name that says what becomes of it, and forget its
         offsets. Both is durable after `_settle`, which comes before there is one of that name.
         """
-        self._topic_ids.pop(f"{key[0]}-{key[1]}", None)
+        self._topic_ids.pop(partition_name(*key), None)
         self._outdated |= self._offsets.forget((key,))
         source = self._directory_of(key)
         if not self._files.exists(source):

@@ -14,6 +14,7 @@ from logstore.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
+from logstore.partition_names import split_partition_name
 from magnetar.catalog import FILE_NAME
 from magnetar.dumping.entry import Entry
 from magnetar.dumping.indexes import (
@@ -89,7 +90,7 @@ def _known_files(path: Path) -> Iterator[Path]:
     entries = sorted(path.iterdir())
     yield from (each for each in entries if each.is_file() and _is_known(each))
     for each in entries:
-        if each.is_dir() and each.name.rpartition("-")[2].isdigit():
+        if each.is_dir() and split_partition_name(each.name) is not None:
             yield from _known_files(each)
 
 
@@ -97,7 +98,8 @@ def dump_file(path: Path, options: Options) -> Iterator[Entry]:
     """Yield what a file holds. Raises UnknownFile."""
     if path.suffix in _SEGMENTS and path.name not in _BY_NAME:
         is_log = path.suffix == ".log"
-        topic = path.resolve().parent.name.rpartition("-")[0] if is_log else CLUSTER_METADATA
+        partition = split_partition_name(path.resolve().parent.name)
+        topic = (partition[0] if partition else "") if is_log else CLUSTER_METADATA
         with_records = topic in DECODED if options.with_records is None else options.with_records
         return dump_segment(
             path, topic, with_records=with_records, first_offset=options.first_offset

@@ -26,6 +26,7 @@ from logstore.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
+from logstore.partition_names import split_partition_name
 from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
 from wire.errors import WireError
 
@@ -130,11 +131,12 @@ def _read_source(path: Path) -> Source:
         raise ImportRefused(f"{path} is no directory. Name one of Kafka's log.dirs.")
     topics: dict[str, FoundTopic] = {}
     for directory in sorted(path.iterdir()):
-        name, dash, index = directory.name.rpartition("-")
-        if not (dash and name and index.isdigit() and directory.is_dir()):
+        partition = split_partition_name(directory.name)
+        if partition is None or not directory.is_dir():
             continue
         if directory.name != DIRECTORY:
-            _add(topics.setdefault(name, FoundTopic(name)), int(index), directory)
+            name, index = partition
+            _add(topics.setdefault(name, FoundTopic(name)), index, directory)
     if not topics:
         raise ImportRefused(
             f"{path} holds no partitions, which are directories like orders-0."
