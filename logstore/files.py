@@ -17,6 +17,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -202,20 +203,29 @@ class DiskFiles:
                 raise
 
     def lock(self, path: str) -> Callable[[], None]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # What Java takes, and does not see the other; this one ends with any close of the file.
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return lambda: os.close(descriptor)
+        return lock_file(path, create=True)
 
     def close(self) -> None:
         """Release the descriptor kept for `sync_all`."""
         with contextlib.suppress(OSError):
             os.close(self._root)
+
+
+def lock_file(path: str, *, create: bool) -> Callable[[], None]:
+    """Lock a file against other processes, Kafka's too; returns the release.
+
+    Raises `BlockingIOError` when somebody else has it, other OSErrors where it cannot be had.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # What Java takes, and does not see the other; this one ends with any close of the file.
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return partial(os.close, descriptor)
 
 
 def _find_syncfs() -> Callable[[int], None] | None:

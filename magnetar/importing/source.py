@@ -6,8 +6,6 @@ Reads only names and the small files; the logs are `scan`'s.
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from logstore.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
+from logstore.files import lock_file
 from logstore.partition_names import split_partition_name
 from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
 from wire.errors import WireError
@@ -70,23 +69,18 @@ def held(directory: Path, *, create: bool = False) -> Iterator[None]:
     """
     path = directory / LOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        release = lock_file(str(path), create=create)
+    except BlockingIOError:
+        raise ImportRefused(f"a broker is running on {directory}. Stop it first.") from None
     except OSError as error:
         if not create and error.errno in (errno.ENOENT, errno.EROFS):
             yield
             return
         raise ImportRefused(f"cannot lock {path}: {error.strerror}.") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Java's lock, which does not see the other.
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise ImportRefused(f"a broker is running on {directory}. Stop it first.") from None
-    try:
         yield
     finally:
-        os.close(descriptor)
+        release()
 
 
 def read_sources(paths: Sequence[Path]) -> Source:
