@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from logstore.ledger import SegmentFacts
 from logstore.log_config import INT64_MAX, LogConfig
+from logstore.partition import PartitionLog
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 #: Their files get other names in one step.
@@ -46,6 +47,18 @@ class Cleanable(NamedTuple):
         """The dirty part of what may be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
+
+
+def cleanable_of(log: PartitionLog, now_ms: int) -> Cleanable:
+    """Return what of `log` may be cleaned now."""
+    return cleanable(
+        list(log.ledger.segment_facts()),
+        log.config,
+        first_dirty_offset=log.first_dirty_offset,
+        start_offset=log.log_start_offset,
+        stable_offset=log.last_stable_offset,
+        now_ms=now_ms,
+    )
 
 
 def cleanable(

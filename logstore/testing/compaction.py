@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from logstore.aborted_index import AbortedTransaction
-from logstore.cleaner.plan import cleanable
+from logstore.cleaner.plan import cleanable_of
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits
 from logstore.partition import PartitionLog
 from logstore.partition_reads import Isolation
@@ -171,14 +171,7 @@ def clean(
         settle()
         return done
 
-    found = cleanable(
-        list(log.ledger.segment_facts()),
-        log.config,
-        first_dirty_offset=log.first_dirty_offset,
-        start_offset=log.log_start_offset,
-        stable_offset=log.last_stable_offset,
-        now_ms=now_ms,
-    )
+    found = cleanable_of(log, now_ms)
     if not found.dirty_bytes:
         return None
     cleaning = Cleaning(log, found, now_ms, run=run_here, pause=lambda _: None, limits=limits)

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
-from logstore.cleaner.plan import Cleanable, cleanable, is_dirty_enough, is_overdue
+from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.log_config import INT64_MAX
 from logstore.partition import PartitionDeleted, PartitionLog
@@ -141,14 +141,7 @@ class Cleaner:
 
     async def _cleanable(self, log: PartitionLog) -> Cleanable:
         while not log.is_deleted:
-            found = cleanable(
-                list(log.ledger.segment_facts()),
-                log.config,
-                first_dirty_offset=log.first_dirty_offset,
-                start_offset=log.log_start_offset,
-                stable_offset=log.last_stable_offset,
-                now_ms=self._broker.clock.now_ms(),
-            )
+            found = cleanable_of(log, self._broker.clock.now_ms())
             if found.unread is None:
                 return found
             await log.ledger.read_max_timestamp(found.unread)
