@@ -71,8 +71,12 @@ class RawClient:
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start brokers on free ports; settings by Kafka's names. All are stopped at the end."""
+    """Start brokers on free ports; settings by Kafka's names. All are stopped at the end.
+
+    What none of them could go on from, which would end the process, is an error of the test.
+    """
     started: list[Broker] = []
+    failures: list[BaseException] = []
 
     async def start(settings: dict[str, str] | None = None, **options: Any) -> Broker:
         values = {
@@ -84,7 +88,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             **(settings or {}),
         }
         loaded = load([Given(name, value, "test") for name, value in values.items()])
-        broker = Broker(loaded.config, **options)
+        broker = Broker(loaded.config, **{"on_failure": failures.append, **options})
         await broker.start()
         started.append(broker)
         return broker
@@ -93,6 +97,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     for broker in started:
         if not broker.is_stopped:
             await broker.stop()
+    assert not failures
 
 
 @pytest.fixture

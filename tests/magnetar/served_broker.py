@@ -14,7 +14,7 @@ from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.header import RequestHeader, ResponseHeader
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 _SIZE = Struct(">i")
 
 Response = TypeVar("Response", bound=Message)

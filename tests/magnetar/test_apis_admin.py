@@ -341,7 +341,7 @@ async def test_a_deletion_wakes_those_who_wait_for_data(
     waiting.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[asked]), 12)
     await asyncio.sleep(0.05)
     await client.ask(DeleteTopicsRequest(topic_names=["a"]), 4, DeleteTopicsResponse)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         _, body = await waiting.receive()
     (topic,) = FetchResponse.decode(body[1:], 12).responses
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

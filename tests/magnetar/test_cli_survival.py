@@ -91,7 +91,7 @@ def test_an_interruption_ends_a_member_whose_broker_says_nothing(
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         member.send_signal(signal.SIGINT)
-        assert member.wait(20) == EXIT_INTERRUPTED
+        assert member.wait(60) == EXIT_INTERRUPTED
         assert "Traceback" not in stream(member.stderr).read()
     finally:
         os.kill(broker.pid, signal.SIGCONT)
@@ -101,7 +101,7 @@ def test_a_full_disk_is_named(broker: BrokerProcess) -> None:
     command = [sys.executable, "-m", "magnetar", "topics", "list", "-b", broker.bootstrap_servers]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, check=False
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
     assert ended.returncode == EXIT_FAILURE
     assert ended.stderr == "magnetar: error: [Errno 28] No space left on device\n"
@@ -119,7 +119,7 @@ def test_a_producer_sends_again_and_nothing_twice(broker: BrokerProcess, start: 
     broker.start()
     lines.write("after\n")
     lines.close()
-    assert producer.wait(20) == 0
+    assert producer.wait(60) == 0
     assert run(broker, "consume", "a", "-e") == "before\nwhile it was away\nafter\n"
 
 
@@ -129,5 +129,5 @@ def test_a_reader_that_has_enough_is_no_error(broker: BrokerProcess, start: Star
     output = stream(consumer.stdout)
     assert output.readline() == "line\n"
     output.close()
-    assert consumer.wait(20) == 0
+    assert consumer.wait(60) == 0
     assert stream(consumer.stderr).read() == ""

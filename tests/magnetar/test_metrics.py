@@ -46,7 +46,7 @@ async def scrape(served: MetricsEndpoint) -> Samples:
     """Return the samples by name and labels, as a scraper reads them."""
 
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=60) as found:
             text: bytes = found.read()
             return text.decode()
 
@@ -231,7 +231,7 @@ async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     await first
     second = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
     await asyncio.sleep(0.1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await served.stop()
     await second
 
@@ -250,7 +250,7 @@ async def test_a_stop_in_any_moment_of_the_start_is_heard(broker: Broker) -> Non
         served = MetricsEndpoint("127.0.0.1", 0)
         served.start(broker)
         await asyncio.sleep(delay_s)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await served.stop()
 
 

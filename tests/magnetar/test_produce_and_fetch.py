@@ -178,7 +178,7 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     request.topic_data.insert(0, TopicProduceData(name="gone", partition_data=[data]))
     client = await connect(broker)
     client.send(request, 9)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not kept.partitions[0].log_end_offset:
             await asyncio.sleep(0.001)
     await broker.topics.delete([gone])

@@ -142,7 +142,7 @@ async def describe(client: Any, group_id: str = "group") -> DescribedGroup:
 
 async def become(client: Any, state: str) -> DescribedGroup:
     """Wait until the group is in that state, for a bounded time."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (described := await describe(client)).group_state != state:
             await asyncio.sleep(0.01)
     return described
@@ -350,7 +350,7 @@ async def test_unused_offsets_and_their_group_go_after_their_retention(
     client = await connect(broker)
     request_fields = {"retention_time_ms": 1}
     assert await commit_v4(client, **request_fields) == ErrorCode.NONE
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await describe(client)).error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             await asyncio.sleep(0.01)
 

@@ -188,6 +188,6 @@ async def test_checks_come_by_themselves(start_broker: StartBroker, clock: HandC
     for _ in range(2):
         await fill(log, clock, 3)
         end_offset = log.log_end_offset
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while log.log_start_offset < end_offset:
                 await asyncio.sleep(0.005)

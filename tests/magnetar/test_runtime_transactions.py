@@ -59,7 +59,7 @@ async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> 
         world.step()
         await asyncio.sleep(0)
     assert world.state() is State.PREPARE_COMMIT and world.stable(A0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while world.state() is not State.COMPLETE_COMMIT:
             await asyncio.sleep(0.005)
 
@@ -194,7 +194,7 @@ async def test_the_alarm_rings_by_itself(world: World) -> None:
     identity = await world.until(world.coordinator.init_producer_id("tx", 30, None))
     await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
     world.now_ms += 30
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while world.state() is not State.COMPLETE_ABORT:
             world.step()
             await asyncio.sleep(0.001)
