@@ -45,7 +45,7 @@ class Session(NamedTuple):
 
 def events() -> tuple[str, list[Event]]:
     """Return what the events are, in words, and the events in the order of their times."""
-    found = list(_of_git(_git_log()))
+    found = list(of_git(_git_log()))
     if len({event.at_s for event in found}) >= _MOMENTS_MIN:
         return "changes in the history of this clone", _latest(found)
     return "files of the installed Python packages", _latest(_of_packages())
@@ -64,7 +64,7 @@ def _git_log() -> str:
         return ""
 
 
-def _of_git(log: str) -> Iterator[Event]:
+def of_git(log: str) -> Iterator[Event]:
     """Yield an event for each file of each commit. The part is the top-level folder."""
     at_s = 0
     for line in log.splitlines():

@@ -84,18 +84,22 @@ def _transfers(spark: SparkSession, order: Order) -> DataFrame:
 
 
 def reports(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """Yield what is told of each batch, as it ends, as long as the query runs."""
-    told = -1
+    """Yield what is told of each batch, as it ends, as long as the query runs.
+
+    A batch may have no rows, where there are only markers and records of aborted transactions.
+    """
+    told = 0
     while query.isActive:
         for progress in query.recentProgress:
             report = json.loads(progress.json)
-            if report["batchId"] > told and report["numInputRows"]:
-                told = report["batchId"]
+            offset = _sum(report["sources"][0]["endOffset"] or {})
+            if offset > told:
+                told = offset
                 yield {
-                    "batch": told,
+                    "batch": report["batchId"],
                     "rows": report["numInputRows"],
                     "took_ms": report["durationMs"]["triggerExecution"],
-                    "offset": _sum(report["sources"][0]["endOffset"]),
+                    "offset": offset,
                 }
         time.sleep(_LOOK_EVERY_S)
 

@@ -21,8 +21,8 @@ _CALL_TIMEOUT_S = 30.0
 _GAUGE_TIMEOUT_S = 5.0
 #: The exit status of a process that SIGTERM has ended.
 _TERMINATED = 143
-#: Where pictures go by default: below the directory an example is started in.
-PICTURES = Path("spark_examples") / "pictures"
+#: Where pictures go by default, below the directory an example is started in.
+PICTURES = Path("build") / "pictures"
 
 
 class Failed(Exception):
