@@ -22,6 +22,7 @@ def consumer(bootstrap: str, **settings: Any) -> KafkaConsumer:
         "bootstrap_servers": bootstrap,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
+        "session_timeout_ms": 60_000,
     }
     return KafkaConsumer(**{**defaults, **settings})
 

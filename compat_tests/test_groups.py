@@ -19,7 +19,7 @@ from compat_tests.clients import CONFLUENT
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset
 
-SESSION_MS = 2000
+SESSION_MS = 30_000
 Join = Callable[..., Consumer]
 
 
@@ -32,7 +32,7 @@ def join(broker: Broker) -> Iterator[Join]:
             defaults = {
                 "session_timeout_ms": SESSION_MS,
                 "heartbeat_interval_ms": 200,
-                "max_poll_interval_ms": 10_000,
+                "max_poll_interval_ms": 40_000,
             }
             client = confluent_client.consumer(broker.bootstrap, group, **{**defaults, **settings})
             stack.callback(client.close)
@@ -73,7 +73,7 @@ def java_member(broker: Broker, group: str, topic: str) -> Any:
     return java.start(
         "VerifiableConsumer",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", group),
-        *("--group-protocol", "classic", "--session-timeout", str(SESSION_MS + 4000)),
+        *("--group-protocol", "classic", "--session-timeout", "6000"),
         *("--assignment-strategy", "org.apache.kafka.clients.consumer.RangeAssignor"),
     )
 
@@ -82,15 +82,14 @@ def test_a_static_member_comes_back_without_a_rebalance(
     topic: MakeTopic, name: MakeName, join: Join
 ) -> None:
     orders, group = topic("orders", PARTITIONS), name("group")
-    settings = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 40_000}
-    first = join(group, orders, group_instance_id="one", **settings)
-    second = join(group, orders, group_instance_id="two", **settings)
+    first = join(group, orders, group_instance_id="one")
+    second = join(group, orders, group_instance_id="two")
     before = settle(first, second)
     second.close()
     for _ in range(10):
         first.poll(0.05)
     assert {each.partition for each in first.assignment()} == before[0]
-    second = join(group, orders, group_instance_id="two", **settings)
+    second = join(group, orders, group_instance_id="two")
     assert settle(first, second) == before
 
 
@@ -159,9 +158,8 @@ def test_clients_of_different_libraries_share_a_group(
     second = kafka_python_client.consumer(
         broker.bootstrap,
         group_id=group,
-        session_timeout_ms=6000,
         heartbeat_interval_ms=200,
-        max_poll_interval_ms=10_000,
+        max_poll_interval_ms=60_000,
     )
     try:
         kafka_python_client.subscribe(second, orders)
