@@ -138,7 +138,7 @@ class Cluster:
                 f"the broker at {self.bootstrap_servers} has joint transactions turned off "
                 f"({SEPARATOR} is empty): a batch cannot be written exactly once. {instead}"
             )
-        return Promises(separator, int(found[_TIMEOUT_MAX] or 0))
+        return Promises(separator, int(found[_TIMEOUT_MAX] or _PARENT_TIMEOUT_MS))
 
     def check_topics(self, names: Sequence[str]) -> None:
         """Raise SinkError unless all of these topics exist. None is created."""
@@ -176,6 +176,9 @@ class Cluster:
         return self._coordinators[kind, key]
 
     def _said(self, failure: ClientError) -> str:
+        if isinstance(failure, Unreachable):
+            what, _, _ = str(failure).partition(". ")
+            return f"within {self._timeout_ms} ms (the option brokerTimeoutMs): {what}."
         return f"{self.bootstrap_servers}: {failure}"
 
     def _disconnect(self) -> None:

@@ -143,6 +143,8 @@ class _Writer:
     ) -> None:
         if not self._is_done:
             self._abandon()
+        # It holds this object's callback: left to the garbage collector, it would stay connected.
+        del self._producer
 
     def write(self, batch: pyarrow.RecordBatch) -> None:
         if new := topics_of(batch) - self._topics:
