@@ -65,6 +65,8 @@ class FileLedger(StoredSegments):
         self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._recovery_point = recovery_point
         self._checkpointed_bytes = 0  # of the active segment
+        self._flushed_end_offset = start_offset  # of interest with page-cache durability
+        self._is_flush_asked = False
         self._has_directory = False
         self._may_have_leftovers = False
         #: Deletes files that segments have left, when it suits; None: at once.
@@ -117,7 +119,7 @@ class FileLedger(StoredSegments):
         if self._segments:
             self._start_offset = max(self._start_offset, self._bases[0])
             self._checkpointed_bytes = self._segments[-1].size
-        self._end_offset = self._durable_end_offset = end_offset
+        self._end_offset = self._durable_end_offset = self._flushed_end_offset = end_offset
         self._recovery_point = self._next_recovery_point = end_offset
 
     def _recovering(self, epoch: int) -> Procedure[None]:
@@ -217,6 +219,8 @@ class FileLedger(StoredSegments):
         self._begun_end_offset = self._end_offset
         self._begun_bytes = self._appended_bytes
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        if self._group_commit.durability is Durability.PAGE_CACHE and self._is_flush_due():
+            self._attempt(partial(self._make_flush, sync))
         self._files_in_sync = sync.files
         self._names_in_sync = self._names_made
         self._closing, self._index_files = self._index_files, []
@@ -224,6 +228,27 @@ class FileLedger(StoredSegments):
         self._new_names = set()
         self._is_dirty = False
         return sync
+
+    def flush(self) -> bool:
+        if self._flushed_end_offset == self._end_offset:
+            return False
+        self._is_flush_asked = True
+        self._group_commit.touch(self)
+        return True
+
+    def _is_flush_due(self) -> bool:
+        unflushed = self._end_offset - self._flushed_end_offset
+        return self._is_flush_asked or unflushed >= self.limits.flush_messages
+
+    def _make_flush(self, sync: Sync) -> None:
+        """Have the sync cover what earlier ones have left to the page cache too."""
+        self._is_flush_asked = False
+        files = [segment.file for segment in self._segments_from(self._flushed_end_offset)]
+        for file in files:
+            file.pin()
+        sync.files = [*files, *sync.files]
+        sync.directories = (self._directory, os.path.dirname(self._directory))
+        sync.is_flush = True
 
     def _flush_active_indexes(self) -> None:
         active = self._segments[-1]
@@ -236,6 +261,8 @@ class FileLedger(StoredSegments):
         self._names_durable = max(self._names_durable, self._names_in_sync)
         if self._group_commit.durability is Durability.FSYNC:
             self._recovery_point = self._next_recovery_point
+        if sync.is_flush:
+            self._flushed_end_offset = sync.end_offset
         for file in sync.files[: len(sync.files) - len(self._closing)]:
             file.unpin()
         for file in self._closing:

@@ -48,6 +48,8 @@ class Sync:
     end_offset: int
     files: Sequence[File] = ()
     directories: Sequence[str] = ()
+    #: Whether it is to be performed also where durability asks for none: `flush.messages`.
+    is_flush: bool = False
 
 
 class Member(Protocol):
@@ -288,11 +290,14 @@ class GroupCommit:
             self.fail(failure)
             return
         self._dirty = {}
+        performed = [sync for _, sync in self._covered]
         if self.durability is not Durability.FSYNC:
-            self._complete(None)
-            return
-        files = [file for _, sync in self._covered for file in sync.files]
-        directories = {directory for _, sync in self._covered for directory in sync.directories}
+            performed = [sync for sync in performed if sync.is_flush]
+            if not performed:
+                self._complete(None)
+                return
+        files = [file for sync in performed for file in sync.files]
+        directories = {directory for sync in performed for directory in sync.directories}
         self._executor.submit(lambda: self._timed_sync(files, directories), self._complete)
 
     def _timed_sync(self, files: list[File], directories: set[str]) -> None:

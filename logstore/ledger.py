@@ -71,6 +71,8 @@ class SegmentLimits(Protocol):
     def index_interval_bytes(self) -> int: ...
     @property
     def segment_index_bytes(self) -> int: ...
+    @property
+    def flush_messages(self) -> int: ...
 
 
 class Ledger(Protocol):
@@ -227,6 +229,13 @@ class Ledger(Protocol):
         """Begin what is to take the place of these segments, which are next to one another.
 
         None: they are not there, or one is active. Raises OSError.
+        """
+        ...
+
+    def flush(self) -> bool:
+        """Begin a sync of everything, where durability asks for less; whether there was anything.
+
+        What was written before is on the disk when the next sync has ended.
         """
         ...
 

@@ -40,6 +40,9 @@ class LogConfig:
     retention_bytes: int = -1
     delete_retention_ms: int = 24 * 3600 * 1000
     file_delete_delay_ms: int = 60_000
+    #: With durability=page-cache: after so many records, or so long, all of it is synced.
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     #: Compaction: how dirty a log must be, how old a record may and must be, ms.
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0

@@ -87,6 +87,9 @@ class MemoryLedger(CommittedLedger):
     def opened(self) -> None:
         """Nothing was remembered."""
 
+    def flush(self) -> bool:
+        return False
+
     def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"

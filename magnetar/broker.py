@@ -30,6 +30,7 @@ from magnetar.fetch_sessions import FetchSessions
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.runtime.cleaning import Cleaner
+from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.retention import Retention
@@ -72,6 +73,7 @@ class Broker:
     healing: Healing
     retention: Retention
     cleaner: Cleaner
+    flushing: Flushing
     server: Server
     cluster_id: str
 
@@ -138,6 +140,8 @@ class Broker:
         self.retention.start()
         self.cleaner = Cleaner(self)
         self.cleaner.start()
+        self.flushing = Flushing(self)
+        self.flushing.start()
         self.logs.sweep()
 
     async def stop(self) -> None:
@@ -145,6 +149,7 @@ class Broker:
         self.is_stopped = True
         await self.server.stop()
         self.retention.stop()
+        self.flushing.stop()
         await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()

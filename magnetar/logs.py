@@ -63,6 +63,8 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         retention_bytes=config.retention_bytes,
         delete_retention_ms=config.delete_retention_ms,
         file_delete_delay_ms=config.file_delete_delay_ms,
+        flush_messages=config.flush_messages,
+        flush_ms=config.flush_ms,
         min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=config.min_compaction_lag_ms,
         max_compaction_lag_ms=config.max_compaction_lag_ms,

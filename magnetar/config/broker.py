@@ -217,11 +217,14 @@ class BrokerConfig(Config):
         INT64_MAX,
         minimum=1,
         since="0.8",
-        doc="Stored and shown: see durability, which decides when data is synced.",
-        acts=False,
+        doc="With durability=page-cache: records after which all of a log is synced.",
     )
     log_flush_interval_ms = optional_integer(
-        since="0.8", doc="Stored and shown, as log.flush.interval.messages.", acts=False
+        since="0.8",
+        doc="With durability=page-cache: the time after which all of a log is synced.",
+    )
+    log_flush_scheduler_interval_ms = long(
+        INT64_MAX, since="0.8", doc="How often logs are looked for that flush.ms has come for."
     )
     log_retention_ms = optional_integer(
         minimum=-1,

@@ -264,7 +264,6 @@ _TABLE: dict[str, str] = {
     "durability decides when data is synced, and checkpoints follow the syncs": """
         log.dir.failure.timeout.ms long>=1 30000
         log.flush.offset.checkpoint.interval.ms int>=0 60000
-        log.flush.scheduler.interval.ms long 9223372036854775807
         log.flush.start.offset.checkpoint.interval.ms int>=0 60000
     """,
     "internal topics are read in one go, and stored as they are written": """

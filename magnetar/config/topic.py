@@ -81,23 +81,21 @@ class TopicConfig(Config):
         minimum=0,
         synonyms=("log.segment.delete.delay.ms",),
         since="0.8",
-        doc="How long files are kept that compaction has replaced.",
+        doc="How long files of segments and topics are kept that are deleted or replaced.",
     )
     flush_messages = long(
         INT64_MAX,
         minimum=1,
         synonyms=("log.flush.interval.messages",),
         since="0.8",
-        doc="Stored and shown: the broker's durability decides when data is synced.",
-        acts=False,
+        doc="With durability=page-cache: records after which all of a log is synced.",
     )
     flush_ms = long(
         INT64_MAX,
         minimum=0,
-        synonyms=("log.flush.interval.ms",),
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         since="0.8",
-        doc="Stored and shown, as flush.messages.",
-        acts=False,
+        doc="With durability=page-cache: the time after which all of a log is synced.",
     )
     index_interval_bytes = integer(
         4096,

@@ -1,0 +1,79 @@
+"""`flush.ms` at work: what has lain in the page cache for that long is made durable.
+
+With durability=page-cache alone; a broker that answers what is on the disk has nothing to flush.
+Looked at every `log.flush.scheduler.interval.ms`, which by default never comes, as in Kafka.
+`flush.messages` is the ledger's: it is counted when records are written.
+Source: Kafka's LogManager.flushDirtyLogs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from logstore.durability import Durability
+from logstore.partition import PartitionLog
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+#: Partitions looked at in one turn of the event loop.
+_PARTITIONS = 512
+#: A change of the interval acts after so long at most.
+_SLEEP_MAX_S = 1.0
+
+
+class Flushing:
+    """The flush of all partitions of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._task: asyncio.Task[None] | None = None
+        self._began_ms = broker.clock.steady_ms()
+        self._flushed_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anybody looks for what is due."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Flush periodically from here on."""
+        if Durability(self._broker.config.durability) is Durability.PAGE_CACHE:
+            self._task = asyncio.get_running_loop().create_task(self._flush_periodically())
+            self._task.add_done_callback(self._on_ended)
+
+    def stop(self) -> None:
+        """Flush no more; the end of the broker makes everything durable."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def flush(self) -> int:
+        """Have every log flushed whose time has come; returns how many."""
+        count = 0
+        logs = [log for topic in self._broker.topics.all() for log in topic.partitions]
+        for number, log in enumerate(logs, 1):
+            now_ms = self._broker.clock.steady_ms()
+            since_ms = now_ms - self._flushed_ms.get(log, self._began_ms)
+            if since_ms >= log.config.flush_ms and not log.is_deleted and log.ledger.flush():
+                self._flushed_ms[log] = now_ms
+                count += 1
+            if number % _PARTITIONS == 0:
+                await asyncio.sleep(0)
+        return count
+
+    async def _flush_periodically(self) -> None:
+        clock = self._broker.clock
+        looked_ms = clock.steady_ms()
+        while True:
+            interval_ms = self._broker.config.log_flush_scheduler_interval_ms
+            left_ms = looked_ms + interval_ms - clock.steady_ms()
+            await asyncio.sleep(max(0.001, min(left_ms / 1000, _SLEEP_MAX_S)))
+            if clock.steady_ms() - looked_ms >= interval_ms:
+                looked_ms = clock.steady_ms()
+                await self.flush()
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._broker.fail(failure)
