@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from itertools import chain
 from uuid import UUID
 
 from logstore.directory import FoundPartition
@@ -39,6 +40,9 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     if remains:
         logs.remove(remains)
         _log.info("remains of deleted topics removed", partitions=len(remains))
+    if unknown:
+        # Before the catalog knows them: a start that is repeated repeats this, too.
+        logs.trust_foreign(chain.from_iterable(unknown.values()))
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
 
 

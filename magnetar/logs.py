@@ -145,6 +145,10 @@ class Logs:
         """Return the partitions that lie in the directory, whether anybody knows them or not."""
         return self._directory.found_partitions()
 
+    def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
+        """Have recovery of logs that another broker wrote begin behind what is whole of them."""
+        self._directory.trust_foreign(found)
+
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
         """Return the recovered log of a partition, empty if it is new."""
         settings = self.settings(topic, config)

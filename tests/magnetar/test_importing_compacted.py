@@ -57,6 +57,35 @@ def test_what_compaction_has_left_is_all_there(
             assert CliRunner().invoke(main, read).stdout == VALUES
 
 
+@pytest.mark.parametrize("checkpoint", [None, 5])
+def test_a_directory_that_is_adopted_has_all_of_it_too(
+    tmp_path: Path, checkpoint: int | None
+) -> None:
+    data = tmp_path / "data"
+    write_log(data / "latest-0")
+    if checkpoint is not None:
+        offsets = encode_offsets({("latest", 0): checkpoint})
+        (data / "recovery-point-offset-checkpoint").write_bytes(offsets)
+    with start_broker(data) as broker:
+        for _ in range(2):
+            read = ["consume", "latest", "-e", "-b", broker.bootstrap_servers]
+            assert CliRunner().invoke(main, read).stdout == VALUES
+            assert "cut off" not in broker.log
+            broker.kill()
+            broker.start()
+
+
+def test_an_adopted_log_ends_where_it_is_damaged(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_log(data / "latest-0")
+    path = data / "latest-0" / f"{21:020}.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with start_broker(data) as broker:
+        read = ["consume", "latest", "-e", "-b", broker.bootstrap_servers]
+        assert CliRunner().invoke(main, read).stdout == "v7\nv9\n"
+        assert "cut off" in broker.log
+
+
 def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
     kafka = tmp_path / "kafka"
     write_log(kafka / "latest-0")
