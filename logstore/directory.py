@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +24,6 @@ from uuid import UUID
 
 from logstore.attachments import Attachments
 from logstore.barriers import (
-    A_TURN,
     Aside,
     Procedure,
     Result,
@@ -51,6 +49,7 @@ from logstore.closed_logs import (
     stamps_of,
     unchanged_logs,
 )
+from logstore.departures import DELETE_SUFFIX, STRAY_SUFFIX, Departures
 from logstore.discards import CallLater, Cancellable, Discards
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
@@ -64,11 +63,7 @@ from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from logstore.partition_names import partition_name, split_partition_name
 
-_DELETE_SUFFIX = "-delete"
-_STRAY_SUFFIX = "-stray"
 _KRAFT_LOG = "__cluster_metadata"
-#: So many partitions may have left names that checkpoints still tell of.
-_UNSETTLED_MAX = 4096
 #: Recovery points that have moved are written together, at most so often.
 _CHECKPOINT_AFTER_S = 1.0
 
@@ -136,14 +131,10 @@ class LogDirectory(ClaimedDirectory):
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
-        #: Deleted, but not renamed yet.
-        self._leaving: dict[tuple[str, int], PartitionLog] = {}
-        #: Renamed, with the delay after which they go.
-        self._departed: list[tuple[int, str]] = []
-        #: Renamed, but not durably, or not durably forgotten by these checkpoints.
-        self._unsettled: set[tuple[str, int]] = set()
-        self._outdated: set[str] = set()
         self._discards = Discards(files, self._later, aside, self._failed)
+        self._departures = Departures(
+            path, files, self._offsets, self._discards, aside, in_memory=in_memory
+        )
         self._checkpoint_due: Cancellable | None = None
         if not self._in_memory:
             self._enter()
@@ -224,8 +215,7 @@ class LogDirectory(ClaimedDirectory):
         self, openings: Iterable[Procedure[PartitionLog]]
     ) -> list[PartitionLog]:
         """Return the logs of many partitions, recovered; the syncs are for all of them."""
-        if self._outdated:
-            await self._aside(self._settle)
+        await self._departures.free_all()
         return await self._perform_together(openings)
 
     async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
@@ -247,12 +237,9 @@ class LogDirectory(ClaimedDirectory):
         assert key not in self._logs, f"{topic}-{partition} is open"
         config = config or self.defaults
         closed = self._closed.pop(key, None)
-        if key in self._leaving:
-            self._leave(self._leaving[key])
+        self._departures.free(key)
         if not self._in_memory and self._set_stray_aside(key, topic_id):
             closed = None
-        if key in self._unsettled:
-            self._settle()
         ledger = self._ledger(key, config, closed)
         log = PartitionLog(
             topic,
@@ -301,7 +288,8 @@ class LogDirectory(ClaimedDirectory):
         found = self._topic_id_of(partition_name(*key))
         is_stray = topic_id is not None and found is not None and found != topic_id
         if is_stray:
-            self._put_away(key, _STRAY_SUFFIX)
+            self._departures.put_away(key, STRAY_SUFFIX)
+            self._departures.settle()
         return is_stray
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
@@ -311,84 +299,27 @@ class LogDirectory(ClaimedDirectory):
         the event loop; the files go after `file.delete.delay.ms`.
         """
         for log in logs:
-            key = log.topic, log.partition
-            del self._logs[key]
-            log.is_deleted = True
-            self._leaving[key] = log
-        for turn, log in enumerate(logs, 1):
-            self._leave(log)
-            if turn % A_TURN == 0:
-                await asyncio.sleep(0)
-        departed, self._departed = self._departed, []
-        if departed:
-            await self._settle_aside()
-        for delay_ms, directory in departed:
-            self._discards.directories_later(delay_ms, (directory,))
+            del self._logs[log.topic, log.partition]
+            self._topic_ids.pop(partition_name(log.topic, log.partition), None)
+        try:
+            await self._departures.depart(logs)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def remove(self, found: Iterable[FoundPartition]) -> None:
         """Delete partitions that are not opened, durably. Blocks."""
         try:
             for each in found:
-                self._put_away((each.topic, each.partition), _DELETE_SUFFIX)
-            self._settle()
+                self._topic_ids.pop(partition_name(each.topic, each.partition), None)
+                self._departures.put_away((each.topic, each.partition), DELETE_SUFFIX)
+            self._departures.settle()
         except OSError as error:
             raise self._failed(error) from error
 
     def sweep(self) -> None:
         """Delete what was being deleted when the last process ended: in a thread, from now on."""
         if not self._in_memory:
-            names = [name for name in self._files.list(self.path) if name.endswith(_DELETE_SUFFIX)]
-            self._discards.directories_later(0, [f"{self.path}/{name}" for name in names])
-
-    def _leave(self, log: PartitionLog) -> None:
-        """Let go of a deleted log, and take its directory's name; unless that is done."""
-        key = log.topic, log.partition
-        if self._leaving.get(key) is not log:
-            return
-        del self._leaving[key]
-        log.close_deleted()
-        try:
-            target = None if self._in_memory else self._put_away(key, _DELETE_SUFFIX)
-        except OSError as error:
-            raise self._failed(error) from error
-        if target is not None:
-            self._departed.append((log.config.file_delete_delay_ms, target))
-
-    def _put_away(self, key: tuple[str, int], suffix: str) -> str | None:
-        """Give a partition's directory a name that says what becomes of it, and forget its
-        offsets. Both is durable after `_settle`, which comes before there is one of that name.
-        """
-        self._topic_ids.pop(partition_name(*key), None)
-        self._outdated |= self._offsets.forget((key,))
-        source = self._directory_of(key)
-        if not self._files.exists(source):
-            return None
-        target = f"{source}.{uuid.uuid4().hex}{suffix}"
-        self._files.rename(source, target)
-        self._unsettled.add(key)
-        return target
-
-    def _settle(self) -> None:
-        """Make it durable what partitions have left, and that no checkpoint tells of them."""
-        if not self._unsettled:
-            return
-        # In this order: what is added meanwhile is settled the next time.
-        settled = set(self._unsettled)
-        outdated, self._outdated = self._outdated, set()
-        for name in sorted(outdated):
-            self._offsets.write(name, sync=True)
-        self._files.sync_directory(self.path)
-        self._unsettled -= settled
-
-    async def _settle_aside(self) -> None:
-        """Sync the names alone; checkpoints are written when somebody has such a name again."""
-        try:
-            if not self._outdated or len(self._unsettled) > _UNSETTLED_MAX:
-                await self._aside(self._settle)
-            else:
-                await self._aside(partial(self._files.sync_directory, self.path))
-        except OSError as error:
-            raise self._failed(error) from error
+            self._departures.sweep()
 
     async def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
         """Make it durable, by one sync, where these logs start; `advance_start` comes after.
@@ -463,10 +394,9 @@ class LogDirectory(ClaimedDirectory):
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
             self._checkpoint_due = None
-        for log in list(self._leaving.values()):
-            self._leave(log)
         clean = self._group_commit.failure is None
         if clean:
+            self._departures.finish()
             await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
             await self._perform_together([log.securing() for log in self._logs.values()])
         for log in self._logs.values():
@@ -474,23 +404,23 @@ class LogDirectory(ClaimedDirectory):
         if clean and not self._in_memory:
             self._write_offsets(RECOVERY_POINTS, sync=True)
             self._write_offsets(LOG_START_OFFSETS, sync=True)
-            self._settle()
             self._write_closed()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
+        self._departures.abandon()
         self._let_go()
 
     def abandon(self) -> None:
         """Let go of everything at once and write nothing, as the end of the process would."""
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
-        for log in (*self._logs.values(), *self._leaving.values()):
+        self._departures.abandon()
+        for log in self._logs.values():
             log.close()
         self._let_go()
 
     def _let_go(self) -> None:
         self._discards.stop()
         self._logs.clear()
-        self._leaving.clear()
         self._release()
 
     def _failed(self, error: OSError) -> StorageFailure:
