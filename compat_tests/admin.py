@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -18,8 +18,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
-
-_UNLIKE_BEFORE = itertools.count(1)
 
 
 def create_topic(
@@ -38,12 +36,12 @@ def configure(broker: Broker, *topics: str, **configs: str) -> None:
     """Change configs of topics, and return when their logs obey them; underscores stand for dots.
 
     Kafka answers and describes a change before its logs hear of it. It takes one after the other,
-    so the one before is obeyed when the next, of a config that hardly matters, is described.
+    so this one is obeyed when a topic that is created behind it is there.
     """
     named = {name.replace("_", "."): value for name, value in configs.items()}
     _alter(broker.bootstrap, topics, named)
     if broker.kind == "kafka":
-        _alter(broker.bootstrap, topics, {"min.compaction.lag.ms": str(next(_UNLIKE_BEFORE))})
+        create_topic(broker.bootstrap, f"behind-{uuid.uuid4().hex[:8]}")
 
 
 def _alter(bootstrap: str, topics: Sequence[str], configs: Mapping[str, str]) -> None:
