@@ -48,7 +48,10 @@ def lines(spark: SparkSession, lines_max: int) -> DataFrame:
     root = Path(sysconfig.get_paths()["stdlib"])
     texts = spark.read.text([path.as_uri() for path in _files(root, lines_max)])
     key = f.col("_metadata.file_path").substr(len(root.as_uri()) + 2, 1000)
-    return texts.select(key.alias("key"), "value").repartition(TASKS)
+    # Bytes: not every file is UTF-8.
+    return texts.select(key.alias("key"), f.col("value").cast("binary").alias("value")).repartition(
+        TASKS
+    )
 
 
 def _files(root: Path, lines_max: int) -> Iterator[Path]:
@@ -191,7 +194,7 @@ def faults(reader: Reader, frame: DataFrame, written: DataFrame) -> list[str]:
 
 def _fingerprints(frame: DataFrame) -> dict[str, tuple[int, int]]:
     """Return how many rows there are under each key, and the sum of their hashes."""
-    text = frame.select(f.col("key").cast("string"), f.col("value").cast("string"))
+    text = frame.select(f.col("key").cast("string"), "value")
     hashes = f.sum(f.xxhash64("value").cast("decimal(38,0)"))
     rows = text.groupBy("key").agg(f.count("*").alias("rows"), hashes.alias("hashes")).collect()
     return {row.key: (row.rows, int(row.hashes)) for row in rows}

@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
     batches: int = 20
     writers: int = 3
-    transfers_each: int = 100
+    transfers_each: int = 50
     pause_s: float = 0.1
     kills: tuple[str, ...] = ("task", "writer", "broker", "task", "job", "broker", "task")
 
