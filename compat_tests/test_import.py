@@ -202,6 +202,8 @@ def test_producer_ids_and_epochs_begin_above_those_found(moved: Moved) -> None:
     with raw.Connection(moved.magnetar.bootstrap) as connection:
         fresh = connection.producer("fresh")
     assert fresh.producer_id >= moved.reports["import"]["next_producer_id"] > 0
+    # An epoch is written down with the first batch of it.
+    CONFLUENT.produce(moved.magnetar.bootstrap, "orders", [(None, b"of a later epoch")])
     checkpoint = moved.magnetar.partition_directory("orders", 0) / "leader-epoch-checkpoint"
     epochs = [int(line.split()[0]) for line in checkpoint.read_text().splitlines()[2:]]
     assert len(epochs) > 1 and epochs == sorted(set(epochs)), "a leader epoch of its own"
