@@ -42,7 +42,11 @@ class MarkerWork:
     def is_completion_awaited(self) -> bool:
         """Whether data of a next transaction has to wait until COMPLETE_* is durable: under
         version 1 the epoch does not tell it from the data of the one that ended."""
-        return any(each.transaction_version == TRANSACTION_VERSION_1 for each in self)
+        if self.transaction_version == TRANSACTION_VERSION_1:
+            return True
+        if not self.votes:
+            return False
+        return any(vote.transaction_version == TRANSACTION_VERSION_1 for vote in self.votes)
 
 
 Find = Callable[[str], TransactionMetadata | None]
@@ -59,7 +63,7 @@ def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork |
         commit = False
     else:
         return None
-    votes = tuple(_of_vote(vote, find) for vote in txn.votes)
+    votes = tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else ()
     return _markers(txn, commit=commit, votes=votes)
 
 

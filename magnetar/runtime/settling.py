@@ -61,7 +61,9 @@ class Settling:
 
         It is done only when those of `others` are too that are under way now.
         """
-        behind = [self._under_way[each] for each in others if each in self._under_way]
+        behind: Sequence[asyncio.Task[None]] = ()
+        if others:
+            behind = [self._under_way[each] for each in others if each in self._under_way]
         task = asyncio.get_running_loop().create_task(
             self._settle(work, log, end_offset, is_redrive=is_redrive, behind=behind)
         )
@@ -86,10 +88,6 @@ class Settling:
         if self._under_way:
             timeout_s = None if timeout_ms is None else timeout_ms / 1000
             await asyncio.wait(self._under_way.values(), timeout=timeout_s)
-
-    def is_done(self, transactional_id: str) -> bool:
-        """Whether `take_done` has something to return."""
-        return transactional_id in self._done
 
     def take_done(self, transactional_id: str) -> MarkerWork | None:
         """Return the work that was done and is to be completed, once; None where there is none."""

@@ -54,6 +54,11 @@ class TransactionExpiry:
         self._find = find
         self._parent_of = parent_of
         self._submit = submit
+        self._lifetimes = expire.Lifetimes(
+            transactional_id_ms=broker.config.transactional_id_expiration_ms,
+            child_ms=broker.config.joint_child_expiration_ms,
+            vote_ms=broker.config.joint_vote_timeout_ms,
+        )
         self._deadlines = Deadlines()
         #: By transactional id: its deadline in wall time, and the steady time that this was when it
         #: was set. The wall clock may be set meanwhile; the time that is left stays the same.
@@ -66,7 +71,8 @@ class TransactionExpiry:
 
     def schedule(self, txn: Txn) -> None:
         """Have the id looked at when its next deadline comes. After every change of it."""
-        due_ms = expire.deadline_ms(txn, self._lifetimes(), self._parent_of(txn))
+        parent = None if txn.parent_id is None else self._parent_of(txn)
+        due_ms = expire.deadline_ms(txn, self._lifetimes, parent)
         known = self._due.get(txn.transactional_id)
         if due_ms is None or (known is not None and known[0] == due_ms):
             return
@@ -114,7 +120,7 @@ class TransactionExpiry:
             transactional_id,
             lambda txn, fresh_producer_id: expire.expire(
                 txn,
-                self._lifetimes(),
+                self._lifetimes,
                 now_ms,
                 parent=self._parent_of(txn),
                 fresh_producer_id=fresh_producer_id,
@@ -134,14 +140,6 @@ class TransactionExpiry:
         elif before.state is State.VOTED:
             self.votes_expired += 1
             self._report("vote expired", before, now_ms)
-
-    def _lifetimes(self) -> expire.Lifetimes:
-        config = self._broker.config
-        return expire.Lifetimes(
-            transactional_id_ms=config.transactional_id_expiration_ms,
-            child_ms=config.joint_child_expiration_ms,
-            vote_ms=config.joint_vote_timeout_ms,
-        )
 
     def _report(self, event: str, txn: Txn, now_ms: int) -> None:
         client = self._clients.of(txn.transactional_id)

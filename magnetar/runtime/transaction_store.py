@@ -90,8 +90,11 @@ class TransactionStore:
 
     def shard_of(self, transactional_id: str) -> RunningShard:
         """Return the shard that coordinates the id: of a child, its parent's."""
-        partition = self._displaced.get(transactional_id) if self._displaced else None
-        return self.shards[self._home(transactional_id) if partition is None else partition]
+        if self._displaced and transactional_id in self._displaced:
+            return self.shards[self._displaced[transactional_id]]
+        return self.shards[
+            joint.coordinator_partition(transactional_id, self._separator, len(self.shards))
+        ]
 
     def parent_of(self, txn: TransactionMetadata | None) -> TransactionMetadata | None:
         """Return what is known of the parent of a child."""
@@ -123,33 +126,41 @@ class TransactionStore:
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
         """
-        txn = self._completed(shard, transactional_id)
+        self.complete(transactional_id)
+        txn = shard.state.get(transactional_id)
+        if txn is not None and txn.parent_id is not None:
+            self.complete(txn.parent_id)  # which ends the child too
+            txn = shard.state.get(transactional_id)
         now_ms = self._broker.clock.now_ms()
         fresh_producer_id = self.producer_ids.peek()
         decision = decide(txn, fresh_producer_id)
-        for record in decision.records:
-            if fresh_producer_id in (record.producer_id, record.next_producer_id):
-                self.producer_ids.take()
-            if joint.concerns(record, shard.state):
-                decision = joint.joined(
-                    txn,
-                    record,
-                    shard.state,
-                    now_ms=now_ms,
-                    take_producer_id=self.producer_ids.take,
-                )
-        records = decision.records
+        if not decision.records:
+            return txn, shard.log.end_offset
+        (decided,) = decision.records
+        if fresh_producer_id in (decided.producer_id, decided.next_producer_id):
+            self.producer_ids.take()
+        if joint.concerns(decided, shard.state):
+            take = self.producer_ids.take
+            decision = joint.joined(txn, decided, shard.state, now_ms=now_ms, take_producer_id=take)
         end_offset = shard.log.append(
-            [encoded(record, shard.log) for record in records], now_ms, may_wait=may_wait
+            [encoded(record, shard.log) for record in decision.records], now_ms, may_wait=may_wait
         )
-        for record in records:
+        for record in decision.records:
             shard.state.apply(record)
             self.expiry.schedule(record)
-        # A parent is settled when those are that its decision aborts.
-        others = [record.transactional_id for record in records[1:]]
-        for record in reversed(records):
-            self._begin(record, shard, end_offset, others if record is records[0] else ())
+        self._begin_all(decision.records, shard, end_offset)
         return shard.state.get(transactional_id), end_offset
+
+    def _begin_all(
+        self, records: Sequence[TransactionMetadata], shard: RunningShard, end_offset: int
+    ) -> None:
+        """Set to work on what a decision calls for. A parent's is done when its children's is."""
+        others: Sequence[str] = ()
+        if len(records) > 1:
+            for record in records[1:]:
+                self._begin(record, shard, end_offset)
+            others = [record.transactional_id for record in records[1:]]
+        self._begin(records[0], shard, end_offset, others)
 
     def _begin(
         self,
@@ -158,7 +169,6 @@ class TransactionStore:
         end_offset: int,
         others: Sequence[str] = (),
     ) -> None:
-        """Set to work on what a new value calls for."""
         if txn.state is State.DEAD:
             self._displaced.pop(txn.transactional_id, None)
             return
@@ -167,15 +177,6 @@ class TransactionStore:
             work = MarkerWork(txn.transactional_id, *txn.identity, commit=False, partitions=())
         if work is not None:
             self.settling.begin(work, shard.log, end_offset, is_redrive=False, others=others)
-
-    def _completed(self, shard: RunningShard, transactional_id: str) -> TransactionMetadata | None:
-        """Return what is known of an id, after what was done for it or for its parent."""
-        self.complete(transactional_id)
-        txn = shard.state.get(transactional_id)
-        if txn is not None and txn.parent_id is not None and self.settling.is_done(txn.parent_id):
-            self.complete(txn.parent_id)
-            txn = shard.state.get(transactional_id)
-        return txn
 
     def complete(self, transactional_id: str) -> None:
         """Append COMPLETE_* if the id's markers are durable and it was not appended yet."""
@@ -189,6 +190,6 @@ class TransactionStore:
                 lambda txn, _: complete.complete(txn, work, now_ms),
                 may_wait=not is_awaited,
             )
-            for each in work:
+            for each in work if is_awaited else ():
                 if each.transaction_version == TRANSACTION_VERSION_1:
                     self.completions.note(each.transactional_id, end_offset)

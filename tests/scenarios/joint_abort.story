@@ -44,14 +44,14 @@ end2 p abort
     p~>open ONGOING -> PREPARE_ABORT 1002/1 [b-0]
     p~>one PREPARE_ABORT -> COMPLETE_ABORT 1000/1
     p PREPARE_ABORT -> COMPLETE_ABORT 1003/1
-    p~>open PREPARE_ABORT -> COMPLETE_ABORT 1002/1
     p~>two PREPARE_ABORT -> COMPLETE_ABORT 1001/2
+    p~>open PREPARE_ABORT -> COMPLETE_ABORT 1002/1
     a-0 1: marker ABORT 1000/1
     a-0 stable 0 -> 2
     a-1 1: marker ABORT 1003/1
     a-1 stable 0 -> 2
-    b-0 2: marker ABORT 1002/1
-    b-0 3: marker ABORT 1001/2
+    b-0 2: marker ABORT 1001/2
+    b-0 3: marker ABORT 1002/1
     b-0 stable 0 -> 4
 end1 p~>one commit
     = PRODUCER_FENCED
