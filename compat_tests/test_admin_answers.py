@@ -58,7 +58,7 @@ def topics(orders: str) -> list[Fields]:
     replica_lists: list[Any] = [[[1]], [[1], [1]], [[]], [[1], []], [[1, 1]], [[2]], [[1], [2]]]
     alone = [
         *(of(name) for name in ("", ".", "..", "a b", "a/b", "é", "a" * 249, "a" * 250)),
-        *(of(name) for name in (orders, orders.replace("-", "."), "__x", "__cluster_metadata")),
+        *(of(name) for name in (orders, orders.replace("_", "."), "__x", "__cluster_metadata")),
         *(of(absent, count, factor) for count in (-2, -1, 0, 5) for factor in (-2, -1, 0, 1, 2)),
         *(
             of(absent, -1, -1, tuple(zip(range(9), replicas, strict=False)))
