@@ -31,6 +31,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
+#: Arrow's types of strings, and of the same bytes.
+_BYTES_OF = {"string": "binary", "large_string": "large_binary"}
 _ANY_PARTITION = -1
 _NOW = 0
 #: Takes (topic, value, key, partition, timestamp in ms, headers).
@@ -85,6 +87,10 @@ def _columns(batch: pyarrow.RecordBatch) -> dict[str, list[Any]]:
     if "timestamp" in columns:
         # Spark's are in microseconds.
         columns["timestamp"] = columns["timestamp"].cast("int64")
+    for name in columns.keys() & {"key", "value"}:
+        # As it is: what Spark reads into a string need not be UTF-8.
+        column = columns[name]
+        columns[name] = column.cast(_BYTES_OF.get(str(column.type), column.type))
     return {name: column.to_pylist() for name, column in columns.items()}
 
 

@@ -55,6 +55,17 @@ def test_other_columns_are_refused_by_name(schema: StructType, said: str) -> Non
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.large_string()])
+def test_strings_go_as_the_bytes_that_they_are(kind: pyarrow.DataType) -> None:
+    wide = pyarrow.large_binary() if kind == pyarrow.large_string() else pyarrow.binary()
+    strings = pyarrow.array([b"\xae", b"caf\xc3\xa9", None], wide).view(kind)
+    assert sent({"value": strings}, "orders") == [
+        ("orders", b"\xae"),
+        ("orders", b"caf\xc3\xa9"),
+        ("orders", None),
+    ]
+
+
 def test_a_value_alone_goes_to_the_topic_of_the_option() -> None:
     assert sent({"value": [b"a", None]}, "orders") == [("orders", b"a"), ("orders", None)]
 
@@ -71,7 +82,7 @@ def test_every_column_of_a_row_is_sent() -> None:
     }
     noon_ms = 1_767_355_200_001
     assert sent(columns, "orders") == [
-        ("audit", "v", "k", 2, noon_ms, [("h", b"1"), ("h", None)]),
+        ("audit", b"v", b"k", 2, noon_ms, [("h", b"1"), ("h", None)]),
         ("orders", None, None, -1, 0, []),
     ]
 
