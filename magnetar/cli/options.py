@@ -33,7 +33,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
         try:
             command(*args, **kwargs)
-            sys.stdout.flush()
+            print(end="", flush=True)  # What could not be written is known now.
         except BrokenPipeError:
             raise  # Whoever read the output has enough; click ends the command quietly.
         except OSError as failure:
