@@ -40,8 +40,8 @@ class Descriptors:
         self._lock = Lock()
         self._clock: deque[DiskFile] = deque()
         self._open_count = 0
-        #: By directory, every file that is not closed, with a descriptor or without.
-        self._files: dict[str, set[DiskFile]] = {}
+        #: By directory and path, every file that is not closed, with a descriptor or without.
+        self._files: dict[str, dict[str, set[DiskFile]]] = {}
         #: Names that are being deleted: a file that is opened meanwhile keeps its descriptor too.
         self._going: set[str] = set()
 
@@ -57,7 +57,7 @@ class Descriptors:
             flags = _FLAGS | (os.O_CREAT if create else 0)
             file = DiskFile(self, path, os.open(path, flags, 0o644))
             file.has_name = path not in self._going
-            self._files.setdefault(os.path.dirname(path), set()).add(file)
+            self._note(file)
             self._enter(file)
             return file
 
@@ -78,12 +78,7 @@ class Descriptors:
     def close(self, file: DiskFile) -> None:
         """Close a file for good."""
         with self._lock:
-            directory = os.path.dirname(file.path)
-            files = self._files.get(directory)
-            if files is not None:
-                files.discard(file)
-                if not files:
-                    del self._files[directory]
+            self._forget(file)
             descriptor, file.descriptor = file.descriptor, -1
             if descriptor >= 0:
                 self._open_count -= 1
@@ -106,15 +101,14 @@ class Descriptors:
         with self._lock:
             self._keep(target)
             os.replace(source, target)
-            inside = self._files.pop(source, None)
-            if inside is not None:
-                for file in inside:
-                    file.path = f"{target}/{os.path.basename(file.path)}"
-                self._files.setdefault(target, set()).update(inside)
+            inside = self._files.pop(source, {})
+            for file in [file for files in inside.values() for file in files]:
+                file.path = f"{target}/{os.path.basename(file.path)}"
+                self._note(file)
             for file in self._named(source):
-                self._files[os.path.dirname(source)].discard(file)
+                self._forget(file)
                 file.path = target
-                self._files.setdefault(os.path.dirname(target), set()).add(file)
+                self._note(file)
 
     def _keep(self, path: str) -> None:
         for file in self._named(path):
@@ -122,8 +116,22 @@ class Descriptors:
             file.has_name = False
 
     def _named(self, path: str) -> list[DiskFile]:
-        files = self._files.get(os.path.dirname(path), ())
-        return [file for file in files if file.path == path and file.has_name]
+        files = self._files.get(os.path.dirname(path), {}).get(path, ())
+        return [file for file in files if file.has_name]
+
+    def _note(self, file: DiskFile) -> None:
+        directory = self._files.setdefault(os.path.dirname(file.path), {})
+        directory.setdefault(file.path, set()).add(file)
+
+    def _forget(self, file: DiskFile) -> None:
+        name = os.path.dirname(file.path)
+        directory = self._files.get(name, {})
+        files = directory.get(file.path, set())
+        files.discard(file)
+        if not files:
+            directory.pop(file.path, None)
+        if not directory:
+            self._files.pop(name, None)
 
     def _enter(self, file: DiskFile) -> None:
         self._open_count += 1
