@@ -15,7 +15,7 @@ from spark_examples.crew import Crew, Transaction
 from spark_examples.exactly_once import Audit, audit, table_of
 from spark_examples.killing import Killer, kill_broker
 from spark_examples.running import Failed, Setting, create_topic, main_of
-from spark_examples.session import read_topic, start_session
+from spark_examples.session import read_topic, start_session, working
 from spark_examples.transfer_writer import Order
 from spark_examples.transfers import parsed
 
@@ -85,7 +85,8 @@ def example(setting: Setting) -> Sequence[str]:
     setting.report("all is written; Spark reads it")
     spark = start_session(setting.directory)
     try:
-        found, hidden = read_and_audit(spark, setting.broker.bootstrap_servers, history)
+        with working(spark, setting.report):
+            found, hidden = read_and_audit(spark, setting.broker.bootstrap_servers, history)
     finally:
         spark.stop()
     return told(found, hidden)

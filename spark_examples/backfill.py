@@ -36,7 +36,7 @@ _HIDDEN = ("_", ".")
 class Size(NamedTuple):
     """How many lines are written at most, about, and what is killed meanwhile."""
 
-    lines_max: int = 1_000_000
+    lines_max: int = 500_000
     kills: tuple[str, ...] = ("task", "task", "broker", "task")
 
 

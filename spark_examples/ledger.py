@@ -19,7 +19,7 @@ from spark_examples.ledger_check import Finding, check
 from spark_examples.ledger_query import Order as Books
 from spark_examples.pictures import Sample, draw_ledger
 from spark_examples.running import Ends, Failed, Gauge, Setting, create_topic, main_of
-from spark_examples.session import start_session
+from spark_examples.session import start_session, working
 from spark_examples.transfer_writer import Order
 from spark_examples.transfers import ACCOUNTS, OPENING_BALANCE
 
@@ -170,7 +170,8 @@ def example(setting: Setting) -> Sequence[str]:
     setting.report("all is booked; another Spark checks it")
     spark = start_session(setting.directory)
     try:
-        found = check(spark, setting.broker.bootstrap_servers, TRANSFERS, BALANCES, history)
+        with working(spark, setting.report):
+            found = check(spark, setting.broker.bootstrap_servers, TRANSFERS, BALANCES, history)
     finally:
         spark.stop()
     return told(found)

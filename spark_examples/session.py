@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ VERSION = "4.0.0"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 #: Two tasks at a time, each tried four times: in local mode Spark would give up at a first failure.
 _MASTER = "local[2,4]"
+_TELL_EVERY_S = 3.0
 
 
 def start_session(directory: Path) -> SparkSession:
@@ -37,6 +41,9 @@ def start_session(directory: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        # Thousands of small files: listed here rather than by a task each, read many by a task.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.files.openCostInBytes": "65536",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -54,6 +61,28 @@ def _jars() -> str:
     directory = Path(cache) / "magnetar" / f"spark-{VERSION}"
     command = [sys.executable, "-m", "magnetar", "spark-jars", "--spark", VERSION, str(directory)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+@contextmanager
+def working(spark: SparkSession, report: Callable[[str], None]) -> Iterator[None]:
+    """Tell what Spark works on, now and then, while the block runs."""
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(_TELL_EVERY_S):
+            for stage_id in tracker.getActiveStageIds():
+                if (stage := tracker.getStageInfo(stage_id)) is not None:
+                    done = f"{stage.numCompletedTasks} of {stage.numTasks} tasks done"
+                    report(f"Spark works on stage {stage_id}: {done}")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 def read_topic(
