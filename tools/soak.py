@@ -1,7 +1,8 @@
 """`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
 100 000 random histories of a consumer group; transactions for ten minutes, groups for five,
 retention and compaction for ten while everything is killed; 200 runs of Spark's exactly-once sink
-(`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`, `tools.soak_sink`).
+(`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`, `tools.soak_sink`), and the
+examples in Spark, one of which audits two million records.
 
 A flaw that needs luck shows itself only to those who ask often. Every run is timed;
 failures are printed with their output, and the exit status is 1 if there was any. `--times`,
@@ -83,6 +84,14 @@ def topics(minutes: float) -> Outcome:
     return run("topics", command, {})
 
 
+def examples() -> list[Outcome]:
+    """The pipelines of spark_examples, each once at its full size, killed and checked."""
+    names = ("ledger", "sessionize", "audit", "backfill")
+    return [
+        _told(1, run(name, [sys.executable, "-m", f"spark_examples.{name}"], {})) for name in names
+    ]
+
+
 def sink(minutes: float) -> Outcome:
     """Spark's exactly-once sink, ten runs for each minute."""
     command = [sys.executable, "-m", "tools.soak_sink", "--minutes", str(minutes)]
@@ -106,7 +115,16 @@ def main() -> int:
         default=10.0,
         help="of transactions and topics; half of groups, double of the sink",
     )
-    runs = ("crash", "pipeline", "transactions", "histories", "groups", "topics", "sink")
+    runs = (
+        "crash",
+        "pipeline",
+        "transactions",
+        "histories",
+        "groups",
+        "topics",
+        "sink",
+        "examples",
+    )
     parser.add_argument("--only", choices=runs)
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
@@ -125,6 +143,8 @@ def main() -> int:
         outcomes.append(_told(1, topics(arguments.minutes)))
     if arguments.only in (None, "sink"):
         outcomes.append(_told(1, sink(arguments.minutes * 2)))
+    if arguments.only in (None, "examples"):
+        outcomes.extend(examples())
     return _conclude(outcomes)
 
 
