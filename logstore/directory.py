@@ -397,7 +397,9 @@ class LogDirectory(ClaimedDirectory):
         clean = self._group_commit.failure is None
         if clean:
             self._departures.finish()
-            await asyncio.gather(*(log.durable(log.log_end_offset) for log in self._logs.values()))
+            logs = self._logs.values()
+            late = [log for log in logs if log.high_watermark < log.log_end_offset]
+            await asyncio.gather(*(log.durable(log.log_end_offset) for log in late))
             await self._perform_together([log.securing() for log in self._logs.values()])
         for log in self._logs.values():
             log.close()
