@@ -18,6 +18,7 @@ from benchmarks import (
     cleaner_load,
     group_load,
     java_load,
+    joint_load,
     measures,
     partition_load,
     retention_load,
@@ -95,6 +96,9 @@ def parts(size: Size) -> dict[str, Measure]:
         "recovery": lambda broker: transaction_histories.recovery(broker, size.history),
         "end": lambda broker: transaction_histories.end_txn(
             broker, size.history, min(size.history // 10, 1000)
+        ),
+        "joint": lambda broker: joint_load.measure(
+            broker, votes=max(size.history // 10, 100), samples=5
         ),
         "groups": lambda broker: group_load.measure(
             broker, seconds=size.group_seconds, committed=size.committed_offsets
