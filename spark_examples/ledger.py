@@ -25,18 +25,18 @@ from spark_examples.transfers import ACCOUNTS, OPENING_BALANCE
 
 TRANSFERS, BALANCES = "transfers", "balances"
 PARTITIONS = 4
-_DEADLINE_S = 600.0
+_DEADLINE_S = 1800.0
 _TELL_EVERY_S = 2.0
 
 
 class Size(NamedTuple):
     """What is killed in the course of so many batches, and how fast is written meanwhile."""
 
-    batches: int = 20
+    batches: int = 16
     writers: int = 3
     transfers_each: int = 50
     pause_s: float = 0.1
-    kills: tuple[str, ...] = ("task", "writer", "broker", "task", "job", "broker", "task")
+    kills: tuple[str, ...] = ("task", "writer", "broker", "job", "task", "broker")
 
 
 FULL = Size()

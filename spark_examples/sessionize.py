@@ -25,10 +25,10 @@ PARTITIONS = 4
 GAP_S = 20 * 60
 #: Partitions are not read at one pace: so much older an event may be than the newest one read.
 _LATE = "1 hour"
-_BATCHES = 8
+_BATCHES = 5
 _EVENTS_PER_TRANSACTION = 100
 _CALL_TIMEOUT_S = 60.0
-_QUERY_TIMEOUT_S = 300.0
+_QUERY_TIMEOUT_S = 1200.0
 _EVENT = "at_s LONG, part STRING, path STRING, size LONG"
 _SESSION = "part STRING, first_s LONG, last_s LONG, changes LONG, size LONG"
 #: The part of an event that only tells the time.
