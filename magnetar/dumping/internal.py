@@ -15,7 +15,6 @@ from uuid import UUID
 
 import wire.internal
 from coordinator.transactions.records import decode_key, decode_value
-from coordinator.transactions.states import State
 from logstore.checkpoints import uuid_text
 from magnetar.importing.metadata_log import decode_record
 from magnetar.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -86,9 +85,13 @@ def _transaction(key: bytes, value: bytes | None) -> dict[str, Any] | None:
         return {**said, "deleted": True}
     stored = to_json(decode_versioned(TransactionLogValue, value))
     txn = decode_value(transactional_id, value)
-    stored["transaction_status"] = State(stored["transaction_status"]).label
+    stored["transaction_status"] = txn.state.label
     stored["txn_id"] = None if txn.txn_id is None else str(txn.txn_id)
     stored["last_producer_epoch"] = txn.last_producer_epoch
+    if txn.parent_id is not None:
+        stored["parent_id"] = txn.parent_id
+    if txn.votes:
+        stored["votes"] = [vote._asdict() for vote in txn.votes]
     return {**said, **stored}
 
 
