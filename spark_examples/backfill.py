@@ -66,14 +66,15 @@ def _files(root: Path, lines_max: int) -> Iterator[Path]:
 class Reader:
     """Counts what a read_committed consumer finds, in a thread; samples how far the topic reaches.
 
-    What it has when a first record comes tells whether that came alone.
+    A first record must not come before all are written: the job decides when its last task is done.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, rows: int) -> None:
         self.samples: list[Sample] = []
         self.seen = 0
-        #: Offsets that were not stable yet when records could be seen.
-        self.invisible_beside_visible = 0
+        #: Rows that were not even in the log yet when the first could be seen.
+        self.missing_beside_visible = 0
+        self._rows = rows
         self._gauge = Gauge(bootstrap_servers, TOPIC, PARTITIONS)
         self._consumer = Consumer(
             {
@@ -115,7 +116,7 @@ class Reader:
             found = len([each for each in self._consumer.consume(20_000, 0.1) if not each.error()])
             ends = self._gauge.ends_when_back()
             if found and not self.seen:
-                self.invisible_beside_visible = ends.written - ends.stable
+                self.missing_beside_visible = max(0, self._rows - ends.written)
             self.seen += found
             self.samples.append(Sample(time.monotonic(), ends, self.seen))
 
@@ -158,7 +159,7 @@ class Killing:
 def write(setting: Setting, frame: DataFrame, kills: Sequence[str], rows: int) -> Reader:
     """Write, kill on the way, return what a reader saw. Raises Failed where it did not see all."""
     bootstrap_servers = setting.broker.bootstrap_servers
-    with Reader(bootstrap_servers) as reader, ThreadPoolExecutor(1) as aside:
+    with Reader(bootstrap_servers, rows) as reader, ThreadPoolExecutor(1) as aside:
         killing = Killing(setting, reader, kills, rows)
         killed = aside.submit(killing.run)
         try:
@@ -182,9 +183,9 @@ def write(setting: Setting, frame: DataFrame, kills: Sequence[str], rows: int) -
 def faults(reader: Reader, frame: DataFrame, written: DataFrame) -> list[str]:
     """Compare the topic with the rows, file by file, and say what the reader saw too early."""
     found = []
-    if reader.invisible_beside_visible:
+    if reader.missing_beside_visible:
         found.append(
-            f"a reader saw rows while {reader.invisible_beside_visible:,} offsets were not visible"
+            f"a reader saw rows when {reader.missing_beside_visible:,} others were not written yet"
         )
     expected, there = _fingerprints(frame), _fingerprints(written)
     if different := sorted(expected.items() ^ there.items()):
