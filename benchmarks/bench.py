@@ -23,6 +23,7 @@ from benchmarks import (
     partition_load,
     retention_load,
     spark_load,
+    spark_sink_load,
     transaction_histories,
 )
 from benchmarks.subjects import running
@@ -109,6 +110,9 @@ def parts(size: Size) -> dict[str, Measure]:
         "partitions": lambda broker: partition_load.measure(broker, topics=size.topics),
         "retention": lambda broker: retention_load.measure(broker, segments=size.segments),
         "spark": lambda broker: spark_load.measure(broker, records=size.spark_records),
+        "spark-sink": lambda broker: spark_sink_load.measure(
+            broker, records=size.spark_records // 4
+        ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 
@@ -119,7 +123,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(parts(QUICK)), help="some parts of it")
     parser.add_argument("--broker", choices=("kafka", "magnetar"), help="one broker alone")
     parser.add_argument("--rounds", type=int, help="how often each is measured")
-    parser.add_argument("--spark-records", type=int, help="how many Spark reads")
+    parser.add_argument(
+        "--spark-records", type=int, help="how many Spark reads; it writes a quarter"
+    )
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else FULL
     if arguments.spark_records is not None:

@@ -35,7 +35,7 @@ def measure(broker: Broker, records: int) -> dict[Row, float]:
         _RECORD_BYTES,
         _PARTITIONS,
     )
-    spark = _session()
+    spark = session()
     for _ in range(_WARM_UP):
         _read(spark, broker, committed)
     cpu_before = cpu_seconds(broker.pid)
@@ -59,7 +59,7 @@ def _read(spark: SparkSession, broker: Broker, committed: int) -> float:
 
 
 @cache
-def _session() -> SparkSession:
+def session() -> SparkSession:
     """The one JVM of all rounds and both brokers; it ends with this process."""
     files = TemporaryDirectory(prefix="bench-spark-", ignore_cleanup_errors=True)
     atexit.register(files.cleanup)
