@@ -19,6 +19,8 @@ from confluent_kafka.cimpl import NewTopic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 
+_ANSWER_S = 10.0
+
 
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
@@ -75,15 +77,22 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 def _await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
     """Kafka answers CreateTopics before the partitions have their leader."""
-    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
     deadline = time.monotonic() + TIMEOUT_S
     waiting = list(range(partitions))
+    client = _onlooker(bootstrap)
     while waiting:
         try:
-            client.get_watermark_offsets(TopicPartition(topic, waiting[-1]), timeout=TIMEOUT_S)
+            client.get_watermark_offsets(TopicPartition(topic, waiting[-1]), timeout=_ANSWER_S)
             waiting.pop()
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
+            # It may go on believing what it was told before the topic was there.
+            client.close()
             time.sleep(0.02)
+            client = _onlooker(bootstrap)
     client.close()
+
+
+def _onlooker(bootstrap: str) -> Consumer:
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
