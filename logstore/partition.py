@@ -82,6 +82,8 @@ class PartitionLog(VisibleLog):
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._expiration_checked_ms = 0
+        #: Whether a replay knows producers that are forgotten.
+        self._has_forgotten = False
         #: Compaction goes on from here; what is below has been cleaned once.
         self.first_dirty_offset = 0
         self._metadata = MetadataFiles(ledger, topic_id)
@@ -298,9 +300,11 @@ class PartitionLog(VisibleLog):
         open. Returns their ids.
         """
         self._expiration_checked_ms = now_ms
-        return self.producers.expire(
+        forgotten = self.producers.expire(
             now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
+        self._has_forgotten |= bool(forgotten)
+        return forgotten
 
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
@@ -369,7 +373,7 @@ class PartitionLog(VisibleLog):
 
     def _tells_all(self) -> bool:
         """Whether the log's own headers tell as much as a snapshot, and as quickly."""
-        is_plain = not (self.producers or self.transactions.has_any)
+        is_plain = not (self.producers or self.transactions.has_any or self._has_forgotten)
         return is_plain and self._ledger.size_bytes <= _SHORT_BYTES
 
     def as_closed(self, ledger: ClosedSegments) -> ClosedLog | None:

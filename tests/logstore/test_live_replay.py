@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore.log_config import LogConfig
@@ -90,6 +90,7 @@ def check_read(partition: SteppedPartition, expected: Expected, offset: int) -> 
 
 
 @given(steps=st.lists(STEP, max_size=40), interval=st.sampled_from([1, 300, 10_000]))
+@example(steps=[("idempotent", 0, 1), ("silence", 0, 1), ("restart", 0, 1)], interval=1)
 @settings(max_examples=120 * SOAK, deadline=None)
 def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], interval: int) -> None:
     config = LogConfig(snapshot_interval_bytes=interval)
