@@ -30,10 +30,11 @@ def consumer(bootstrap: str, **settings: Any) -> KafkaConsumer:
 def subscribe(client: KafkaConsumer, topic: str) -> None:
     """Subscribe once the partitions are known: a leader that knows none assigns nothing, and
     some of its assignors never look again.
+
+    Asking for an offset makes this topic's known; `partitions_for_topic` would fetch those of all
+    topics, which keeps the client busy for seconds where there are thousands.
     """
-    deadline = time.monotonic() + TIMEOUT_S
-    while not client.partitions_for_topic(topic):
-        assert time.monotonic() < deadline, f"{topic} has no partitions"
+    client.end_offsets([TopicPartition(topic, 0)])
     client.subscribe([topic])
 
 
