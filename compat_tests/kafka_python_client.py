@@ -28,14 +28,14 @@ def consumer(bootstrap: str, **settings: Any) -> KafkaConsumer:
 
 
 def subscribe(client: KafkaConsumer, topic: str) -> None:
-    """Subscribe once the partitions are known: a leader that knows none assigns nothing, and
-    some of its assignors never look again.
+    """Subscribe, and know the partitions before the first join: a leader that knows none assigns
+    nothing, and one that learns of them while it joins may never send a heartbeat again.
 
     Asking for an offset makes this topic's known; `partitions_for_topic` would fetch those of all
     topics, which keeps the client busy for seconds where there are thousands.
     """
-    client.end_offsets([TopicPartition(topic, 0)])
     client.subscribe([topic])
+    client.end_offsets([TopicPartition(topic, 0)])
 
 
 def send(client: KafkaProducer, topic: str, pairs: Sequence[Pair], partition: int = 0) -> list[int]:
