@@ -48,12 +48,10 @@ class Family:
     def submit(self, name: str, decide: Decide) -> None:
         """Decide and apply."""
         before = self.shard.get(name)
-        records = decide(before).records
-        if records and joint.concerns(records[0], self.shard):
-            records = joint.joined(
-                before, records[0], self.shard, now_ms=2000, take_producer_id=lambda: 9000
-            ).records
-        for record in records:
+        decision = joint.joined(
+            before, decide(before), self.shard, now_ms=2000, take_producer_id=lambda: 9000
+        )
+        for record in decision.records:
             self.shard.apply(record)
 
     def init(self, name: str) -> None:

@@ -104,27 +104,29 @@ def is_sealed(parent: Txn | None) -> bool:
     return parent is not None and (parent.state is State.ONGOING or parent.state in PREPARED)
 
 
-def concerns(txn: Txn, kin: Kin) -> bool:
-    """Whether a new value of an id has to go through `joined`."""
-    return txn.parent_id is not None or bool(kin.children(txn.transactional_id))
-
-
 def joined(
     before: Txn | None,
-    decided: Txn,
+    decision: Decision[Txn],
     kin: Kin,
     *,
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Decision[Txn]:
-    """Return what the decision for one id, from `before` to `decided`, is for its family.
+    """Return what a decision about one id, which was `before`, is for its family.
 
-    Its records belong into one batch. `take_producer_id` returns an id that nobody has, once for
-    each producer whose epochs are used up. CONCURRENT_TRANSACTIONS: it has to wait for the parent.
+    One that concerns no family comes back as it is. The records belong into one batch.
+    `take_producer_id` returns an id that nobody has, once for each producer whose epochs are used
+    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent.
     """
+    if not decision.records:
+        return decision
+    (decided,) = decision.records
     if decided.parent_id is None:
+        children = kin.children(decided.transactional_id)
+        if not children:
+            return decision
         ended_children = _ended_children(before, decided, kin, now_ms, take_producer_id)
-        votes = _votes(kin.children(decided.transactional_id).values())
+        votes = _votes(children.values())
         if decided.state is State.PREPARE_COMMIT and votes:
             decided = replace(decided, votes=votes)
         return Decision((decided, *ended_children))
@@ -137,7 +139,7 @@ def joined(
             f"{decided.parent_id} has {CHILDREN_MAX} children that are open or have voted",
         )
     if not is_sealed(kin.get(decided.parent_id)):
-        return Decision((decided,))
+        return decision
     if begins or (before is not None and before.state is State.VOTED):
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -145,7 +147,7 @@ def joined(
         )
     if before is not None and decided.state is State.VOTED:
         return Decision((_fenced(before, now_ms, take_producer_id),))
-    return Decision((decided,))
+    return decision
 
 
 def refuse_late_vote(txn: Txn, *, commit: bool) -> None:

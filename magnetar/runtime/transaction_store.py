@@ -92,9 +92,7 @@ class TransactionStore:
         """Return the shard that coordinates the id: of a child, its parent's."""
         if self._displaced and transactional_id in self._displaced:
             return self.shards[self._displaced[transactional_id]]
-        return self.shards[
-            joint.coordinator_partition(transactional_id, self._separator, len(self.shards))
-        ]
+        return self.shards[self._home(transactional_id)]
 
     def parent_of(self, txn: TransactionMetadata | None) -> TransactionMetadata | None:
         """Return what is known of the parent of a child."""
@@ -139,9 +137,8 @@ class TransactionStore:
         (decided,) = decision.records
         if fresh_producer_id in (decided.producer_id, decided.next_producer_id):
             self.producer_ids.take()
-        if joint.concerns(decided, shard.state):
-            take = self.producer_ids.take
-            decision = joint.joined(txn, decided, shard.state, now_ms=now_ms, take_producer_id=take)
+        take = self.producer_ids.take
+        decision = joint.joined(txn, decision, shard.state, now_ms=now_ms, take_producer_id=take)
         end_offset = shard.log.append(
             [encoded(record, shard.log) for record in decision.records], now_ms, may_wait=may_wait
         )

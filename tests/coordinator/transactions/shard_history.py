@@ -42,15 +42,13 @@ class History:
     def submit(self, transactional_id: str, decide: Decide) -> None:
         before = self.shard.get(transactional_id)
         try:
-            decision = decide(before)
-            if decision.records and joint.concerns(decision.records[0], self.shard):
-                decision = joint.joined(
-                    before,
-                    decision.records[0],
-                    self.shard,
-                    now_ms=self.now_ms,
-                    take_producer_id=self.take_producer_id,
-                )
+            decision = joint.joined(
+                before,
+                decide(before),
+                self.shard,
+                now_ms=self.now_ms,
+                take_producer_id=self.take_producer_id,
+            )
         except KafkaError:
             assert self.shard.get(transactional_id) is before
             return

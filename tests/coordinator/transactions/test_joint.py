@@ -104,12 +104,9 @@ class Family:
     ) -> tuple[Txn, ...]:
         """Return what is decided about an id and its family; nothing is applied."""
         before = self.shard.get(transactional_id)
-        records = decide(before).records
-        if not records or not joint.concerns(records[0], self.shard):
-            return records
         return joint.joined(
             before,
-            records[0],
+            decide(before),
             self.shard,
             now_ms=NOW_MS,
             take_producer_id=lambda: next(self.fresh),
@@ -416,7 +413,10 @@ def test_children_that_are_open_or_have_voted_are_limited(
 def test_an_id_without_family_is_not_even_looked_at(make_txn: MakeTxn, make_child: MakeTxn) -> None:
     family = Family(make_txn(State.ONGOING), make_child("a", State.EMPTY))
     alone = family.shard.get("tx-1")
-    assert alone is not None and not joint.concerns(alone, family.shard)
+    assert alone is not None
+    decision = Decision((alone,))
+    found = joint.joined(alone, decision, family.shard, now_ms=NOW_MS, take_producer_id=pytest.fail)
+    assert found is decision
 
 
 def test_a_decision_whose_vote_is_gone_stops_the_broker(

@@ -127,10 +127,10 @@ def settle(shard: Shard) -> None:
     """Do what is due, each decision in one step."""
     for work in shard.work_due():
         before = shard.get(work.transactional_id)
-        for record in complete(before, work, 10**9).records:
-            whole = joint.joined(before, record, shard, now_ms=10**9, take_producer_id=int)
-            for each in whole.records:
-                shard.apply(each)
+        completed = complete(before, work, 10**9)
+        whole = joint.joined(before, completed, shard, now_ms=10**9, take_producer_id=int)
+        for each in whole.records:
+            shard.apply(each)
     assert shard.work_due() == []
 
 
