@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
-from logstore.ledger import StorageFailure
 from logstore.testing.partitions import batch_of
 from magnetar.runtime.transaction_store import STATE_TOPIC
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
@@ -130,21 +129,9 @@ def adopt_what_is_lost(world: World) -> None:
 
 
 async def crash(rounds: int, chosen: list[int], versions: tuple[int, int, int]) -> bool:
-    """Crash after `rounds` in which every log is synced and some in which only the `chosen` are.
-
-    Each of `chosen` is a set of the four logs, as bits. Returns whether the story was at its end.
-    """
+    """Crash in the story, as `World.until_crash` says; returns whether it was at its end."""
     world, told = World(), list[str]()
-    world.ensure_internal(STATE_TOPIC)
-    client = asyncio.ensure_future(transfer(world, told, versions))
-    executors = [world.executors[one] for one in sorted(world.logs)]
-    for subset in [15] * rounds + chosen:
-        for number, executor in enumerate(executors):
-            if subset >> number & 1 and executor.pending:
-                executor.step()
-        await asyncio.sleep(0)
-    is_over = client.done()
-    client.cancel()
+    is_over = await world.until_crash(transfer(world, told, versions), rounds, chosen)
     await outcomes_after_crash(world, told)
     return is_over
 
@@ -175,11 +162,7 @@ async def test_a_full_disk_at_any_write_is_survived_by_the_family(
     target: TopicPartition, appends: int, world: World
 ) -> None:
     told: list[str] = []
-    owner = [one for one in world.logs if one.topic == STATE_TOPIC]
-    for one in owner if target.topic == STATE_TOPIC else [target]:
-        world.ledgers[one].appends_left = appends
-    with suppress(StorageFailure, TimeoutError):
-        await asyncio.wait_for(world.until(transfer(world, told, (0, 2, 2))), 1)
+    await world.until_disk_is_full(transfer(world, told, (0, 2, 2)), target, appends)
     await outcomes_after_crash(world, told)
 
 

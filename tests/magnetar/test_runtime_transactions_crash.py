@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
-from logstore.ledger import StorageFailure
 from logstore.testing.partitions import batch_of
 from magnetar.runtime import settling
 from magnetar.runtime.transaction_store import STATE_TOPIC
@@ -70,21 +68,9 @@ async def settled_after_crash(world: World, answered: list[str]) -> None:
 
 
 async def crash(rounds: int, chosen: list[int]) -> bool:
-    """Crash after `rounds` in which every log is synced and some in which only the `chosen` are.
-
-    Each of `chosen` is a set of the four logs, as bits. Returns whether the story was at its end.
-    """
+    """Crash in the story, as `World.until_crash` says; returns whether it was at its end."""
     world, answered = World(), list[str]()
-    world.ensure_internal(STATE_TOPIC)
-    client = asyncio.ensure_future(transfer(world, answered))
-    executors = [world.executors[one] for one in sorted(world.logs)]
-    for subset in [15] * rounds + chosen:
-        for number, executor in enumerate(executors):
-            if subset >> number & 1 and executor.pending:
-                executor.step()
-        await asyncio.sleep(0)
-    is_over = client.done()
-    client.cancel()
+    is_over = await world.until_crash(transfer(world, answered), rounds, chosen)
     await settled_after_crash(world, answered)
     return is_over
 
@@ -111,13 +97,7 @@ async def test_a_full_disk_at_any_write_is_survived_by_a_restart(
     target: TopicPartition, appends: int, world: World
 ) -> None:
     answered: list[str] = []
-    world.ensure_internal(STATE_TOPIC)
-    owner = [one for one in world.logs if one.topic == STATE_TOPIC]
-    ledgers = owner if target.topic == STATE_TOPIC else [target]
-    for one in ledgers:
-        world.ledgers[one].appends_left = appends
-    with suppress(StorageFailure, TimeoutError):
-        await asyncio.wait_for(world.until(transfer(world, answered)), 1)
+    await world.until_disk_is_full(transfer(world, answered), target, appends)
     await settled_after_crash(world, answered)
     identity = await world.begin(A0, A1)
     await world.until(world.coordinator.end("tx", identity, commit=True))

@@ -7,7 +7,8 @@ durable is possible, and a crash loses what is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of, complete
+from magnetar.runtime.transaction_store import STATE_TOPIC
 from magnetar.runtime.transactions import Transactions
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -153,6 +155,38 @@ class World:
             await asyncio.sleep(0)
         await self.settle()
         return task.result()
+
+    async def until_crash(
+        self, client: Coroutine[None, None, None], rounds: int, chosen: Sequence[int]
+    ) -> bool:
+        """Have `client` act through `rounds` in which every log is synced and some in which only
+        the `chosen` are; it is cut off then. Returns whether it had come to its end.
+
+        Each of `chosen` is a set of the logs, in their order, as bits.
+        """
+        self.ensure_internal(STATE_TOPIC)
+        task = asyncio.ensure_future(client)
+        executors = [self.executors[one] for one in sorted(self.logs)]
+        for subset in [2 ** len(executors) - 1] * rounds + [*chosen]:
+            for number, executor in enumerate(executors):
+                if subset >> number & 1 and executor.pending:
+                    executor.step()
+            await asyncio.sleep(0)
+        is_over = task.done()
+        task.cancel()
+        return is_over
+
+    async def until_disk_is_full(
+        self, client: Coroutine[None, None, None], target: TopicPartition, appends: int
+    ) -> None:
+        """Have `client` act while the log of `target` (any of the state topic: all of them) takes
+        so many appends."""
+        self.ensure_internal(STATE_TOPIC)
+        for one, ledger in self.ledgers.items():
+            if one == target or one.topic == target.topic == STATE_TOPIC:
+                ledger.appends_left = appends
+        with suppress(StorageFailure, TimeoutError):
+            await asyncio.wait_for(self.until(client), 1)
 
     async def settle(self) -> None:
         """Let everything under way become durable, and what follows from it, soon or later."""

@@ -14,8 +14,10 @@ from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
     ProducerIdentity,
+    Relation,
     TopicPartition,
     TransactionMetadata,
+    relation,
 )
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
@@ -148,3 +150,20 @@ def replay(log: Sequence[Sequence[SimpleRecord]]) -> Shard:
 
 def states(shard: Shard) -> dict[str, TransactionMetadata]:
     return {txn.transactional_id: txn for txn in shard}
+
+
+def check_identities(plan: Sequence[Step]) -> None:
+    """Check that in no state after a step of `plan` a client is given the epoch of a fence, or a
+    producer id that another has.
+    """
+    history = History()
+    owners: dict[int, str] = {}
+    for step in plan:
+        history.perform(step)
+        for txn in history.shard:
+            producer_id, producer_epoch = txn.successor
+            assert producer_epoch <= 32766
+            assert owners.setdefault(producer_id, txn.transactional_id) == txn.transactional_id
+            assert relation(txn, txn.identity) is Relation.CURRENT
+            if txn.successor != txn.identity:
+                assert relation(txn, txn.successor) is Relation.NEXT

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from coordinator.transactions import joint
 from coordinator.transactions.complete import complete
-from coordinator.transactions.metadata import Relation, TransactionMetadata, relation
+from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import State
-from tests.coordinator.transactions.shard_history import History, Step, replay, states
+from tests.coordinator.transactions.shard_history import (
+    History,
+    Step,
+    check_identities,
+    replay,
+    states,
+)
 
 PARENT = "p"
 CHILDREN = ("p~>a", "p~>b", "p~>c")
@@ -137,14 +143,4 @@ def settle(shard: Shard) -> None:
 @settings(deadline=None)
 @given(plans)
 def test_no_member_is_given_the_epoch_of_a_fence_or_anothers_producer_id(plan: list[Step]) -> None:
-    history = History()
-    owners: dict[int, str] = {}
-    for step in plan:
-        history.perform(step)
-        for txn in history.shard:
-            producer_id, producer_epoch = txn.successor
-            assert producer_epoch <= 32766
-            assert owners.setdefault(producer_id, txn.transactional_id) == txn.transactional_id
-            assert relation(txn, txn.identity) is Relation.CURRENT
-            if txn.successor != txn.identity:
-                assert relation(txn, txn.successor) is Relation.NEXT
+    check_identities(plan)

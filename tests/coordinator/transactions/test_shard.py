@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.transactions.complete import complete
-from coordinator.transactions.metadata import Relation, relation
 from coordinator.transactions.states import State
-from tests.coordinator.transactions.shard_history import History, replay, states
+from tests.coordinator.transactions.shard_history import History, check_identities, replay, states
 
 steps = st.lists(
     st.tuples(
@@ -79,14 +78,4 @@ def test_transactions_are_never_named_twice(plan: list[tuple[str, str, int, int]
 def test_no_client_is_given_the_epoch_of_the_fence_or_anothers_producer_id(
     plan: list[tuple[str, str, int, int]],
 ) -> None:
-    history = History()
-    owners: dict[int, str] = {}
-    for step in plan:
-        history.perform(step)
-        for txn in history.shard:
-            producer_id, producer_epoch = txn.successor
-            assert producer_epoch <= 32766
-            assert owners.setdefault(producer_id, txn.transactional_id) == txn.transactional_id
-            assert relation(txn, txn.identity) is Relation.CURRENT
-            if txn.successor != txn.identity:
-                assert relation(txn, txn.successor) is Relation.NEXT
+    check_identities(plan)
