@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
@@ -23,6 +24,7 @@ from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.log_config import INT64_MAX
 from logstore.partition import PartitionDeleted, PartitionLog
 from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
 from wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Cleaner:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._pace = Pace(lambda: max(broker.config.log_cleaner_io_max_bytes_per_second, 1.0))
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(broker.fail)
         self._executor: ThreadPoolExecutor | None = None
         #: Logs that are damaged.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
@@ -95,15 +97,13 @@ class Cleaner:
     def start(self) -> None:
         """Clean periodically from here on."""
         if self._broker.config.log_cleaner_enable:
-            self._task = asyncio.get_running_loop().create_task(self._clean_periodically())
-            self._task.add_done_callback(self._on_ended)
+            self._background.start(self._clean_periodically())
 
     async def stop(self) -> None:
         """Clean no more. What is under way is given up."""
         self._pace.is_stopped = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._background.cancel()
+        await self._background.ended()
         if self._executor is not None:
             self._executor.shutdown()
 
@@ -238,12 +238,8 @@ class Cleaner:
             raise
 
     async def _clean_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
-            if self._broker.config.log_cleaner_threads > 0:
-                await self.clean()
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None and not isinstance(failure, Stopped):
-            self._broker.fail(failure)
+        with suppress(Stopped):
+            while True:
+                await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+                if self._broker.config.log_cleaner_threads > 0:
+                    await self.clean()

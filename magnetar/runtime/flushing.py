@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from logstore.durability import Durability
 from logstore.partition import PartitionLog
+from magnetar.runtime.background import Background
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -29,25 +30,23 @@ class Flushing:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(broker.fail)
         self._began_ms = broker.clock.steady_ms()
         self._flushed_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
 
     @property
     def is_running(self) -> bool:
         """Whether anybody looks for what is due."""
-        return self._task is not None
+        return self._background.is_running
 
     def start(self) -> None:
         """Flush periodically from here on."""
         if Durability(self._broker.config.durability) is Durability.PAGE_CACHE:
-            self._task = asyncio.get_running_loop().create_task(self._flush_periodically())
-            self._task.add_done_callback(self._on_ended)
+            self._background.start(self._flush_periodically())
 
     def stop(self) -> None:
         """Flush no more; the end of the broker makes everything durable."""
-        if self._task is not None:
-            self._task.cancel()
+        self._background.cancel()
 
     async def flush(self) -> int:
         """Have every log flushed whose time has come; returns how many."""
@@ -73,7 +72,3 @@ class Flushing:
             if clock.steady_ms() - looked_ms >= interval_ms:
                 looked_ms = clock.steady_ms()
                 await self.flush()
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._broker.fail(failure)

@@ -38,6 +38,7 @@ from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.background import report
 from magnetar.runtime.groups_classic_members import ClassicMembers
 from magnetar.runtime.groups_consumer import ConsumerGroups
 from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
@@ -413,8 +414,7 @@ class Groups:
 
     def _on_work_done(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._broker.fail(failure)
+        report(task, self._broker.fail)
 
 
 def new_member_id(prefix: str | None) -> str:

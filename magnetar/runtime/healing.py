@@ -27,6 +27,7 @@ from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
 from logstore.transaction_buffer import OpenTransaction
 from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.shard_log import ShardLog
 from wire.errors import KafkaError
@@ -60,7 +61,7 @@ class Healing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._participants = LocalParticipants(broker)
-        self._sweeping: asyncio.Task[None] | None = None
+        self._background = Background(broker.fail)
         #: How many open transactions of a partition were adopted, committed, aborted.
         self.counts: Counter[Remedy] = Counter()
 
@@ -68,13 +69,11 @@ class Healing:
         """Sweep once, then periodically. After groups and transactions have started."""
         await self.sweep()
         if self._broker.config.transaction_healing_interval_ms:
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep_periodically())
-            self._sweeping.add_done_callback(self._on_ended)
+            self._background.start(self._sweep_periodically())
 
     async def stop(self) -> None:
         """Sweep no more; what is left the next start finds."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        self._background.cancel()
 
     async def sweep(self) -> None:
         """Look at every open transaction of every partition once; return when all that was done
@@ -99,10 +98,6 @@ class Healing:
         while True:
             await asyncio.sleep(self._broker.config.transaction_healing_interval_ms / 1000)
             await self.sweep()
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._broker.fail(failure)
 
     async def _heal(
         self, partition: TopicPartition, log: PartitionLog, found: list[OpenTransaction]

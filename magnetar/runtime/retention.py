@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.partition import PartitionLog
 from logstore.retention import due_of, expire
 from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -49,20 +50,18 @@ class Retention:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._checking: asyncio.Task[None] | None = None
+        self._background = Background(broker.fail)
         #: Segments and bytes deleted since the start.
         self.deleted_segments = 0
         self.deleted_bytes = 0
 
     def start(self) -> None:
         """Check periodically from here on."""
-        self._checking = asyncio.get_running_loop().create_task(self._check_periodically())
-        self._checking.add_done_callback(self._on_ended)
+        self._background.start(self._check_periodically())
 
     def stop(self) -> None:
         """Check no more; what is due the next start finds."""
-        if self._checking is not None:
-            self._checking.cancel()
+        self._background.cancel()
 
     async def check(self) -> None:
         """Delete everything that is due in any partition."""
@@ -118,10 +117,6 @@ class Retention:
         while True:
             await self.check()
             await asyncio.sleep(interval_ms / 1000)
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self._broker.fail(failure)
 
 
 async def advance(

@@ -1,0 +1,40 @@
+"""Work of a broker beside its requests: tasks that end with it, and whose failure is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+
+class Background:
+    """At most one task. What it raises stops the broker."""
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started."""
+        return self._task is not None
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Have `work` done from here on. On the event loop."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(lambda task: report(task, self._fail))
+
+    def cancel(self) -> None:
+        """Stop at the next await; nothing where it was not started."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Return when it has stopped."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def report(task: asyncio.Task[None], fail: Callable[[BaseException], None]) -> None:
+    """Tell `fail` what a task that has ended raised, unless it was cancelled."""
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        fail(failure)
