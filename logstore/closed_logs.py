@@ -27,19 +27,16 @@ from struct import error as StructError
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from logstore.files import FileSystem
 from logstore.partition_names import partition_name
+from logstore.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.segment import LOG_SUFFIX, segment_path
 
 CLOSED_LOGS = ".magnetar-closed-logs"
 #: The state of a log may have so many bytes: those of some fifty producers.
 STATE_BYTES_MAX = 16 * 1024
 
-_MAGIC = b"MGNC"
-_VERSION = 1
-_PREFIX = Struct(">4shI")
+_SEAL = Seal(b"MGNC", 1)
 _COUNT = Struct(">i")
 _LOG = Struct(">hiiiii16sqqqqq")
 _SEGMENT = Struct(">qq")
@@ -131,27 +128,22 @@ def encode_closed_logs(logs: Iterable[tuple[tuple[str, int], Stamps, ClosedLog]]
         parts.append(log.state)
         count += 1
     parts[0] = _COUNT.pack(count)
-    body = b"".join(parts)
-    return _PREFIX.pack(_MAGIC, _VERSION, crc32c(body)) + body
+    return _SEAL.sealed(b"".join(parts))
 
 
 def decode_closed_logs(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
     """Return the logs, by topic and partition. Raises CorruptClosedLogs."""
     try:
-        magic, version, crc = _PREFIX.unpack_from(data)
-        if magic != _MAGIC or version != _VERSION:
-            raise CorruptClosedLogs(f"begins with {magic!r}, version {version}")
-        if crc32c(memoryview(data)[_PREFIX.size :]) != crc:
-            raise CorruptClosedLogs("its CRC is wrong")
+        _SEAL.check(data)
         return _decode_body(data)
-    except StructError as error:
-        raise CorruptClosedLogs(f"it is too short: {error}") from None
+    except (BrokenSeal, StructError) as error:
+        raise CorruptClosedLogs(str(error)) from None
 
 
 def _decode_body(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
     logs: dict[tuple[str, int], tuple[Stamps, ClosedLog]] = {}
-    (count,) = _COUNT.unpack_from(data, _PREFIX.size)
-    at = _PREFIX.size + _COUNT.size
+    (count,) = _COUNT.unpack_from(data, BODY_AT)
+    at = BODY_AT + _COUNT.size
     for _ in range(count):
         name_size, state_size, segments, own, kafka, partition, topic_id, *rest = _LOG.unpack_from(
             data, at

@@ -29,17 +29,14 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from crc32c import crc32c
-
 from logstore.leader_epochs import LeaderEpochs
 from logstore.partition_state import PartitionState
 from logstore.producer_state import ProducerState
+from logstore.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.transaction_buffer import OpenTransaction
 
 SUFFIX = ".state"
-_MAGIC = b"MGNS"
-_VERSION = 2
-_PREFIX = Struct(">4shI")
+_SEAL = Seal(b"MGNS", 2)
 _HEAD = Struct(">qIqi")
 _PRODUCER = Struct(">qhiqiqqb")
 _BATCH_SIZE = 32
@@ -94,25 +91,20 @@ def encode_snapshot(state: PartitionState) -> bytes:
     epochs = state.leader_epochs.entries
     parts.append(_COUNT.pack(len(epochs)))
     parts += [_EPOCH.pack(*entry) for entry in epochs]
-    body = b"".join(parts)
-    return _PREFIX.pack(_MAGIC, _VERSION, crc32c(body)) + body
+    return _SEAL.sealed(b"".join(parts))
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
     """Return what a `.state` file holds, the aborted index still empty. Raises CorruptSnapshot."""
     try:
-        magic, version, crc = _PREFIX.unpack_from(data)
-        if magic != _MAGIC or version != _VERSION:
-            raise CorruptSnapshot(f"begins with {magic!r}, version {version}")
-        if crc32c(memoryview(data)[_PREFIX.size :]) != crc:
-            raise CorruptSnapshot("its CRC is wrong")
+        _SEAL.check(data)
         return _decode_body(data)
-    except StructError as error:
-        raise CorruptSnapshot(f"it is too short: {error}") from None
+    except (BrokenSeal, StructError) as error:
+        raise CorruptSnapshot(str(error)) from None
 
 
 def _decode_body(data: bytes) -> Snapshot:
-    position = _PREFIX.size
+    position = BODY_AT
     end_offset, last_batch_crc, last_aborted_offset, count = _HEAD.unpack_from(data, position)
     position += _HEAD.size
     state = PartitionState(end_offset)

@@ -1,0 +1,42 @@
+"""Files of our own are sealed: their first bytes say what they are, and that they are whole.
+
+bytes 0-4   magic, four ASCII letters
+      4-6   version     int16
+      6-10  CRC-32C     uint32, over bytes 10 to the end
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+_PREFIX = Struct(">4shI")
+#: Where what was sealed begins.
+BODY_AT = _PREFIX.size
+
+
+class BrokenSeal(ValueError):
+    """The file is torn, or of another kind or version."""
+
+
+class Seal(NamedTuple):
+    """A kind of file."""
+
+    magic: bytes
+    version: int
+
+    def sealed(self, body: bytes) -> bytes:
+        """Return the file that holds `body`."""
+        return _PREFIX.pack(self.magic, self.version, crc32c(body)) + body
+
+    def check(self, data: bytes) -> None:
+        """Raise BrokenSeal if `data` is not a file of this kind, whole."""
+        if len(data) < BODY_AT:
+            raise BrokenSeal(f"it is too short: {len(data)} bytes")
+        magic, version, crc = _PREFIX.unpack_from(data)
+        if (magic, version) != self:
+            raise BrokenSeal(f"begins with {magic!r}, version {version}")
+        if crc32c(memoryview(data)[BODY_AT:]) != crc:
+            raise BrokenSeal("its CRC is wrong")
