@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from struct import Struct
-from types import TracebackType
 from typing import Self, TypeVar
 
 from magnetar.config.listeners import parse_address
@@ -230,12 +229,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

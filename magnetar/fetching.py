@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 
 from logstore.ledger import LedgerClosed
 from logstore.partition import Isolation, PartitionLog, Slice
@@ -151,12 +150,7 @@ class LongPoll:
             log.subscribe(self.advanced.set)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for log in self._logs:
             log.unsubscribe(self.advanced.set)
 

@@ -14,7 +14,6 @@ import tempfile
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from compat_tests.client import TIMEOUT_S
@@ -76,12 +75,7 @@ class Nursery:
         eventually(Path(self._address).exists)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

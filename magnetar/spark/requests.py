@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
-from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
@@ -84,12 +83,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._disconnect()
 
     def ask(

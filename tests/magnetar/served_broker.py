@@ -6,7 +6,6 @@ import re
 import socket
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
 from typing import Self, TypeVar
 
 from magnetar.testing import BrokerProcess
@@ -37,14 +36,9 @@ class ServedBroker(BrokerProcess):
         with Client(self.port) as client:
             return client.call(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         exit_code = self.stop()
-        assert exc is not None or exit_code == 0, self.log
+        assert any(raised) or exit_code == 0, self.log
 
 
 class Client:
@@ -57,12 +51,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
