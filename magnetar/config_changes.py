@@ -6,6 +6,7 @@ Owns what AlterConfigs and IncrementalAlterConfigs have in common for everything
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,6 +38,14 @@ class Change(NamedTuple):
     value: str | None
 
 
+class ResourceChanges(NamedTuple):
+    """What is asked of one resource."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[Change]
+
+
 def check_changes(changes: Sequence[Change]) -> None:
     """Raise INVALID_REQUEST where a config is named twice, or has no value for its operation."""
     missing = [
@@ -53,19 +62,33 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 
 async def alter(
-    broker: Broker,
-    resource_type: int,
-    resource_name: str,
-    changes: Sequence[Change],
-    *,
-    replaces: bool,
-    validate_only: bool,
-) -> None:
-    """Carry out the changes of one resource, all or none; durable when it returns.
+    broker: Broker, asked: Sequence[ResourceChanges], *, replaces: bool, validate_only: bool
+) -> list[tuple[int, str | None]]:
+    """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
 
-    `replaces`: configs that are not named are forgotten. Raises what `check_changes` and the
-    resource refuse.
+    `replaces`: configs that are not named are forgotten. Returns an error code and a message of
+    each: what `check_changes` and the resource refuse, INVALID_REQUEST where one is named twice.
     """
+    named = Counter(each[:2] for each in asked)
+    outcomes: list[tuple[int, str | None]] = []
+    for each in asked:
+        try:
+            if named[each[:2]] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            await _alter_one(broker, each, replaces=replaces, validate_only=validate_only)
+        except KafkaError as refusal:
+            outcomes.append((refusal.code, refusal.detail))
+        else:
+            outcomes.append((ErrorCode.NONE, None))
+    return outcomes
+
+
+async def _alter_one(
+    broker: Broker, asked: ResourceChanges, *, replaces: bool, validate_only: bool
+) -> None:
+    resource_type, resource_name, changes = asked
     check_changes(changes)
     if resource_type == ResourceType.BROKER_LOGGER and not replaces:
         alter_levels(broker, resource_name, changes, validate_only=validate_only)
