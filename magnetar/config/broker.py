@@ -133,9 +133,6 @@ class BrokerConfig(Config):
         since=_OWN,
         doc="Requests of one connection that may be unanswered before no more is read from it.",
     )
-    request_timeout_ms = integer(
-        30000, minimum=1, since="0.9", doc="How long internal work for a request may take."
-    )
 
     # Topics.
     num_partitions = integer(
@@ -254,7 +251,10 @@ class BrokerConfig(Config):
         doc="How often logs are checked for retention; the first time after 30 s at most.",
     )
     log_segment_delete_delay_ms = long(
-        60000, minimum=0, since="0.8", doc="How long files are kept that compaction has replaced."
+        60000,
+        minimum=0,
+        since="0.8",
+        doc="How long files of segments and topics are kept that are deleted or replaced.",
     )
     log_cleanup_policy = words(
         ["delete"],
@@ -484,7 +484,4 @@ class BrokerConfig(Config):
     )
     offsets_topic_segment_bytes = integer(
         104857600, minimum=1, since="0.8.1", doc="Segment size of __consumer_offsets."
-    )
-    offsets_commit_timeout_ms = integer(
-        5000, minimum=1, since="0.8.1", doc="How long a commit of offsets may take."
     )

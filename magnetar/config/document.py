@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.client_metrics import ClientMetricsConfig
+from magnetar.config.dynamic import DYNAMIC
 from magnetar.config.group import GroupConfig
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.setting import Config, Setting
@@ -21,17 +24,20 @@ properties) and by `--set name=value`; flags win over the file, the last of a na
 start with exit code 2 and a message that names the place, the rule and the way out. An unknown name
 is a warning with the closest known one.
 
-*Shown* marks settings that are checked, stored and told to clients, and not acted on yet.
+*Shown* marks settings that are checked, stored and told to clients, and not acted on. *Dynamic*
+marks those of the broker that can be changed while it runs (KIP-226), for one broker or for all of
+a cluster: `magnetar configs set --broker 1 log.retention.ms=86400000`, or Kafka's tools. What was
+set so wins over file and flags, and is kept over a restart.
 """
 
 
 def document() -> str:
     """Return the whole page."""
-    lines = [_INTRODUCTION, "## Broker\n", *_table(BrokerConfig)]
+    lines = [_INTRODUCTION, "## Broker\n", *_table(BrokerConfig, DYNAMIC)]
     lines += [
         "\n## Topics\n",
-        "A topic's own settings are given when it is created. What it does not set it takes from"
-        " the broker.\n",
+        "A topic's own settings are given when it is created, and changed at any time. What it does"
+        " not set it takes from the broker.\n",
         *_table(TopicConfig),
         "\n## Groups\n",
         "A group's own settings are changed while it runs, or before it exists. What it does not"
@@ -53,12 +59,12 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(table: type[Config]) -> list[str]:
+def _table(table: type[Config], dynamic: Collection[str] = ()) -> list[str]:
     lines = ["| Name | Type | Default | Since | What it does |", "|---|---|---|---|---|"]
     for name, setting in sorted(table.settings.items()):
         lines.append(
             f"| `{name}` | {setting.type.name.lower()} | {_default(setting)} | {setting.since}"
-            f" | {_meaning(setting)} |"
+            f" | {'*Dynamic.* ' if name in dynamic else ''}{_meaning(setting)} |"
         )
     return lines
 

@@ -20,7 +20,7 @@ class GroupConfig(Config):
     """What one group runs with."""
 
     consumer_assignment_interval_ms = integer(
-        1000,
+        0,
         minimum=0,
         synonyms=("group.consumer.assignment.interval.ms",),
         since="4.0",

@@ -40,6 +40,7 @@ _TABLE: dict[str, str] = {
         leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
         num.replica.fetchers* int>=1 1
+        offsets.commit.timeout.ms int>=1 5000
         replica.fetch.backoff.ms int>=0 1000
         replica.fetch.max.bytes int>=0 1048576
         replica.fetch.min.bytes int 1
@@ -51,6 +52,7 @@ _TABLE: dict[str, str] = {
         replica.socket.timeout.ms int 30000
         replication.quota.window.num int>=1 11
         replication.quota.window.size.seconds int>=1 1
+        request.timeout.ms int>=1 30000
         security.inter.broker.protocol string PLAINTEXT
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000

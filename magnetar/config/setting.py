@@ -50,7 +50,7 @@ class Setting(Generic[T]):
     `name` comes from the attribute: `log_segment_bytes` declares `log.segment.bytes`.
     `synonyms` are names of the broker's table that give the default of a topic's setting, or older
     names of the same thing, most specific first. `acts` is False where the value is stored and
-    shown but nothing is done with it yet.
+    shown but nothing is done with it.
     """
 
     __slots__ = (

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import magnetar
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
+from magnetar.config.group import GroupConfig
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.listeners import parse_address, parse_listeners
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
-from magnetar.config.setting import InvalidValue, Setting
+from magnetar.config.setting import InvalidValue, Setting, attribute_of
 from magnetar.config.topic import (
     TopicConfig,
     parse_topic_configs,
@@ -151,6 +153,25 @@ def test_every_setting_is_documented_and_its_default_is_valid() -> None:
 def test_the_documentation_is_that_of_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text() == document(), "run python -m magnetar.config.document"
+
+
+def test_what_is_said_to_act_is_read_by_somebody() -> None:
+    package = Path(magnetar.__file__).parent
+    tables = {package / "config" / "broker.py", package / "config" / "inert.py"}
+    text = "".join(path.read_text() for path in {*package.rglob("*.py")} - tables)
+    words = set(re.findall(r"\w+", text))
+    tables_above = [*TopicConfig.settings.values(), *GroupConfig.settings.values()]
+    behind_others = {name for setting in tables_above for name in setting.synonyms}
+    # `group.py` makes these names out of those that groups have.
+    bounds = {
+        name
+        for name in BrokerConfig.settings
+        if (own := re.sub(r"^group\.consumer\.(min|max)\.", "consumer.", name)) != name
+        and own in GroupConfig.settings
+    }
+    acting = {name for name, setting in BrokerConfig.settings.items() if setting.acts}
+    unread = {name for name in acting if attribute_of(name) not in words}
+    assert unread <= behind_others | bounds
 
 
 def test_topics_take_their_defaults_from_the_broker() -> None:
