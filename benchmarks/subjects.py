@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from compat_tests import brokers
 from compat_tests.brokers import Broker, KafkaBroker, MagnetarBroker
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import SERVER_OPTIONS
@@ -33,13 +34,11 @@ def make_subject(kind: str, directory: Path, settings: Mapping[str, str]) -> Bro
 @contextmanager
 def running(kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
     """A started broker; killed and its files removed at the end of the block."""
-    with TemporaryDirectory(prefix=f"bench-{kind}-") as directory:
-        broker = make_subject(kind, Path(directory), settings or {})
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.kill()
+    with (
+        TemporaryDirectory(prefix=f"bench-{kind}-") as directory,
+        brokers.running(make_subject(kind, Path(directory), settings or {})) as broker,
+    ):
+        yield broker
 
 
 def cpu_seconds(pid: int) -> float:

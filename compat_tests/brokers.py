@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -246,3 +247,13 @@ def make_broker(kind: str, directory: Path, settings: Mapping[str, str] | None =
     if kind == "magnetar":
         return MagnetarBroker(directory, settings)
     return KafkaBroker(directory, settings)
+
+
+@contextmanager
+def running(broker: Broker) -> Iterator[Broker]:
+    """Start `broker`; it is killed, if it still runs, at the end of the block."""
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()

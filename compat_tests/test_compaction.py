@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from compat_tests.admin import configure, create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.client import TIMEOUT_S, Read
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer
@@ -46,12 +46,9 @@ AHEAD_MS = 60_000
 
 @pytest.fixture(scope="module")
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    started = make_broker(broker_kind, tmp_path_factory.mktemp(broker_kind), SETTINGS)
-    try:
-        started.start()
-        yield started
-    finally:
-        started.kill()
+    directory = tmp_path_factory.mktemp(broker_kind)
+    with running(make_broker(broker_kind, directory, SETTINGS)) as broker:
+        yield broker
 
 
 class History:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.conftest import Enter, MakeName
 from compat_tests.group_frames import OTHER_TOPIC, RANGE, Code, Member
 from compat_tests.waiting import eventually
@@ -30,13 +30,10 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def limited(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = make_broker(broker_kind, tmp_path_factory.mktemp(broker_kind), SETTINGS)
-    try:
-        broker.start()
+    directory = tmp_path_factory.mktemp(broker_kind)
+    with running(make_broker(broker_kind, directory, SETTINGS)) as broker:
         create_topic(broker.bootstrap, TOPIC)
         yield broker
-    finally:
-        broker.kill()
 
 
 @pytest.fixture

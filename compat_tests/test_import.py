@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests import confluent_client, raw
 from compat_tests.admin import create_topic
-from compat_tests.brokers import MAGNETAR, Broker, make_broker
+from compat_tests.brokers import MAGNETAR, Broker, make_broker, running
 from compat_tests.client import TIMEOUT_S, Pair
 from compat_tests.clients import CONFLUENT
 from compat_tests.offsets import committed_offset
@@ -64,12 +64,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         "offsets.topic.num.partitions": "7",
         "transaction.state.log.num.partitions": "7",
     }
-    try:
-        kafka.start()
-        yield _move(kafka, after)
-    finally:
-        kafka.kill()
-        after.kill()
+    with running(kafka):
+        moved = _move(kafka, after)
+        with running(after):
+            yield moved
 
 
 def _move(kafka: Broker, after: Broker) -> Moved:
@@ -108,7 +106,6 @@ def _move(kafka: Broker, after: Broker) -> Moved:
     reports["dry run left"] = sorted(path.name for path in after.log_directory.iterdir())
     reports["import"] = json.loads(magnetar(*command, "--link", "--json").stdout)
     reports["again"] = json.loads(magnetar(*command, "--json").stdout)
-    after.start()
     return Moved(kafka, after, reports, resuming, zombie, consumer)
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 
 from compat_tests import confluent_client
 from compat_tests.admin import configure, create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.client import Read
 from compat_tests.clients import CONFLUENT
 from compat_tests.command_line import output, printed
@@ -44,12 +44,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
     kafka = make_broker("kafka", tmp_path_factory.mktemp("before"), SETTINGS)
     after = make_broker("magnetar", tmp_path_factory.mktemp("after"))
     after.port = kafka.port
-    try:
-        kafka.start()
-        yield _move(kafka, after)
-    finally:
-        kafka.kill()
-        after.kill()
+    with running(kafka):
+        moved = _move(kafka, after)
+        with running(after):
+            yield moved
 
 
 def _move(kafka: Broker, after: Broker) -> Moved:
@@ -75,7 +73,6 @@ def _move(kafka: Broker, after: Broker) -> Moved:
     kafka.kill()
     source, target = str(kafka.log_directory), str(after.log_directory)
     output(after, "import", source, "--data-dir", target)
-    after.start()
     return Moved(latest, after, consumer, members)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests import tool_box
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.client import CODECS, Client, Pair
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON, PYTHON_CLIENTS, client_name
 from compat_tests.conftest import StartBroker
@@ -34,14 +34,10 @@ SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "256"}
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A magnetar that wrote every kind of batch and was stopped."""
-    broker = make_broker("magnetar", tmp_path_factory.mktemp("files"))
-    try:
-        broker.start()
+    with running(make_broker("magnetar", tmp_path_factory.mktemp("files"))) as broker:
         _write_everything(broker.bootstrap)
         broker.stop()
         yield broker
-    finally:
-        broker.kill()
 
 
 def _write_everything(bootstrap: str) -> None:
@@ -127,9 +123,7 @@ def _dump_internal(broker: Broker, topic: str, decoder: str) -> str:
 @pytest.fixture(scope="session")
 def kafkas_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`foreign-0` as a real Kafka left it: plain, idempotent, committed and aborted batches."""
-    kafka = make_broker("kafka", tmp_path_factory.mktemp("foreign"))
-    try:
-        kafka.start()
+    with running(make_broker("kafka", tmp_path_factory.mktemp("foreign"))) as kafka:
         create_topic(kafka.bootstrap, "foreign", 1, SMALL)
         CONFLUENT.produce(kafka.bootstrap, "foreign", [(b"k", b"plain")])
         KAFKA_PYTHON.produce(
@@ -148,8 +142,6 @@ def kafkas_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         KAFKA_PYTHON.consume(kafka.bootstrap, "foreign")
         kafka.stop()
         yield kafka.partition_directory("foreign", 0)
-    finally:
-        kafka.kill()
 
 
 @pytest.fixture(scope="session")
@@ -157,11 +149,8 @@ def adopted(kafkas_directory: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A magnetar in whose data directory Kafka's partition was put before it started."""
     broker = make_broker("magnetar", tmp_path_factory.mktemp("adopted"))
     shutil.copytree(kafkas_directory, broker.partition_directory("foreign", 0))
-    try:
-        broker.start()
+    with running(broker):
         yield broker
-    finally:
-        broker.kill()
 
 
 @pytest.mark.parametrize("client", PYTHON_CLIENTS, ids=client_name)

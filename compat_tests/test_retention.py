@@ -13,7 +13,7 @@ import pytest
 from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
 
 from compat_tests.admin import configure, create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import producer
 from compat_tests.raw import Connection, batch, unique
@@ -33,12 +33,9 @@ KEPT = "-1"
 
 @pytest.fixture(scope="module")
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    started = make_broker(broker_kind, tmp_path_factory.mktemp(broker_kind), SETTINGS)
-    try:
-        started.start()
-        yield started
-    finally:
-        started.kill()
+    directory = tmp_path_factory.mktemp(broker_kind)
+    with running(make_broker(broker_kind, directory, SETTINGS)) as broker:
+        yield broker
 
 
 def create(broker: Broker, base: str, **configs: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.brokers import Broker, BrokerFailed, make_broker
+from compat_tests.brokers import Broker, BrokerFailed, make_broker, running
 from compat_tests.pipeline.disturber import Verdict
 from compat_tests.pipeline.supervisor import Report
 
@@ -45,12 +45,10 @@ def main(soak: Soak, documentation: str | None) -> int:
     directory = Path(tempfile.mkdtemp(prefix=f"magnetar-soak-{soak.name}-"))
     broker = make_broker(arguments.broker, directory, soak.settings)
     try:
-        broker.start()
-        verdict = soak.run(broker, arguments.minutes * 60, report)
+        with running(broker):
+            verdict = soak.run(broker, arguments.minutes * 60, report)
     except (BrokerFailed, TimeoutError, OSError) as error:
         verdict = Verdict([f"{type(error).__name__}: {error}"], "not finished")
-    finally:
-        broker.kill()
     return _conclude(soak, verdict, directory, broker.output())
 
 

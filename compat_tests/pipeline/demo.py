@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from compat_tests.brokers import BrokerFailed, make_broker
+from compat_tests.brokers import BrokerFailed, make_broker, running
 from compat_tests.pipeline.run import Plan, Unfinished, run_pipeline
 from compat_tests.pipeline.verdict import Verdict
 
@@ -30,14 +30,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as directory:
         broker = make_broker(arguments.broker, Path(directory))
         try:
-            broker.start()
-            report(f"{broker.kind} serves {broker.bootstrap}")
-            verdict, killed = run_pipeline(broker, Plan(words_max=arguments.words), report)
+            with running(broker):
+                report(f"{broker.kind} serves {broker.bootstrap}")
+                verdict, killed = run_pipeline(broker, Plan(words_max=arguments.words), report)
         except (BrokerFailed, Unfinished) as error:
             report(f"FAILED: {error}\nthe broker's last words:\n{broker.output()[-2000:]}")
             return 1
-        finally:
-            broker.kill()
     report(f"killed on the way: {killed}")
     return _conclude(verdict)
 
