@@ -59,11 +59,13 @@ class Settling:
     ) -> None:
         """Carry out the decision that `log` holds before `end_offset`.
 
-        It is done only when those of `others` are too that are under way now.
+        It is done only when those of `others` are too that are under way now; and of its own id,
+        which has none but where an abort of nothing waits for its children.
         """
         behind: Sequence[asyncio.Task[None]] = ()
-        if others:
-            behind = [self._under_way[each] for each in others if each in self._under_way]
+        if others or work.transactional_id in self._under_way:
+            related = (work.transactional_id, *others)
+            behind = [self._under_way[each] for each in related if each in self._under_way]
         task = asyncio.get_running_loop().create_task(
             self._settle(work, log, end_offset, is_redrive=is_redrive, behind=behind)
         )
@@ -116,6 +118,8 @@ class Settling:
         if behind:
             await asyncio.gather(*behind)
         transactional_id = work.transactional_id
+        if self._under_way[transactional_id] is not asyncio.current_task():
+            return  # The id has gone on: all wait for its later work, which waits for this.
         del self._under_way[transactional_id]
         self._done[transactional_id] = work
         for waiter in self._waiters.pop(transactional_id, ()):

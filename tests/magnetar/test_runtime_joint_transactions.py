@@ -236,6 +236,36 @@ async def test_the_children_may_go_on_at_once_when_the_parents_end_is_answered(
             await world.until(child.end(commit=False))
 
 
+async def test_a_parent_that_aborted_nothing_may_go_on_before_its_children_are_ended(
+    world: World,
+) -> None:
+    """Another connection of it does not wait for the answer, which the children's markers delay."""
+    parent, one, _ = family(world, (2, 2, 2))
+    parent.identity = await world.init(PARENT)
+    await world.until(one.write(A0))
+    await world.until(one.end(commit=True))
+    successor = Member(world, PARENT, 2)
+    successor.identity = ProducerIdentity(parent.identity.producer_id, 1)
+    aborting = asyncio.ensure_future(parent.end(commit=False))
+    await asyncio.sleep(0)
+
+    async def go_on() -> None:
+        await successor.append(A1)
+        await successor.end(commit=True)
+
+    going_on = asyncio.ensure_future(go_on())
+    for _ in range(50):  # every disk syncs but that of the child's marker
+        for partition, executor in world.executors.items():
+            if partition != A0 and executor.pending:
+                executor.step()
+        await asyncio.sleep(0)
+    assert world.state(PARENT) is State.PREPARE_COMMIT and world.stable(A1)
+    assert not aborting.done() and not going_on.done()
+    await world.until(asyncio.gather(aborting, going_on))
+    assert world.failures == [] and world.state(PARENT) is State.COMPLETE_COMMIT
+    assert (committed(world, A0), committed(world, A1)) == (0, 1)
+
+
 async def test_a_late_vote_is_refused_once_its_abort_is_visible(world: World) -> None:
     parent, late, _ = family(world)
     await world.until(late.write(A0))
