@@ -1,9 +1,10 @@
 """One broker: its parts, in the order in which they start and stop.
 
-Start: addresses bound, data directory and its lock, catalog, recovery of every log, groups and
-transactions replayed and what they owe done, then connections are accepted. Stop is the other way
-round and leaves everything durable. A failing disk or a broken invariant ends the process: what is
-in memory may be ahead of what is stored, and the next start recovers from what is stored.
+Start: addresses bound, data directory and its lock, catalog, logs (recovered, unless the last stop
+was clean), groups and transactions replayed and what they owe done, then connections are accepted.
+Stop is the other way round and leaves everything durable. A failing disk or a broken invariant ends
+the process: what is in memory may be ahead of what is stored, and the next start recovers from what
+is stored.
 """
 
 from __future__ import annotations

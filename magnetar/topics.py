@@ -2,7 +2,9 @@
 
 Owns the rules for names, partition counts and settings, and which logs belong to a topic. The
 catalog is written first, the logs follow: a crash in between leaves directories that the next start
-makes or removes. All of it runs in single steps on the event loop, so no request sees half a topic.
+makes or removes. CreateTopics, CreatePartitions and DeleteTopics take many turns of the event loop,
+one change at a time, while others are served; what is made is found once all of it is there, and
+what is deleted goes in one step, so no request sees half a topic.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ flexible.  4: may answer TRANSACTION_ABORTABLE (KIP-890).  5: transaction versio
 bumped, and the producer id and epoch of the next transaction are answered; an abort without a
 transaction is success, and bumps too.
 
-Answers when every read_committed reader and every offset fetch sees the outcome. A retry of what
-was decided already is success. See docs/transactions.md, "A commit that has returned is visible".
+Answers when every read_committed reader and every offset fetch sees the outcome; the commit of a
+joint transaction's child is a vote, and answered when that is durable. A retry of what was decided
+already is success. See docs/transactions.md, "A commit that has returned is visible".
 """
 
 from __future__ import annotations

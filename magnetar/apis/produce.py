@@ -6,8 +6,9 @@ TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to 
 (transaction version 2).  13: topic ids instead of names.
 
 Every partition stands alone: one refused batch refuses nothing else. The answer comes when all that
-was appended is durable, for acks=1 and acks=all alike; acks=0 is not answered, and a refusal closes
-its connection.  KIP-98, KIP-890.
+was appended is durable, for acks=1 and acks=all alike; what is not within the request's timeout (of
+which less than 1 s is 1 s) is REQUEST_TIMED_OUT, and stays. acks=0 is not answered, and a refusal
+closes its connection.  KIP-98, KIP-890.
 """
 
 from __future__ import annotations

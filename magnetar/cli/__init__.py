@@ -1,4 +1,4 @@
-"""The command line: `magnetar serve` and what operators ask a data directory.
+"""The command line: `magnetar serve`, and what operators ask brokers and data directories.
 
 Each command lives in a module of its own and is imported when it is called.
 """

@@ -1,8 +1,8 @@
 """The driver's commit of one batch: which votes count, and whether they become visible. Pure.
 
 The votes of a batch's tasks are decided together by their parent, the query (docs/spark.md,
-"Joint transactions"). Spark may run this again for a batch that was decided, in another process,
-or in a second driver that does not know that it was replaced:
+"How it works, and recovers"). Spark may run this again for a batch that was decided, in another
+process, or in a second driver that does not know that it was replaced:
 
 - the parent is initialised *before* the record is read: whoever was before can decide nothing more;
 - the record is written by the decision, so the same batch is never decided twice;
