@@ -62,7 +62,7 @@ backfill: install ## Spark writes a DataFrame to a topic, visible in one moment.
 bench: install reference ## Measure magnetar beside Apache Kafka in one run.
 	$(BIN)/python -m benchmarks.bench
 
-soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
 clean: ## Remove what the targets above made (data stays).

@@ -1,7 +1,8 @@
-"""How many files the process may have open: each connection is one, each written partition some.
+"""How many files the process may have open: each connection is one, and logs share a quarter.
 
 Where none can be opened any more nothing can be written, which ends the broker. The soft limit is
-often 1024, for programs that use select(); the hard limit is what the operator meant.
+often 1024, for programs that use select(); the hard limit is what the operator meant. Which files
+of logs are open is `logstore.descriptors`'.
 """
 
 from __future__ import annotations

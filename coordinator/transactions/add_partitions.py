@@ -45,10 +45,8 @@ def add_partitions(
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
     CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, it is a vote that nobody
-    has decided yet, or it may not begin
-    because `max.active.transactions` are open: either way clients wait and ask again;
-    PRODUCER_FENCED,
-    INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
+    has decided yet, or it may not begin because `max.active.transactions` are open: each time
+    clients wait and ask again; PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
     if txn.state in UNSETTLED:
