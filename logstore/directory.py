@@ -110,10 +110,9 @@ class LogDirectory(ClaimedDirectory):
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
-        `call_later` is the running loop's, unless a simulation has another; `aside` does syncs
-        of many logs together. `on_damage` is told
-        of every log that is opened and lacks something. Raises DirectoryInUse.
-        With `Durability.MEMORY` nothing is read nor written.
+        `call_later` is the running loop's, unless a simulation has another; `aside` does syncs of
+        many logs together. `on_damage` is told of every log that is opened and lacks something.
+        Raises DirectoryInUse. With `Durability.MEMORY` nothing is read nor written.
         """
         in_memory = group_commit.durability is Durability.MEMORY
         super().__init__(path, files, in_memory=in_memory)

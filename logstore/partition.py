@@ -99,9 +99,8 @@ class PartitionLog(VisibleLog):
         """Recover what is stored; then everything in it is durable and visible.
 
         `was_clean`: it was closed cleanly the last time; `closed`: as that, which its ledger has
-        too. `is_locked`: nobody else can write, so no
-        epoch is too low, and the leader epoch becomes at least that of the last batch. Else raises
-        LedgerFenced.
+        too. `is_locked`: nobody else can write, so no epoch is too low, and the leader epoch
+        becomes at least that of the last batch. Else raises LedgerFenced.
         """
         ledger = self._ledger
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
