@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
 from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+from compat_tests.command_line import printed
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.spark import Spark, await_end, positions
+from compat_tests.waiting import eventually
 from magnetar.spark import register
 
 pytestmark = pytest.mark.timeout(300)
@@ -237,6 +243,42 @@ def test_a_job_that_fails_leaves_nothing(
     with pytest.raises(PySparkException, match="topic gone-.*UNKNOWN_TOPIC"):
         write(gone)
     assert values(sink, small) == []
+
+
+@EXACTLY_ONCE
+def test_a_task_that_is_overtaken_while_it_writes_says_so(
+    sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, write: Write, tmp_path: Path
+) -> None:
+    """Somebody begins anew under its id: a second driver of the query would."""
+    target, query, overtaken = topic("target"), name("query"), tmp_path / "overtaken"
+
+    def held(value: str) -> str:
+        while value == "50000" and not overtaken.exists():
+            time.sleep(0.01)
+        return value
+
+    def overtake() -> str:
+        children: list[dict[str, str]] = []
+
+        def is_open() -> bool:
+            children[:] = printed(
+                broker, "transactions", "list", "--open", "--pattern", f"{query}~>.*"
+            )
+            return bool(children)
+
+        eventually(is_open)
+        child = children[0]["transactional_id"]
+        producer(broker.bootstrap, transactional_id=child).init_transactions(TIMEOUT_S)
+        overtaken.touch()
+        return child
+
+    rows = counted(sink, 60_000).coalesce(1).select(udf(held, "string")("value").alias("value"))
+    with ThreadPoolExecutor() as pool:
+        meanwhile = pool.submit(overtake)
+        with pytest.raises(PySparkException) as failed:
+            write(rows, topic=target, queryId=query, batchId="1")
+    assert f"SinkError: {meanwhile.result()}: " in str(failed.value)
+    assert values(sink, target) == []
 
 
 @EXACTLY_ONCE

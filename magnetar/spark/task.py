@@ -146,14 +146,12 @@ class _Writer:
                 it.check_topics(sorted(new))
             self._topics |= new
         send_rows(batch, self._options.topic, self._send)
-        self._producer.poll(0)
-        self._check()
+        self._serve(self._producer.poll, 0)
 
     def vote(self) -> None:
         """Return when all rows are durable, and the child has voted for them."""
-        while self._producer.flush(_POLL_S):
-            self._check()
-        self._check()
+        while self._serve(self._producer.flush, _POLL_S):
+            pass
         if self._child is not None:
             self._persist(self._producer.commit_transaction)
         self._is_done = True
@@ -191,9 +189,9 @@ class _Writer:
                     )
                     return
                 except BufferError:
-                    self._producer.poll(_POLL_S)
-                    self._check()
+                    self._serve(self._producer.poll, _POLL_S)
         except KafkaException as error:
+            self._serve(self._producer.poll, 0)  # If the producer has ended, this says why.
             size_bytes = len(value or b"") + len(key or b"")
             raise SinkError(_refused(topic, size_bytes, error.args[0])) from None
 
@@ -208,7 +206,22 @@ class _Writer:
                 error = failure.args[0]
                 if not error.retriable() or time.monotonic() > deadline:
                     self._check()
-                    raise SinkError(f"{self._child}: {error.str()} ({error.name()})") from None
+                    raise self._ended(error) from None
+
+    def _serve(self, wait: Callable[[float], int], timeout_s: float) -> int:
+        """Have what happened to records told. Raises SinkError if it is a failure, or if the
+        producer has ended: it was overtaken, for one.
+        """
+        try:
+            count = wait(timeout_s)
+        except KafkaException as failure:
+            raise self._ended(failure.args[0]) from None
+        self._check()
+        return count
+
+    def _ended(self, error: KafkaError) -> SinkError:
+        who = "the producer" if self._child is None else self._child
+        return SinkError(f"{who}: {error.str()} ({error.name()})")
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failed is None:
