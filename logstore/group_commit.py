@@ -14,8 +14,8 @@ A failed sync is final. The kernel may have dropped the pages and called them cl
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
 recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
 
-One dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none. Figures
-and alternatives: docs/decisions/0002-group-commit.md.
+One dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none.
+Figures and alternatives: docs/decisions/0002-group-commit.md.
 """
 
 from __future__ import annotations

@@ -97,9 +97,10 @@ class GroupOffsets:
     ) -> list[OffsetRecord]:
         """Return deletions of what nobody used for `retention_ms`, of a group without members.
 
-        Counted from the commit, or from when the group lost its last member, whichever is later;
-        a client's own retention time (OffsetCommit up to v4) counts instead where there is one.
-        An offset with a pending ack stays, and one of PROGRESS_TOPIC. Source: KIP-211.
+        Counted from the commit, or from `unused_since_ms` (when a classic group lost its last
+        member; -1: no matter), whichever is later; a client's own retention time (OffsetCommit up
+        to v4) counts instead where there is one. An offset with a pending ack stays, and one of
+        PROGRESS_TOPIC. Source: KIP-211.
         """
         return [
             OffsetRecord(key, None)
