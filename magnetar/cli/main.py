@@ -1,6 +1,7 @@
 """The `magnetar` command: its options, help and exit codes.
 
-Exit codes: 0 done or stopped as asked, 1 the broker failed, 2 a mistake in flags or configuration.
+Exit codes: 0 done or stopped as asked, 1 the broker failed, 2 a mistake in flags or configuration,
+130 stopped at once, by a second signal. What the other commands return is in `options`.
 """
 
 from __future__ import annotations
