@@ -1,4 +1,5 @@
 """Real clients over TCP against a running broker: magnetar, and Apache Kafka as the reference.
 
-Nothing of magnetar is imported: the broker is started by its command line.
+The broker is started by its command line. Of magnetar nothing is imported but what users import:
+`magnetar.spark`, for the tests of its sink.
 """

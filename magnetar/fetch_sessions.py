@@ -6,10 +6,11 @@ remember together. A session that is not there, whatever the reason, only costs 
 full fetch. Source: KIP-227, KIP-516 (topic ids).
 
     session id 0, epoch 0      a full fetch that would like a session: opened when it is answered,
-    if there is room session id n, epoch 0      the same, closing session n
+                               if there is room
+    session id n, epoch 0      the same, closing session n
     session id n, epoch -1     a full fetch without a session, closing session n (0: none)
     session id n, epoch e > 0  incremental: adds, changes, forgets partitions; e must be the epoch
-    that is due
+                               that is due
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Run the reference from a shell.
 
-python -m tools.reference_kafka fetch                        copy the jars, print where they are
-python -m tools.reference_kafka PORT DIRECTORY [key=value]…  a broker in the foreground; Ctrl-C
-stops it python -m tools.reference_kafka CLASS [argument]…            a tool of the jars, by its
-Java class
+python -m tools.reference_kafka fetch
+    copy the jars, print where they are
+python -m tools.reference_kafka PORT DIRECTORY [key=value]…
+    a broker in the foreground; Ctrl-C stops it
+python -m tools.reference_kafka CLASS [argument]…
+    a tool of the jars, by its Java class
 """
 
 from __future__ import annotations
