@@ -65,7 +65,7 @@ def _decision_ms(broker: Broker) -> float:
     with Cluster(broker.bootstrap, round(TIMEOUT_S * 1000)) as cluster:
         separator = cluster.promises().separator
         cluster.provide_progress_topic()
-        parent = QueryParent(cluster, "votes", separator)
+        parent = QueryParent(cluster, "votes")
         took = []
         for number in range(_DECISIONS):
             children = {_vote(broker, f"votes{separator}{number}.{n}") for n in range(_VOTES)}

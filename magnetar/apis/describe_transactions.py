@@ -7,7 +7,8 @@ shall not ask for a large answer many times over.
 Each state carries tagged fields of our own, which other clients skip: tag 1000, the 16 bytes of
 the TxnId of the current or last transaction (docs/transactions.md). Of a joint transaction
 (docs/joint_transactions.md) tag 1001, the parent's id in UTF-8, of a child; and tag 1002, of a
-parent, its children that are open or have voted: each its id's size in UTF-8 (2 bytes) and the id.
+parent, also of one that is unknown, its children that are open or have voted: each its id's size
+in UTF-8 (2 bytes) and the id.
 """
 
 from __future__ import annotations
@@ -72,11 +73,16 @@ def _encode_children(transactional_ids: Iterable[str]) -> bytes:
 def _state(
     broker: Broker, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
+    family: tuple[tuple[int, bytes], ...] = ()
+    if children := broker.transactions.children(transactional_id):
+        family = ((CHILDREN_TAG, _encode_children(children)),)
     if txn is None:
         code = (
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
         )
-        return TransactionState(error_code=code, transactional_id=transactional_id)
+        return TransactionState(
+            error_code=code, transactional_id=transactional_id, unknown_tags=family
+        )
     state = TransactionState(
         transactional_id=transactional_id,
         transaction_state=txn.state.label,
@@ -93,6 +99,5 @@ def _state(
         state.unknown_tags = ((TXN_ID_TAG, txn.txn_id.to_bytes()),)
     if txn.parent_id is not None:
         state.unknown_tags += ((PARENT_TAG, txn.parent_id.encode()),)
-    if children := broker.transactions.children(transactional_id):
-        state.unknown_tags += ((CHILDREN_TAG, _encode_children(children)),)
+    state.unknown_tags += family
     return state

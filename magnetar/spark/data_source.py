@@ -115,7 +115,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         batch = self._batch(written[0].place, batchId)
         with self._cluster() as cluster:
             judge = partial(is_written, batch=batch, query_id=self._query_id, stream=self._stream)
-            commit_batch(self._parent(cluster, self._family), batch, _children(written), judge)
+            commit_batch(self._parent(cluster), batch, _children(written), judge)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
         """Fence what the batch has left, that of tasks which Spark killed too, as far as it can be
@@ -125,7 +125,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             return
         left = self._family.prefix(self._batch_number(batchId))
         with self._cluster() as cluster:
-            parent = self._parent(cluster, self._family)
+            parent = self._parent(cluster)
             unheard = {child for child in parent.undecided() if child.startswith(left)}
             parent.fence(unheard | _children(messages))
 
@@ -144,9 +144,9 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     def _cluster(self) -> Cluster:
         return Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms)
 
-    def _parent(self, cluster: Cluster, family: Family) -> QueryParent:
+    def _parent(self, cluster: Cluster) -> QueryParent:
         keeps_record = self._options.query_id is not None
-        return QueryParent(cluster, self._query_id, family.separator, keeps_record=keeps_record)
+        return QueryParent(cluster, self._query_id, keeps_record=keeps_record)
 
     def _prepared(self, cluster: Cluster) -> Family:
         promises = cluster.promises()
@@ -157,7 +157,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             )
         cluster.provide_progress_topic()
         family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
-        self._parent(cluster, family).end_abandoned()
+        self._parent(cluster).end_abandoned()
         return family
 
 

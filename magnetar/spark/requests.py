@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple, Self, TypeVar
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
+from coordinator.transactions.states import State
+from magnetar.apis.describe_transactions import CHILDREN_TAG, decode_children
 from magnetar.cli.config_queries import Resource, describe_configs
 from magnetar.cli.topic_queries import create_topic
 from magnetar.client import PASSING, Client, ClientError, Refused, Unreachable, check
@@ -30,6 +32,7 @@ from wire.messages.add_partitions_to_txn import (
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -54,8 +57,6 @@ _RETRY_DELAY_S = 0.05
 #: The last ones of one group, and of transactions of version 1.
 _OFFSET_FETCH, _ADD_PARTITIONS, _TXN_OFFSET_COMMIT, _END_TXN = 7, 3, 4, 4
 _PATTERNS_SINCE = 2
-#: May yet become visible, or has voted for it.
-_UNDECIDED, _VOTED = ("Ongoing", "Voted"), ("Voted",)
 _WAITED_FOR = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 _NO_PRODUCER = -1
 
@@ -188,12 +189,9 @@ class QueryParent:
     With `keeps_record` False nothing is recorded: a write that has no name cannot be repeated.
     """
 
-    def __init__(
-        self, cluster: Cluster, query_id: str, separator: str, *, keeps_record: bool = True
-    ) -> None:
+    def __init__(self, cluster: Cluster, query_id: str, *, keeps_record: bool = True) -> None:
         self._cluster = cluster
         self._query_id = query_id
-        self._separator = separator
         self._keeps_record = keeps_record
         self._identity = (_NO_PRODUCER, _NO_PRODUCER)
 
@@ -225,20 +223,27 @@ class QueryParent:
 
     def end_abandoned(self) -> None:
         """End what a driver sealed that died before it decided: until then no task may begin."""
-        request = DescribeTransactionsRequest(transactional_ids=[self._query_id])
-        answer = self._decided(
-            request,
-            DescribeTransactionsResponse,
-            lambda answer: [answer.transaction_states[0].error_code],
-        )
-        if answer.transaction_states[0].transaction_state in _UNDECIDED:
+        if self._described().transaction_state in (State.ONGOING.label, State.VOTED.label):
             self.initialise()
 
     def undecided(self) -> Set[str]:
-        return self._children(_UNDECIDED)
+        # As their records say it: their names may be of a time of another separator.
+        tags = dict(self._described().unknown_tags)
+        return set(decode_children(tags.get(CHILDREN_TAG, b"")))
 
     def votes(self) -> Set[str]:
-        return self._children(_VOTED)
+        # Letters, digits and whatever is not ASCII stand for themselves in RE2, too.
+        pattern = re.escape(self._query_id) + ".+"
+        answer = self._decided(
+            ListTransactionsRequest(
+                state_filters=[State.VOTED.label], transactional_id_pattern=pattern
+            ),
+            ListTransactionsResponse,
+            lambda answer: [answer.error_code],
+            at_least=_PATTERNS_SINCE,
+        )
+        _check(answer.error_code, self._doing("listing its votes"))
+        return self.undecided() & {each.transactional_id for each in answer.transaction_states}
 
     def fence(self, children: Iterable[str]) -> None:
         for child in sorted(children):
@@ -337,17 +342,17 @@ class QueryParent:
         _check(answer.error_code, f"fencing {transactional_id!r}")
         return answer.producer_id, answer.producer_epoch
 
-    def _children(self, states: Sequence[str]) -> Set[str]:
-        # Letters, digits and whatever is not ASCII stand for themselves in RE2, too.
-        pattern = re.escape(self._query_id + self._separator) + ".*"
+    def _described(self) -> TransactionState:
+        """Return what is known of the parent, which nobody may have seen yet."""
         answer = self._decided(
-            ListTransactionsRequest(state_filters=list(states), transactional_id_pattern=pattern),
-            ListTransactionsResponse,
-            lambda answer: [answer.error_code],
-            at_least=_PATTERNS_SINCE,
+            DescribeTransactionsRequest(transactional_ids=[self._query_id]),
+            DescribeTransactionsResponse,
+            lambda answer: [answer.transaction_states[0].error_code],
         )
-        _check(answer.error_code, self._doing("listing its votes"))
-        return {each.transactional_id for each in answer.transaction_states}
+        (found,) = answer.transaction_states
+        if found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            _check(found.error_code, self._doing("looking for its children"))
+        return found
 
     def _decided(
         self,

@@ -10,7 +10,12 @@ import pytest
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.txn_id import TxnId
 from magnetar.apis.describe_producers import describe_producers
-from magnetar.apis.describe_transactions import TXN_ID_TAG, describe_transactions
+from magnetar.apis.describe_transactions import (
+    CHILDREN_TAG,
+    TXN_ID_TAG,
+    decode_children,
+    describe_transactions,
+)
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.list_transactions import list_transactions
 from magnetar.apis.registry import RequestContext
@@ -157,6 +162,16 @@ async def test_before_the_first_transaction_there_is_no_txn_id(world: World) -> 
     (state,) = await described(world, "tx")
     assert (state.transaction_state, state.transaction_start_time_ms) == ("Empty", -1)
     assert state.unknown_tags == ()
+
+
+async def test_children_are_told_also_of_a_parent_that_nobody_has_seen(world: World) -> None:
+    for child in ("p~>two", "p~>one"):
+        identity = await world.init(child)
+        await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+    await world.init("p~>idle")
+    (parent,) = await described(world, "p")
+    assert parent.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert decode_children(dict(parent.unknown_tags)[CHILDREN_TAG]) == ["p~>one", "p~>two"]
 
 
 async def test_producers_are_shown_with_what_they_have_open(world: World) -> None:

@@ -18,9 +18,9 @@ def test_a_broker_that_is_away_for_too_long_is_named_with_the_option() -> None:
         with pytest.raises(SinkError, match=rf"100 ms \(the option brokerTimeoutMs\).*{address}"):
             cluster.promises()
         with pytest.raises(SinkError, match="brokerTimeoutMs"):
-            QueryParent(cluster, "orders", "~>").recorded()
+            QueryParent(cluster, "orders").recorded()
         # What cannot be aborted ends with its timeout: the reason why it failed is told instead.
-        QueryParent(cluster, "orders", "~>").abort()
+        QueryParent(cluster, "orders").abort()
 
 
 def test_somebody_who_speaks_another_protocol_is_not_asked_again() -> None:
