@@ -50,8 +50,8 @@ def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
     """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs, nor
     below those of the coordinators whose markers they know.
 
-    Reads all headers. A transaction that is open in an adopted log is named: its coordinator may
-    have stayed behind, and read_committed readers wait for it.
+    Reads all headers. A transaction that is open in an adopted log is named: where its coordinator
+    has stayed behind healing is about to abort it.
     """
     producer_id, epoch = -1, -1
     for log in logs:
