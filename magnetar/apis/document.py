@@ -58,7 +58,7 @@ def document() -> str:
             lines.append(f"| {key} | {name} | {NOT_SERVED[name]} |")
     lines.append(
         "\nKafka's APIs between brokers and of its controllers are not served either: there is one"
-        " node.\n"
+        " node. So UnregisterBroker, AddRaftVoter and RemoveRaftVoter are not.\n"
     )
     for api in apis:
         lines += [f"## {api.name}\n", f"API key {api.key}: {_title(api)}.\n", *_paragraphs(api)]
