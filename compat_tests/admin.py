@@ -31,7 +31,7 @@ def create_topic(
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
     for future in admin.create_topics([new], operation_timeout=TIMEOUT_S).values():
         future.result(timeout=TIMEOUT_S)
-    _await_leaders(bootstrap, topic, partitions)
+    await_leaders(bootstrap, topic, partitions)
 
 
 def configure(broker: Broker, *topics: str, **configs: str) -> None:
@@ -75,8 +75,8 @@ def delete_topic(bootstrap: str, topic: str) -> None:
         future.result(timeout=TIMEOUT_S)
 
 
-def _await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
-    """Kafka answers CreateTopics before the partitions have their leader."""
+def await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
+    """Return when all partitions have their leader: Kafka answers, and starts, before they have."""
     deadline = time.monotonic() + TIMEOUT_S
     waiting = list(range(partitions))
     client = _onlooker(bootstrap)
