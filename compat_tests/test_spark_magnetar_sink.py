@@ -170,6 +170,28 @@ def test_a_batch_that_spark_forgot_to_have_committed_is_written_once(
 
 
 @EXACTLY_ONCE
+def test_a_checkpoint_of_before_the_last_batch_is_refused_if_there_is_more_to_read_now(
+    sink: Spark,
+    broker: Broker,
+    topic: MakeTopic,
+    name: MakeName,
+    stream: Stream,
+    tmp_path: Path,
+) -> None:
+    """The batch of that number would be skipped as written, and what is new in it lost."""
+    source, target, query = topic("source"), topic("target"), name("query")
+    fill(broker, source, 4)
+    stream(numbers_of(sink, source, 4), topic=target, queryId=query)
+    for log in ("offsets", "commits"):
+        for each in ("0", ".0.crc"):
+            (tmp_path / "checkpoint" / log / each).unlink()
+    fill(broker, source, 2, start=4)
+    with pytest.raises(PySparkException, match=r"batch 0 .* with 4 rows, now it has 6: .*set back"):
+        stream(numbers_of(sink, source, 10), topic=target, queryId=query)
+    assert values(sink, target) == [0, 1, 2, 3]
+
+
+@EXACTLY_ONCE
 def test_a_second_query_under_the_same_id_is_refused_and_both_are_named(
     sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, stream: Stream
 ) -> None:

@@ -8,7 +8,7 @@ job on the pickled one. So a writer knows nothing but its options and what the b
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from magnetar.spark.requests import Cluster, Promises, QueryParent
 from magnetar.spark.rows import check_columns
 from magnetar.spark.task import (
     Family,
-    Place,
     Written,
     client_settings,
     place_of_task,
@@ -112,7 +111,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             raise SinkError(
                 f"{len(messages) - len(written)} of {len(messages)} tasks said nothing."
             )
-        batch = self._batch(written[0].place, batchId)
+        batch = self._batch(written, batchId)
         with self._cluster() as cluster:
             judge = partial(is_written, batch=batch, query_id=self._query_id, stream=self._stream)
             commit_batch(self._parent(cluster), batch, _children(written), judge)
@@ -129,12 +128,14 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             unheard = {child for child in parent.undecided() if child.startswith(left)}
             parent.fence(unheard | _children(messages))
 
-    def _batch(self, place: Place, batch_id: int) -> Progress:
+    def _batch(self, written: Sequence[Written], batch_id: int) -> Progress:
+        place = written[0].place
         return Progress(
             batch_id=self._batch_number(batch_id) or 0,
             spark_query_id=place.spark_query_id,
             run_id=place.run_id,
             topic=None if self._stream else self._options.topic,
+            rows=sum(message.rows for message in written),
         )
 
     def _batch_number(self, batch_id: int) -> int | None:

@@ -32,6 +32,8 @@ class Progress:
     run_id: str | None
     topic: str | None
     """The option of that name: of a batch job, which may well write to two topics."""
+    rows: int | None = None
+    """How many it has; None: recorded by a release that did not count."""
 
     @property
     def writer(self) -> str:
@@ -66,8 +68,8 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
     """Return whether `batch` is written already. OtherQuery where the record is no part of the
     same history: then nothing may be written, and nothing skipped.
 
-    Batches of a stream come in order and are repeated only from the last one on. Where the numbers
-    have a gap, what lies between was written elsewhere.
+    Batches of a stream come in order and are repeated only from the last one on, with the same
+    rows. Where the numbers have a gap, what lies between was written elsewhere.
     """
     if recorded is None:
         return False
@@ -86,6 +88,14 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
             f"batch {batch.batch_id} of queryId {query_id!r} was written with the topic "
             f"{recorded.topic!r}, now it is {batch.topic!r}: two writes of one batch need two "
             "queryIds, or the second would be taken for a repetition of the first."
+        )
+    if batch.spark_query_id is not None and recorded.rows not in (None, batch.rows):
+        # To skip it as a repetition would lose what is new in it.
+        raise OtherQuery(
+            f"batch {batch.batch_id} of queryId {query_id!r} was written with {recorded.rows} rows,"
+            f" now it has {batch.rows}: a checkpoint that was set back, or a query that does not"
+            f" repeat its rows? Go on from the checkpoint that has commits/{batch.batch_id}."
+            f" {_advice(query_id)}"
         )
     return True
 

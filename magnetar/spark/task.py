@@ -71,6 +71,7 @@ class Written(WriterCommitMessage):
     child: str | None
     """Whose vote holds its rows; None: it had none, or at-least-once was asked for."""
     place: Place
+    rows: int = 0
 
 
 def place_of_task() -> Place:
@@ -102,11 +103,13 @@ def write_rows(
     if first is None:
         return Written(None, place)
     child = None if family is None else family.child(batch_id, place.partition)
+    rows = 0
     with _Writer(options, family, child) as writer:
         for batch in chain((first,), filled):
             writer.write(batch)
+            rows += batch.num_rows
         writer.vote()
-    return Written(child, place)
+    return Written(child, place, rows)
 
 
 class _Writer:

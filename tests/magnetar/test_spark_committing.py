@@ -153,6 +153,20 @@ def test_a_checkpoint_that_was_set_back_is_refused() -> None:
         is_written(progress(4), progress(3), QUERY, stream=True)
 
 
+def test_a_checkpoint_that_was_set_back_by_one_batch_is_refused_if_the_batch_has_grown() -> None:
+    written, grown = replace(progress(4), rows=10), replace(progress(4, run="2"), rows=12)
+    assert is_written(written, replace(grown, rows=10), QUERY, stream=True)
+    for stream in (True, False):
+        with pytest.raises(OtherQuery, match=r"batch 4 .* 10 rows, now it has 12: .*commits/4"):
+            is_written(written, grown, QUERY, stream=stream)
+    assert is_written(progress(4), grown, QUERY, stream=True)  # of before rows were counted
+
+
+def test_a_batch_job_that_names_its_batch_is_done_once_whatever_it_reads_then() -> None:
+    written = replace(progress(4, None), rows=10)
+    assert is_written(written, replace(written, rows=12), QUERY, stream=False)
+
+
 def test_two_writes_of_one_batch_to_two_topics_are_not_taken_for_one() -> None:
     orders, audit = replace(progress(1), topic="orders"), replace(progress(1), topic="audit")
     assert is_written(orders, orders, QUERY, stream=False)
@@ -165,7 +179,14 @@ def test_a_batch_job_and_a_stream_do_not_share_a_query_id() -> None:
         is_written(progress(1, None), progress(2), QUERY, stream=True)
 
 
-@given(st.builds(Progress, st.integers(0, 2**63 - 1), *[st.none() | st.text()] * 3))
+@given(
+    st.builds(
+        Progress,
+        st.integers(0, 2**63 - 1),
+        *[st.none() | st.text()] * 3,
+        st.none() | st.integers(0),
+    )
+)
 def test_a_record_is_read_as_it_was_written(written: Progress) -> None:
     assert decode_record(written.batch_id, encode_metadata(written), QUERY) == written
 
