@@ -61,7 +61,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None:
-    """Hand every row to `send`, in order. SinkError: a row without a topic, a partition below 0.
+    """Hand every row to `send`, in order. SinkError: a row without a topic, a partition below 0, a
+    timestamp of before 1970.
 
     `topic` is for rows that name none.
     """
@@ -112,11 +113,18 @@ def _records(
             raise SinkError("a row names no topic, and there is no option topic.")
         if partition is not None and partition < 0:
             raise SinkError(f"a row for topic {where} has the partition {partition}.")
+        timestamp_ms = _NOW if timestamp is None else timestamp // 1000
+        if timestamp is not None and timestamp_ms <= _NOW:
+            # Kafka's records know none before 1970, and to the client 0 means now.
+            raise SinkError(
+                f"a row for topic {where} has a timestamp {-timestamp_ms} ms before 1970-01-01 UTC;"
+                " that of a record lies behind it."
+            )
         yield (
             where,
             value,
             key,
             _ANY_PARTITION if partition is None else partition,
-            _NOW if timestamp is None else timestamp // 1000,
+            timestamp_ms,
             [(header["key"], header["value"]) for header in headers or ()],
         )

@@ -99,6 +99,17 @@ def test_a_row_that_goes_nowhere_is_refused(columns: dict[str, Any], said: str) 
         sent(columns)
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "before_ms"), [(0, 0), (999, 0), (-1, 1), (-5_000_000, 5000)]
+)
+def test_a_time_that_no_record_can_have_is_refused_and_not_replaced_by_now(
+    timestamp: int, before_ms: int
+) -> None:
+    times = pyarrow.array([timestamp], pyarrow.timestamp("us", tz="UTC"))
+    with pytest.raises(SinkError, match=rf"topic t has a timestamp {before_ms} ms before 1970"):
+        sent({"value": ["v"], "timestamp": times}, "t")
+
+
 def test_the_topics_that_rows_name_are_found() -> None:
     batch = pyarrow.RecordBatch.from_pydict({"topic": ["b", None, "a", "b"], "value": [""] * 4})
     assert topics_of(batch) == {"a", "b"}
