@@ -62,7 +62,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None:
     """Hand every row to `send`, in order. SinkError: a row without a topic, a partition below 0, a
-    timestamp of before 1970.
+    timestamp of before 1970, a header without a key.
 
     `topic` is for rows that name none.
     """
@@ -126,5 +126,14 @@ def _records(
             key,
             _ANY_PARTITION if partition is None else partition,
             timestamp_ms,
-            [(header["key"], header["value"]) for header in headers or ()],
+            _headers(where, headers) if headers else [],
         )
+
+
+def _headers(topic: str, headers: list[dict[str, Any] | None]) -> list[Any]:
+    found = []
+    for header in headers:
+        if header is None or header["key"] is None:
+            raise SinkError(f"a row for topic {topic} has a header without a key.")
+        found.append((header["key"], header["value"]))
+    return found

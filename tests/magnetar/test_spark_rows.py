@@ -110,6 +110,14 @@ def test_a_time_that_no_record_can_have_is_refused_and_not_replaced_by_now(
         sent({"value": ["v"], "timestamp": times}, "t")
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key_is_refused(header: dict[str, Any] | None) -> None:
+    """The client would call it `None`."""
+    headers = [[{"key": "h", "value": b"1"}, header]]
+    with pytest.raises(SinkError, match="topic t has a header without a key"):
+        sent({"value": ["v"], "headers": headers}, "t")
+
+
 def test_the_topics_that_rows_name_are_found() -> None:
     batch = pyarrow.RecordBatch.from_pydict({"topic": ["b", None, "a", "b"], "value": [""] * 4})
     assert topics_of(batch) == {"a", "b"}
