@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
@@ -114,6 +115,25 @@ def test_rows_become_records(sink: Spark, topic: MakeTopic, write: Write) -> Non
         )
         assert (row.key, row.value, row.ms) == (wanted[2], wanted[3], 1_500_000_000_123)
         assert [tuple(header) for header in row.headers or []] == (wanted[5] or [])
+
+
+@EXACTLY_ONCE
+def test_a_thread_finds_the_sink_once_the_session_is_its_own(
+    sink: Spark, topic: MakeTopic, write: Write
+) -> None:
+    """Spark looks in the active session of the thread that writes; a new thread has none."""
+    target = topic("threads")
+    frame = counted(sink, 3)
+
+    def take_the_session_and_write() -> None:
+        sink.session.createDataFrame([], "value string")
+        write(frame, topic=target)
+
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
+            thread.submit(write, frame, topic=target).result(TIMEOUT_S)
+        thread.submit(take_the_session_and_write).result(TIMEOUT_S)
+    assert values(sink, target) == [0, 1, 2]
 
 
 @EXACTLY_ONCE
