@@ -132,8 +132,8 @@ class TransactionExpiry:
             self._due.pop(transactional_id, None)
             return
         self.schedule(txn)
-        if before is None or txn is before:
-            return
+        if before is None or txn.state is not State.PREPARE_ABORT:
+            return  # Not due yet; or a decision had its end still to be appended.
         if before.state is State.ONGOING:
             self.timed_out += 1
             self._report("transaction timed out", before, now_ms)

@@ -337,6 +337,23 @@ async def test_a_sealed_vote_does_not_keep_the_alarm_ringing(world: World) -> No
     assert committed(world, A0) == 1
 
 
+async def test_a_vote_whose_end_is_still_to_be_appended_has_not_expired(world: World) -> None:
+    parent, one, _ = family(world, (2, 2, 2))
+    await world.until(one.write(A0))
+    await world.until(one.end(commit=True))
+    world.now_ms += 899_990
+    await world.until(parent.write(A1))
+    ending = asyncio.ensure_future(parent.end(commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    assert world.state(ONE) is State.VOTED
+    world.now_ms += 20
+    world.coordinator.expire_due()
+    assert world.state(ONE) is State.COMPLETE_COMMIT
+    assert world.coordinator.store.expiry.votes_expired == 0
+
+
 async def test_a_parent_whose_time_passes_takes_its_votes_with_it(world: World) -> None:
     parent, one, _ = family(world)
     await world.until(one.write(A0))
