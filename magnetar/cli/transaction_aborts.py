@@ -8,10 +8,13 @@ while a coordinator has the transaction.
 
 from __future__ import annotations
 
+import shlex
+
 from coordinator.transactions.states import State
 from magnetar.cli.partition_queries import OpenProducer, describe_open, held_back
 from magnetar.cli.transaction_queries import Transaction, describe, owners
 from magnetar.client import Client, ClientError, TopicPartition, check
+from wire.error_code import ErrorCode
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -27,7 +30,8 @@ _NO_PRODUCER_EPOCH = -1
 def abort_transaction(client: Client, transactional_id: str) -> Transaction:
     """Abort the open transaction of an id and fence its producer; return it as it was.
 
-    ClientError where there is nothing to abort: unknown id, none open, or one already decided.
+    ClientError where there is nothing to abort: unknown id, none open, or one already decided; and
+    for a vote that is sealed.
     """
     (transaction,) = describe(client, [transactional_id])
     if transaction.state not in (State.ONGOING.label, State.VOTED.label):
@@ -49,6 +53,11 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
         lambda: client.call(request, InitProducerIdResponse, node_id=transaction.coordinator),
         lambda answer: answer.error_code,
     )
+    if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and transaction.parent_id is not None:
+        raise ClientError(
+            f"{transactional_id!r} has voted, and {transaction.parent_id!r} is about to decide: "
+            f"`magnetar transactions abort {shlex.quote(transaction.parent_id)}` aborts them both."
+        )
     check(answer.error_code, f"aborting {transactional_id!r}")
     return transaction
 

@@ -262,3 +262,14 @@ async def test_a_vote_is_aborted_through_its_coordinator(broker: Broker) -> None
     assert broker.topics.partition("a", 0).last_stable_offset == 2
     result = await run(broker, "abort", "etl~>1")
     assert result.exit_code == 1 and "Empty" in result.stderr
+
+
+async def test_a_vote_that_is_sealed_is_aborted_by_way_of_its_parent(broker: Broker) -> None:
+    identity = await begin(broker, "etl job~>1", A0)
+    await broker.transactions.end("etl job~>1", identity, commit=True)
+    await begin(broker, "etl job", A1)
+    refused = await run(broker, "abort", "etl job~>1", "--timeout", "200ms")
+    assert refused.exit_code == 1
+    assert "`magnetar transactions abort 'etl job'` aborts them both" in refused.stderr
+    assert (await run(broker, "abort", "etl job")).exit_code == 0
+    assert broker.topics.partition("a", 0).last_stable_offset == 2
