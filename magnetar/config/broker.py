@@ -107,7 +107,11 @@ class BrokerConfig(Config):
         50, minimum=1, since="3.1", doc="Connections that may wait to be accepted."
     )
     max_connections = integer(
-        INT32_MAX, minimum=0, since="2.4", doc="Connections at once; one more is closed at once."
+        INT32_MAX,
+        minimum=0,
+        since="2.4",
+        doc="Connections at once; one more is closed at once. A quarter of the files that the"
+        " process may have open is kept for logs, whatever this says.",
     )
     max_connections_per_ip = integer(
         INT32_MAX, minimum=0, since="0.8.2", doc="Connections at once from one address."
