@@ -111,12 +111,15 @@ def joined(
     *,
     now_ms: int,
     take_producer_id: Callable[[], int],
+    is_adoption: bool = False,
 ) -> Decision[Txn]:
     """Return what a decision about one id, which was `before`, is for its family.
 
     One that concerns no family comes back as it is. The records belong into one batch.
     `take_producer_id` returns an id that nobody has, once for each producer whose epochs are used
-    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent.
+    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins had begun
+    before, and a crash has lost its record. So it had before its parent, whose record of that
+    crash is lost as well, and which was adopted first.
     """
     if not decision.records:
         return decision
@@ -133,6 +136,8 @@ def joined(
     begins = decided.state is State.ONGOING and (
         before is None or before.state is not decided.state
     )
+    if begins and is_adoption:
+        return decision
     if begins and len(kin.children(decided.parent_id)) >= CHILDREN_MAX:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -119,10 +119,12 @@ class TransactionStore:
         decide: Decide,
         *,
         may_wait: bool = False,
+        is_adoption: bool = False,
     ) -> tuple[TransactionMetadata | None, int]:
         """Decide, append, apply, without an await; return the new state and what to await.
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
+        `is_adoption`: as `joint.joined`.
         """
         self.complete(transactional_id)
         txn = shard.state.get(transactional_id)
@@ -138,7 +140,14 @@ class TransactionStore:
         if fresh_producer_id in (decided.producer_id, decided.next_producer_id):
             self.producer_ids.take()
         take = self.producer_ids.take
-        decision = joint.joined(txn, decision, shard.state, now_ms=now_ms, take_producer_id=take)
+        decision = joint.joined(
+            txn,
+            decision,
+            shard.state,
+            now_ms=now_ms,
+            take_producer_id=take,
+            is_adoption=is_adoption,
+        )
         end_offset = shard.log.append(
             [encoded(record, shard.log) for record in decision.records], now_ms, may_wait=may_wait
         )

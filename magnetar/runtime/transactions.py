@@ -117,7 +117,12 @@ class Transactions:
         """
         shard = self.store.shard_of(transactional_id)
         return self._add(
-            shard, transactional_id, identity, frozenset({partition}), TRANSACTION_VERSION_2
+            shard,
+            transactional_id,
+            identity,
+            frozenset({partition}),
+            TRANSACTION_VERSION_2,
+            is_adoption=True,
         )
 
     async def describe(
@@ -396,6 +401,7 @@ class Transactions:
         *,
         may_begin: bool = True,
         may_wait: bool = False,
+        is_adoption: bool = False,
     ) -> tuple[ShardLog, int]:
         now_ms = self._broker.clock.now_ms()
         _, end_offset = self.store.submit(
@@ -411,5 +417,6 @@ class Transactions:
                 may_begin=may_begin,
             ),
             may_wait=may_wait,
+            is_adoption=is_adoption,
         )
         return shard.log, end_offset

@@ -17,7 +17,7 @@ from tests.simulation.history import Transaction
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Fenced, Worker
 from wire.error_code import ErrorCode
-from wire.messages import init_producer_id, list_transactions
+from wire.messages import describe_transactions, init_producer_id, list_transactions
 
 SEPARATOR = "~>"
 
@@ -42,6 +42,8 @@ class Child(Worker):
 
     #: Told apart from other children of its round by the values that it writes.
     number: int = 0
+    #: Whose vote it is, once given: of version 2 one epoch later than its data.
+    voter: ProducerIdentity | None = None
 
     async def vote(self, one: Transaction) -> None:
         """Write as part of `one`, and vote. Fenced, Gone: it may have voted or not."""
@@ -53,7 +55,9 @@ class Child(Worker):
         for number, partition in enumerate(partitions):
             await self._produce(one, partition, 10 * self.number + number)
             await self._perhaps_pause()
+        producer_id, producer_epoch = self.identity
         await self._end(replace(one, values={}), commit=True)
+        self.voter = ProducerIdentity(producer_id, producer_epoch + self.is_v2)
 
 
 @dataclass
@@ -69,7 +73,7 @@ class Parent(Worker):
         voting = [asyncio.create_task(self._voted(child, one)) for child in children]
         voted = await asyncio.gather(*map(self.world.mine, voting))
         names = {child.transactional_id for child in children}
-        for other in await self._votes() - names:
+        for other in sorted((await self._votes()).keys() - names):
             await init(self, other)
         await self._perhaps_pause()
         if not children or self.random.random() < 0.5:
@@ -80,7 +84,9 @@ class Parent(Worker):
         await self._send_offsets(to_offset)
         if self.random.random() < self.luck.give_up:
             raise Fenced
-        is_whole = all(voted) and await self._votes() == names
+        # A rival's child of the same name has another epoch.
+        wanted = {child.transactional_id: child.voter for child in children}
+        is_whole = all(voted) and await self._votes() == wanted
         commit = is_whole and self.random.random() >= self.luck.abort
         await self._perhaps_pause()
         await self._end(one, commit=commit)
@@ -118,11 +124,22 @@ class Parent(Worker):
             return False
         return True
 
-    async def _votes(self) -> set[str]:
-        """Return the ids of all votes for this parent."""
+    async def _votes(self) -> dict[str, ProducerIdentity]:
+        """Return all votes for this parent, by id."""
         request = list_transactions.ListTransactionsRequest(state_filters=[State.VOTED.label])
         answer = await self._ask(request, list_transactions.ListTransactionsResponse, 1)
         self._check(answer.error_code, "ListTransactions")
         prefix = f"{self.transactional_id}{SEPARATOR}"
         ids = [each.transactional_id for each in answer.transaction_states]
-        return {each for each in ids if each.startswith(prefix)}
+        described = await self._ask(
+            describe_transactions.DescribeTransactionsRequest(
+                transactional_ids=[each for each in ids if each.startswith(prefix)]
+            ),
+            describe_transactions.DescribeTransactionsResponse,
+            0,
+        )
+        return {
+            each.transactional_id: ProducerIdentity(each.producer_id, each.producer_epoch)
+            for each in described.transaction_states
+            if each.transaction_state == State.VOTED.label
+        }

@@ -100,7 +100,11 @@ class Family:
         self.fresh: Iterator[int] = iter(range(9000, 9100))
 
     def decided(
-        self, transactional_id: str, decide: Callable[[Txn | None], Decision[Txn]]
+        self,
+        transactional_id: str,
+        decide: Callable[[Txn | None], Decision[Txn]],
+        *,
+        is_adoption: bool = False,
     ) -> tuple[Txn, ...]:
         """Return what is decided about an id and its family; nothing is applied."""
         before = self.shard.get(transactional_id)
@@ -110,6 +114,7 @@ class Family:
             self.shard,
             now_ms=NOW_MS,
             take_producer_id=lambda: next(self.fresh),
+            is_adoption=is_adoption,
         ).records
 
     def end(self, transactional_id: str, *, commit: bool, version: int = 2) -> tuple[Txn, ...]:
@@ -142,7 +147,7 @@ class Family:
             ),
         )
 
-    def add(self, transactional_id: str) -> tuple[Txn, ...]:
+    def add(self, transactional_id: str, *, is_adoption: bool = False) -> tuple[Txn, ...]:
         txn = self.shard.get(transactional_id)
         assert txn is not None
         return self.decided(
@@ -155,6 +160,7 @@ class Family:
                 now_ms=NOW_MS,
                 transaction_version=2,
             ),
+            is_adoption=is_adoption,
         )
 
     def expire(self, transactional_id: str, now_ms: int) -> tuple[Txn, ...]:
@@ -233,6 +239,17 @@ def test_a_child_begins_only_while_its_parent_is_idle(
         with pytest.raises(KafkaError) as refused:
             family.add("tx-1~>a")
         assert refused.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_a_child_whose_begin_a_crash_has_lost_is_adopted_also_under_the_seal(
+    state: State, make_txn: MakeTxn, make_child: MakeTxn
+) -> None:
+    family = Family(make_txn(State.ONGOING), make_child("a", state))
+    (adopted,) = family.add("tx-1~>a", is_adoption=True)
+    assert adopted.state is State.ONGOING
+    family.shard.apply(adopted)
+    assert told(family.end("tx-1", commit=True))[1:] == [("tx-1~>a", State.PREPARE_ABORT, 6)]
 
 
 @pytest.mark.parametrize("parent_state", [*IDLE, *SEALING])
