@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.conftest import MakeTopic
+from compat_tests.conftest import MakeTopic, StartBroker
 from compat_tests.frame_proxy import Fault, FrameProxy
 from compat_tests.pipeline.verdict import read_all
 from compat_tests.sink_crashes.nursery import Job, Nursery
@@ -105,6 +105,16 @@ def test_a_driver_that_was_stopped_and_replaced_adds_nothing(
         os.kill(stopped.pid, signal.SIGCONT)
         assert (stopped.wait().kind, replaced.kind) == (outcome, "ok")
     assert new.visible() == [b"a", b"b", b"c"]
+
+
+def test_a_broker_that_allows_only_short_transactions_is_written_to(
+    broker_kind: str, start_broker: StartBroker, topic_on: MakeTopic, nursery: Nursery
+) -> None:
+    broker = start_broker(broker_kind, {"transaction.max.timeout.ms": "30000"})
+    run = Run(nursery, broker.bootstrap, topic_on(broker, "short", partitions=PARTITIONS), "only")
+    outcome = run.commit(run.write()).wait()
+    assert outcome.kind == "ok", outcome
+    assert run.visible() == [b"a", b"b", b"c"]
 
 
 def test_votes_of_the_time_of_another_separator_are_not_committed(

@@ -114,7 +114,8 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         batch = self._batch(written, batchId)
         with self._cluster() as cluster:
             judge = partial(is_written, batch=batch, query_id=self._query_id, stream=self._stream)
-            commit_batch(self._parent(cluster), batch, _children(written), judge)
+            parent = self._parent(cluster, self._family)
+            commit_batch(parent, batch, _children(written), judge)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
         """Fence what the batch has left, that of tasks which Spark killed too, as far as it can be
@@ -124,7 +125,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             return
         left = self._family.prefix(self._batch_number(batchId))
         with self._cluster() as cluster:
-            parent = self._parent(cluster)
+            parent = self._parent(cluster, self._family)
             unheard = {child for child in parent.undecided() if child.startswith(left)}
             parent.fence(unheard | _children(messages))
 
@@ -145,9 +146,13 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     def _cluster(self) -> Cluster:
         return Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms)
 
-    def _parent(self, cluster: Cluster) -> QueryParent:
-        keeps_record = self._options.query_id is not None
-        return QueryParent(cluster, self._query_id, keeps_record=keeps_record)
+    def _parent(self, cluster: Cluster, family: Family) -> QueryParent:
+        return QueryParent(
+            cluster,
+            self._query_id,
+            timeout_ms_max=family.transaction_timeout_ms,
+            keeps_record=self._options.query_id is not None,
+        )
 
     def _prepared(self, cluster: Cluster) -> Family:
         promises = cluster.promises()
@@ -158,7 +163,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             )
         cluster.provide_progress_topic()
         family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
-        self._parent(cluster).end_abandoned()
+        self._parent(cluster, family).end_abandoned()
         return family
 
 

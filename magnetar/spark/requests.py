@@ -189,9 +189,18 @@ class QueryParent:
     With `keeps_record` False nothing is recorded: a write that has no name cannot be repeated.
     """
 
-    def __init__(self, cluster: Cluster, query_id: str, *, keeps_record: bool = True) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        query_id: str,
+        *,
+        timeout_ms_max: int = _PARENT_TIMEOUT_MS,
+        keeps_record: bool = True,
+    ) -> None:
+        """`timeout_ms_max`: what the broker allows a transaction at most."""
         self._cluster = cluster
         self._query_id = query_id
+        self._timeout_ms = min(_PARENT_TIMEOUT_MS, timeout_ms_max)
         self._keeps_record = keeps_record
         self._identity = (_NO_PRODUCER, _NO_PRODUCER)
 
@@ -332,7 +341,7 @@ class QueryParent:
         answer = self._decided(
             InitProducerIdRequest(
                 transactional_id=transactional_id,
-                transaction_timeout_ms=_PARENT_TIMEOUT_MS,
+                transaction_timeout_ms=self._timeout_ms,
                 producer_id=_NO_PRODUCER,
                 producer_epoch=_NO_PRODUCER,
             ),
@@ -390,7 +399,8 @@ def _check(code: int, what: str) -> None:
     if code in _REPLACED:
         raise SinkError(
             f"{what}: {ErrorCode(code).name}. Another run with this queryId has taken over, or it "
-            f"took longer than {_PARENT_TIMEOUT_MS // 1000} s. The batch can be repeated."
+            f"took longer than {_PARENT_TIMEOUT_MS // 1000} s, or than the broker's "
+            "transaction.max.timeout.ms. The batch can be repeated."
         )
     try:
         check(code, what)
