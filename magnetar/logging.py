@@ -4,7 +4,9 @@
     log.warning("request refused", client_id=client_id, client_address=address, reason=reason)
 
 Levels: debug is one line per request, info what an operator did or should know, warning what a
-client did wrong or is slow, error what stops working. Lines go to standard error.
+client did wrong or is slow, error what stops working. Lines go to standard error. Who makes a
+broker say the same all the time does not fill its disk: of an event at most 100 lines a second are
+written, and the next line says how many were not. Debug is what somebody asked for, and whole.
 structlog costs a fifth of a second to import where `rich` is installed beside it, more than all of
 a broker's start, so it is imported when the first line is written, or by `prepare`.
 """
@@ -13,10 +15,13 @@ from __future__ import annotations
 
 import logging as levels
 import sys
+import time
 from typing import Any, TextIO, cast
 
 #: The name of the level that loggers have where they have none of their own.
 ROOT = "root"
+#: Lines of one event.
+LINES_PER_SECOND_MAX = 100
 
 
 class _Settings:
@@ -55,13 +60,32 @@ def prepare() -> None:
     _backend()
 
 
+class Allowance:
+    """The lines of one event: so many of each second."""
+
+    __slots__ = ("_count", "_second")
+
+    def __init__(self) -> None:
+        self._second = self._count = 0
+
+    def take(self, second: int) -> int | None:
+        """Return how many lines were not written since the last one; None: nor may this one be."""
+        missed = 0
+        if second != self._second:
+            missed = max(self._count - LINES_PER_SECOND_MAX, 0)
+            self._second, self._count = second, 0
+        self._count += 1
+        return missed if self._count <= LINES_PER_SECOND_MAX else None
+
+
 class Logger:
     """Writes events with fields; below the configured level it costs one comparison."""
 
-    __slots__ = ("_name", "level")
+    __slots__ = ("_allowances", "_name", "level")
 
     def __init__(self, name: str, level: int) -> None:
         self._name = name
+        self._allowances: dict[str, Allowance] = {}
         self.level = level
 
     def debug(self, event: str, **fields: object) -> None:
@@ -87,6 +111,13 @@ class Logger:
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if level < self.level:
             return
+        if level > levels.DEBUG:
+            allowance = self._allowances.setdefault(event, Allowance())
+            missed = allowance.take(int(time.monotonic()))
+            if missed is None:
+                return
+            if missed:
+                fields["lines_not_written"] = missed
         _backend().log(level, event, logger=self._name, **fields)
 
 

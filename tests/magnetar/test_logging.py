@@ -1,0 +1,51 @@
+"""Lines are written where somebody reads them, and a flood of them is cut short, and said to be."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from magnetar import logging
+from magnetar.logging import LINES_PER_SECOND_MAX, Allowance, Logger
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logging.configure("info", "json", stream)
+    yield stream
+    logging.configure()
+
+
+def test_so_many_lines_of_each_second_are_written_and_the_next_says_what_is_missing() -> None:
+    allowance = Allowance()
+    took = [allowance.take(second) for second in (5, 6, 8) for _ in range(LINES_PER_SECOND_MAX + 7)]
+    first, second, third = (took[at :: LINES_PER_SECOND_MAX + 7] for at in (0, 1, -7))
+    assert first == [0, 7, 7]
+    assert second == [0, 0, 0]
+    assert third[0] is None
+    assert took.count(None) == 3 * 7
+
+
+def test_a_line_says_what_and_who_and_how_many_were_left_out(written: io.StringIO) -> None:
+    logger = Logger("server", 0)
+    for number in range(10 * LINES_PER_SECOND_MAX):
+        logger.warning("connection refused", number=number)
+        logger.debug("asked for", number=number)
+    logger.warning("something else")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    events = [line["event"] for line in lines]
+    assert lines[0] | {"timestamp": ""} == {
+        "event": "connection refused",
+        "logger": "server",
+        "level": "warning",
+        "number": 0,
+        "timestamp": "",
+    }
+    # The clock may have gone on by some seconds meanwhile.
+    assert events.count("connection refused") <= 5 * LINES_PER_SECOND_MAX
+    assert events.count("asked for") == 10 * LINES_PER_SECOND_MAX
+    assert events[-1] == "something else"
