@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.committing import commit_batch
 from magnetar.spark.errors import BadOptions, SinkError
-from magnetar.spark.options import Guarantee, SinkOptions, parse_options
+from magnetar.spark.options import Guarantee, SinkOptions, check_separated, parse_options
 from magnetar.spark.progress import Progress, is_written
 from magnetar.spark.requests import Cluster, Promises, QueryParent
 from magnetar.spark.rows import check_columns
@@ -156,11 +156,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
 
     def _prepared(self, cluster: Cluster) -> Family:
         promises = cluster.promises()
-        if promises.separator in self._query_id:
-            raise BadOptions(
-                f"the queryId {self._query_id!r} contains {promises.separator!r}, which parts a "
-                "query from its tasks."
-            )
+        check_separated(self._query_id, promises.separator)
         cluster.provide_progress_topic()
         family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
         self._parent(cluster, family).end_abandoned()

@@ -29,6 +29,8 @@ _PLAINTEXT = "plaintext"
 BROKER_TIMEOUT_MS = 120_000
 _BROKER_TIMEOUT_MS_MAX = 3_600_000
 QUERY_ID_BYTES_MAX = 512
+#: Numbers, dots and a UUID.
+_IN_NAMES_OF_TASKS = frozenset("0123456789abcdef.")
 
 
 class Guarantee(StrEnum):
@@ -81,6 +83,21 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
         or BROKER_TIMEOUT_MS,
         client=client,
     )
+
+
+def check_separated(query_id: str, separator: str) -> None:
+    """Raise BadOptions unless the query is the parent of a task that is named after it, the
+    broker's `separator` and the task."""
+    if _IN_NAMES_OF_TASKS.issuperset(separator):
+        raise BadOptions(
+            f"the broker's joint.transactions.separator is {separator!r}, which names of tasks "
+            "contain: it needs another one."
+        )
+    if f"{query_id}{separator}".index(separator) != len(query_id):
+        raise BadOptions(
+            f"the queryId {query_id!r} contains {separator!r}, or ends with a part of it, which "
+            "parts a query from its tasks."
+        )
 
 
 def _stated(options: Mapping[str, str], name: str) -> str | None:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.transactions.joint import parent_of
 from magnetar.spark.errors import BadOptions
-from magnetar.spark.options import QUERY_ID_BYTES_MAX, Guarantee, SinkOptions, parse_options
+from magnetar.spark.options import (
+    QUERY_ID_BYTES_MAX,
+    Guarantee,
+    SinkOptions,
+    check_separated,
+    parse_options,
+)
+from magnetar.spark.task import Family
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
 
@@ -51,3 +59,26 @@ def test_what_is_wrong_is_named(options: dict[str, str], said: str) -> None:
     with pytest.raises(BadOptions) as refused:
         parse_options({**SERVERS, **options})
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("query_id", "separator", "said"),
+    [
+        ("a~>b", "~>", "'a~>b' contains '~>'"),
+        ("a-", "--", "'a-' contains '--', or ends with a part of it"),
+        ("orders", ".", "joint.transactions.separator is '.', which names of tasks contain"),
+    ],
+)
+def test_a_query_whose_tasks_would_not_be_its_own_is_refused(
+    query_id: str, separator: str, said: str
+) -> None:
+    with pytest.raises(BadOptions) as refused:
+        check_separated(query_id, separator)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("query_id", "separator"), [("a~", "~>"), ("-a", "--"), (">", "~>")])
+def test_a_task_belongs_to_its_query(query_id: str, separator: str) -> None:
+    check_separated(query_id, separator)
+    child = Family(query_id, separator, 1).child(7, 0)
+    assert parent_of(child, separator) == query_id
