@@ -15,7 +15,7 @@ from coordinator.decision import Decision
 from coordinator.transactions import complete, joint
 from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.states import PREPARED, State
 from coordinator.transactions.work import MarkerWork, work_due
 from magnetar.runtime.completions import Completions
 from magnetar.runtime.participants import LocalParticipants, Participants
@@ -163,9 +163,10 @@ class TransactionStore:
         """Set to work on what a decision calls for. A parent's is done when its children's is."""
         others: Sequence[str] = ()
         if len(records) > 1:
-            for record in records[1:]:
+            due = [record for record in records[1:] if record.state in PREPARED]
+            for record in due:
                 self._begin(record, shard, end_offset)
-            others = [record.transactional_id for record in records[1:]]
+            others = [record.transactional_id for record in due]
         self._begin(records[0], shard, end_offset, others)
 
     def _begin(

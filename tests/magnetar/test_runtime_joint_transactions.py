@@ -363,6 +363,24 @@ async def test_a_sealed_vote_does_not_keep_the_alarm_ringing(world: World) -> No
     assert committed(world, A0) == 1
 
 
+async def test_the_end_of_a_decision_leaves_nothing_to_be_done_or_waited_for(world: World) -> None:
+    """COMPLETE_* of a parent and its votes costs no sync of its own."""
+    parent, one, _ = family(world, (2, 2, 2))
+    await world.until(one.write(A0))
+    await world.until(one.end(commit=True))
+    await world.until(parent.write(A1))
+    ending = asyncio.ensure_future(parent.end(commit=True))
+    while not ending.done():
+        world.step()
+        await asyncio.sleep(0)
+    store = world.coordinator.store
+    store.complete(PARENT)
+    assert world.state(PARENT) is world.state(ONE) is State.COMPLETE_COMMIT
+    waiting = asyncio.ensure_future(store.settling.settled(PARENT))
+    await asyncio.sleep(0)
+    assert waiting.done() and waiting.result()
+
+
 async def test_a_vote_whose_end_is_still_to_be_appended_has_not_expired(world: World) -> None:
     parent, one, _ = family(world, (2, 2, 2))
     await world.until(one.write(A0))
