@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
+from compat_tests.confluent_client import producer
 from compat_tests.conftest import MakeTopic, StartBroker
 from compat_tests.frame_proxy import Fault, FrameProxy
 from compat_tests.pipeline.verdict import read_all
@@ -115,6 +117,22 @@ def test_a_broker_that_allows_only_short_transactions_is_written_to(
     outcome = run.commit(run.write()).wait()
     assert outcome.kind == "ok", outcome
     assert run.visible() == [b"a", b"b", b"c"]
+
+
+def test_a_query_that_votes_for_somebody_else_is_refused(
+    broker_kind: str, start_broker: StartBroker, topic_on: MakeTopic, nursery: Nursery
+) -> None:
+    """Its id was a child's at the time of another separator: what it commits is a vote."""
+    broker = start_broker(broker_kind, {SEPARATOR: "/"})
+    target = topic_on(broker, "voter", partitions=PARTITIONS)
+    client = producer(broker.bootstrap, transactional_id=f"parent/{target}")
+    client.init_transactions(TIMEOUT_S)
+    del broker.settings[SEPARATOR]
+    broker.restart(clean=True)
+    run = Run(nursery, broker.bootstrap, target, "only")
+    options = {**run.options, "queryId": f"parent/{target}"}
+    refused = nursery.start("plan", options).wait()
+    assert refused.kind == "refused" and "votes for 'parent'" in refused.value, refused
 
 
 def test_votes_of_the_time_of_another_separator_are_not_committed(

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from coordinator.transactions.states import State
-from magnetar.apis.describe_transactions import CHILDREN_TAG, decode_children
+from magnetar.apis.describe_transactions import CHILDREN_TAG, PARENT_TAG, decode_children
 from magnetar.cli.config_queries import Resource, describe_configs
 from magnetar.cli.topic_queries import create_topic
 from magnetar.client import PASSING, Client, ClientError, Refused, Unreachable, check
@@ -231,8 +231,18 @@ class QueryParent:
         self._identity = self._initialised(self._query_id)
 
     def end_abandoned(self) -> None:
-        """End what a driver sealed that died before it decided: until then no task may begin."""
-        if self._described().transaction_state in (State.ONGOING.label, State.VOTED.label):
+        """End what a driver sealed that died before it decided: until then no task may begin.
+
+        BadOptions: the query is itself a child, so it decides nothing.
+        """
+        found = self._described()
+        parent_id = dict(found.unknown_tags).get(PARENT_TAG)
+        if parent_id is not None:
+            raise BadOptions(
+                f"the queryId {self._query_id!r} is a transactional id that votes for "
+                f"{str(parent_id, 'utf-8')!r}: choose another one."
+            )
+        if found.transaction_state == State.ONGOING.label:
             self.initialise()
 
     def undecided(self) -> Set[str]:
