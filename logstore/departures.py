@@ -4,15 +4,18 @@ A deleted log is let go of, and its directory gets a name that says what becomes
 (`<topic>-<partition>.<id>-delete`); the files in it go later (`discards`). Both happen in turns of
 the event loop, so a name may be wanted again before: then it is freed at once. What checkpoints
 tell of a name that is gone is durably forgotten before there is one of that name again (`settle`),
-or the next log would begin where the former one did. Source: Kafka's LogManager.asyncDelete.
+or the next log would begin where the former one did. If the process ends before that, the next one
+finds what they still tell of nobody (`forget`).
+Source: Kafka's LogManager.asyncDelete, UnifiedLog.logDeleteDirName.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from threading import Lock
 
 from logstore.barriers import A_TURN, Aside
 from logstore.discards import Discards
@@ -25,6 +28,8 @@ DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 #: So many partitions may have left names that checkpoints still tell of.
 _UNSETTLED_MAX = 4096
+#: Of a name in a directory, in bytes; a topic's may have 249.
+_NAME_MAX = 255
 
 Key = tuple[str, int]
 
@@ -52,8 +57,9 @@ class Departures:
         self._leaving: dict[Key, PartitionLog] = {}
         #: Renamed, with the delay after which they go.
         self._departed: list[tuple[int, str]] = []
-        #: Renamed, but not durably, or not durably forgotten by these checkpoints.
+        #: Renamed or gone, but not durably, or not durably forgotten by these checkpoints.
         self._unsettled: set[Key] = set()
+        self._settling = Lock()
         self._outdated: set[str] = set()
 
     async def depart(self, logs: Sequence[PartitionLog]) -> None:
@@ -90,26 +96,42 @@ class Departures:
         """Give a partition's directory another name, and forget its offsets; returns that name, or
         None where there is no directory. Durable after `settle`.
         """
-        self._outdated |= self._offsets.forget((key,))
-        source = f"{self._path}/{partition_name(*key)}"
-        if not self._files.exists(source):
+        self.forget((key,))
+        name = partition_name(*key)
+        if not self._files.exists(f"{self._path}/{name}"):
             return None
-        target = f"{source}.{uuid.uuid4().hex}{suffix}"
-        self._files.rename(source, target)
+        target = f"{self._path}/{_name_of_leaving(key, suffix)}"
+        self._files.rename(f"{self._path}/{name}", target)
         self._unsettled.add(key)
         return target
 
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget what checkpoints tell of these partitions: durably after `settle`."""
+        for key in keys:
+            if outdated := self._offsets.forget((key,)):
+                self._outdated |= outdated
+                self._unsettled.add(key)
+
+    def forget_lost(self, key: Key) -> None:
+        """Forget what checkpoints tell of a log whose directory is not there: to be settled before
+        anything is written to the next one.
+        """
+        if not self._files.exists(f"{self._path}/{partition_name(*key)}"):
+            self.forget((key,))
+
     def settle(self) -> None:
         """Make it durable what has left, and that no checkpoint tells of it. In any thread."""
-        if not self._unsettled:
-            return
-        # In this order: what is added meanwhile is settled the next time.
-        settled = set(self._unsettled)
-        outdated, self._outdated = self._outdated, set()
-        for name in sorted(outdated):
-            self._offsets.write(name, sync=True)
-        self._files.sync_directory(self._path)
-        self._unsettled -= settled
+        # One at a time: a name is not free before who is about to settle it has done so.
+        with self._settling:
+            if not self._unsettled:
+                return
+            # In this order: what is added meanwhile is settled the next time.
+            settled = set(self._unsettled)
+            outdated, self._outdated = self._outdated, set()
+            for name in sorted(outdated):
+                self._offsets.write(name, sync=True)
+            self._files.sync_directory(self._path)
+            self._unsettled -= settled
 
     def sweep(self) -> None:
         """Delete what was leaving when the last process ended: in a thread, from now on."""
@@ -139,3 +161,10 @@ class Departures:
         target = None if self._in_memory else self.put_away(key, DELETE_SUFFIX)
         if target is not None:
             self._departed.append((log.config.file_delete_delay_ms, target))
+
+
+def _name_of_leaving(key: Key, suffix: str) -> str:
+    """Return what a directory that leaves is called: a long topic is cut short, as in Kafka."""
+    topic, partition = key
+    end = f"-{partition}.{uuid.uuid4().hex}{suffix}"
+    return topic[: _NAME_MAX - len(end)] + end

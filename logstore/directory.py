@@ -206,16 +206,26 @@ class LogDirectory(ClaimedDirectory):
         """
         opening = self.opening(topic, partition, topic_id, config, leader_epoch)
         try:
-            return perform(self._files, opening)
+            log = perform(self._files, opening)
+            self._departures.free((topic, partition))
         except OSError as error:
             raise self._failed(error) from error
+        return log
 
     async def open_together(
         self, openings: Iterable[Procedure[PartitionLog]]
     ) -> list[PartitionLog]:
         """Return the logs of many partitions, recovered; the syncs are for all of them."""
-        await self._departures.free_all()
-        return await self._perform_together(openings)
+        await self._free_all()
+        logs = await self._perform_together(openings)
+        await self._free_all()
+        return logs
+
+    async def _free_all(self) -> None:
+        try:
+            await self._departures.free_all()
+        except OSError as error:
+            raise self._failed(error) from error
 
     async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
         try:
@@ -239,7 +249,10 @@ class LogDirectory(ClaimedDirectory):
         self._departures.free(key)
         if not self._in_memory and self._set_stray_aside(key, topic_id):
             closed = None
-        ledger = self._ledger(key, config, closed)
+        recovery_point = self._offsets.recovery_points.get(key, 0)
+        if closed is None and not self._in_memory and self._offsets.tells_of(key):
+            self._departures.forget_lost(key)
+        ledger = self._ledger(key, config, recovery_point, closed)
         log = PartitionLog(
             topic,
             partition,
@@ -266,7 +279,13 @@ class LogDirectory(ClaimedDirectory):
                 Damage(*key, found.end_offset, found.truncated_bytes, found.lost_offsets)
             )
 
-    def _ledger(self, key: tuple[str, int], config: LogConfig, closed: ClosedLog | None) -> Ledger:
+    def _ledger(
+        self,
+        key: tuple[str, int],
+        config: LogConfig,
+        recovery_point: int,
+        closed: ClosedLog | None,
+    ) -> Ledger:
         if self._in_memory:
             return MemoryLedger(self._group_commit, segment_bytes=config.segment_bytes)
         return FileLedger(
@@ -275,7 +294,7 @@ class LogDirectory(ClaimedDirectory):
             self._group_commit,
             config,
             start_offset=self._offsets.start_offsets.get(key, 0),
-            recovery_point=self._offsets.recovery_points.get(key, 0),
+            recovery_point=recovery_point,
             clean=self.was_clean,
             closed=None if closed is None else closed.ledger,
         )
@@ -316,8 +335,14 @@ class LogDirectory(ClaimedDirectory):
             raise self._failed(error) from error
 
     def sweep(self) -> None:
-        """Delete what was being deleted when the last process ended: in a thread, from now on."""
+        """Delete what was being deleted when the last process ended: in a thread, from now on.
+
+        For when all logs are open that anybody knows of: what checkpoints tell of others goes too.
+        """
         if not self._in_memory:
+            others = self._offsets.keys().difference(self._logs)
+            for key in others:
+                self._departures.forget_lost(key)
             self._departures.sweep()
 
     async def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:

@@ -46,6 +46,19 @@ class LogOffsets:
         except CorruptCheckpoint:
             return {}
 
+    def keys(self) -> set[tuple[str, int]]:
+        """The logs of which anything is said but that they begin at 0."""
+        points = {key for key, offset in self.recovery_points.items() if offset > 0}
+        return points.union(self.start_offsets, self.first_dirty_offsets)
+
+    def tells_of(self, key: tuple[str, int]) -> bool:
+        """Whether it is one of `keys`."""
+        return (
+            key in self.start_offsets
+            or key in self.first_dirty_offsets
+            or self.recovery_points.get(key, 0) > 0
+        )
+
     def forget(self, keys: Iterable[tuple[str, int]]) -> set[str]:
         """Forget what is said of these logs; returns the checkpoints that say something of one."""
         changed: set[str] = set()
