@@ -115,10 +115,14 @@ class Catalog:
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
             )
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
+            try:
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+                self._database.execute("PRAGMA foreign_keys = ON")
+                self._migrate()
+            except BaseException:
+                self._database.close()
+                raise
 
     def close(self) -> None:
         """Close; everything is durable already."""

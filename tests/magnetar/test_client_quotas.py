@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -41,8 +42,9 @@ ENTITIES: list[Parts] = [
 
 
 @pytest.fixture
-def quotas() -> ClientQuotas:
-    return ClientQuotas(Catalog(None))
+def quotas() -> Iterator[ClientQuotas]:
+    with closing(Catalog(None)) as catalog:
+        yield ClientQuotas(catalog)
 
 
 def put(quotas: ClientQuotas, parts: Parts, key: str, value: float | None) -> None:
