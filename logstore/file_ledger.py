@@ -312,11 +312,11 @@ class FileLedger(StoredSegments):
 
     def replacement(self, base_offsets: Sequence[int]) -> FileReplacement | None:
         sealed = self._sealed(base_offsets)
-        return FileReplacement(self, self._files, self._directory, sealed) if sealed else None
-
-    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
-        super().exchange(old, new)
+        if not sealed:
+            return None
+        # Also where it is given up halfway, by a stop.
         self._may_have_leftovers = True
+        return FileReplacement(self, self._files, self._directory, sealed)
 
     # Attachments
 

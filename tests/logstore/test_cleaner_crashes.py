@@ -6,6 +6,7 @@ before and after, at its offset; what was aborted never comes back; the state is
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import struct
 from random import Random
@@ -248,6 +249,26 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
         world.check()
         world.stop()
         world.restart(disk)
+        world.check_recovered()
+
+
+def test_a_clean_stop_in_the_middle_of_a_run_leaves_nothing_to_come_back() -> None:
+    """What is renamed `.swap` by then would take the place of segments after a later crash."""
+    for step in range(1, 30):
+        world = filled(1)
+        steps = 0
+
+        def stopping(world: World = world, step: int = step) -> None:
+            nonlocal steps
+            world.executor.run()
+            steps += 1
+            if steps == step:
+                raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            clean(world.log, world.traffic.now_ms, stopping)
+        world.stop()
+        world.restart(world.disk)
         world.check_recovered()
 
 
