@@ -241,10 +241,11 @@ def _take_checkpoints(source: Source, plan: Plan, key: tuple[str, int], scanned:
     """Take over where the log begins, and from where on recovery has to look for a torn end.
 
     Of a Kafka that was killed that is the last segment: those before it were read here. Recovery
-    would take the offsets that compaction has left out between two of them for a loss.
+    would take the offsets that compaction has left out between two of them for a loss, and those
+    that are missing in the last one of a replica, to which they were copied so.
     """
     point = source.recovery_points.get(key) if source.is_clean else None
-    plan.recovery_points[key] = scanned.last_segment_offset if point is None else point
+    plan.recovery_points[key] = scanned.whole_below if point is None else point
     if key in source.start_offsets:
         plan.start_offsets[key] = source.start_offsets[key]
 

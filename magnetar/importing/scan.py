@@ -30,8 +30,9 @@ class Scanned:
     damages: list[str] = field(default_factory=list)
     #: Whether the only damage is at the end of the last segment, as a killed broker leaves it.
     is_torn: bool = False
-    #: Every segment below this one was read, and is whole but for what compaction took.
-    last_segment_offset: int = 0
+    #: What is below was read, and is whole but for what compaction took: the last segment's base
+    #: offset, or where the last gap in that ends.
+    whole_below: int = 0
 
 
 def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], None]) -> Scanned:
@@ -40,15 +41,18 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
     paths = segments(directory)
     next_offset = 0
     for path in paths:
-        scanned.last_segment_offset = int(path.stem)
-        if scanned.last_segment_offset < next_offset:
+        scanned.whole_below = base_offset = int(path.stem)
+        if base_offset < next_offset:
             reason = f"offset {next_offset - 1} is in the segment before, too"
             scanned.damages.append(f"{path}:0: {reason}")
+        next_offset = base_offset
         for item in read_batches(path):
             if isinstance(item, Damage):
                 scanned.damages.append(f"{path}:{item.position}: {item.reason}")
                 scanned.is_torn = path == paths[-1]
             else:
+                if item.header.base_offset > next_offset and not scanned.damages:
+                    scanned.whole_below = item.header.next_offset
                 next_offset = item.header.next_offset
                 try:
                     _fold(scanned, item, topic)
