@@ -9,8 +9,9 @@
     <directory>/<topic>-<partition>.<id>-delete/   being deleted
     <directory>/<topic>-<partition>.<id>-stray/    of a topic id that is not the one opened
 
-A checkpoint may be older than the truth, never newer; one that is torn counts as absent, which
-costs time only. Source: Kafka's LogManager.
+A checkpoint may be older than the truth, never newer. One that is torn counts as absent, which
+costs time only; but of a log that Kafka has compacted the recovery point says where offsets may be
+missing, so recovery points are durable before they have their name. Source: Kafka's LogManager.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ class LogDirectory(ClaimedDirectory):
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
         )
         self._checkpoint_due: Cancellable | None = None
+        self._checkpointing: asyncio.Task[None] | None = None
         if not self._in_memory:
             self._enter()
 
@@ -357,8 +359,11 @@ class LogDirectory(ClaimedDirectory):
             if self._logs.get(key) is log:
                 start_offsets = self._offsets.start_offsets
                 start_offsets[key] = max(start_offsets.get(key, 0), start_offset)
+        await self._write_aside(LOG_START_OFFSETS)
+
+    async def _write_aside(self, name: str) -> None:
         try:
-            await self._aside(partial(self._offsets.write, LOG_START_OFFSETS, sync=True))
+            await self._aside(partial(self._offsets.write, name, sync=True))
         except OSError as error:
             raise self._failed(error) from error
 
@@ -368,7 +373,7 @@ class LogDirectory(ClaimedDirectory):
         if not self._in_memory and self._logs.get(key) is log:
             self._offsets.first_dirty_offsets[key] = log.first_dirty_offset
             try:
-                self._write_offsets(CLEANER_OFFSETS, sync=False)
+                self._offsets.write(CLEANER_OFFSETS, sync=False)
             except OSError as error:
                 raise self._failed(error) from error
 
@@ -385,17 +390,22 @@ class LogDirectory(ClaimedDirectory):
 
     def _checkpoint(self) -> None:
         self._checkpoint_due = None
-        try:
-            self._write_offsets(RECOVERY_POINTS, sync=False)
-        except OSError as error:
-            raise self._failed(error) from error
+        if self._checkpointing is not None:
+            self._schedule_checkpoint()
+            return
+        self._note_recovery_points()
+        loop = asyncio.get_running_loop()
+        self._checkpointing = loop.create_task(self._write_aside(RECOVERY_POINTS))
+        self._checkpointing.add_done_callback(self._checkpointed)
 
-    def _write_offsets(self, name: str, *, sync: bool) -> None:
-        """Write one checkpoint; where logs start always synced: what it replaces was a promise."""
-        if name == RECOVERY_POINTS:
-            points = self._offsets.recovery_points
-            points.update((key, log.recovery_point) for key, log in self._logs.items())
-        self._offsets.write(name, sync=sync)
+    def _checkpointed(self, task: asyncio.Task[None]) -> None:
+        self._checkpointing = None
+        if not task.cancelled():
+            task.exception()  # Whoever stops the process knows.
+
+    def _note_recovery_points(self) -> None:
+        points = self._offsets.recovery_points
+        points.update((key, log.recovery_point) for key, log in self._logs.items())
 
     def _write_closed(self) -> None:
         """Say what the next start need not find out; after everything else but the clean mark."""
@@ -418,6 +428,8 @@ class LogDirectory(ClaimedDirectory):
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
             self._checkpoint_due = None
+        if self._checkpointing is not None:
+            await asyncio.wait((self._checkpointing,))
         clean = self._group_commit.failure is None
         if clean:
             self._departures.finish()
@@ -425,11 +437,14 @@ class LogDirectory(ClaimedDirectory):
             late = [log for log in logs if log.high_watermark < log.log_end_offset]
             await asyncio.gather(*(log.durable(log.log_end_offset) for log in late))
             await self._perform_together([log.securing() for log in self._logs.values()])
+            # Of a sync that was under way: the kernel tells of lost pages once.
+            clean = self._group_commit.failure is None
         for log in self._logs.values():
             log.close()
         if clean and not self._in_memory:
-            self._write_offsets(RECOVERY_POINTS, sync=True)
-            self._write_offsets(LOG_START_OFFSETS, sync=True)
+            self._note_recovery_points()
+            self._offsets.write(RECOVERY_POINTS, sync=True)
+            self._offsets.write(LOG_START_OFFSETS, sync=True)
             self._write_closed()
             self._top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
         self._departures.abandon()

@@ -154,6 +154,28 @@ def test_a_failing_disk_leaves_no_mark_of_a_clean_stop(operation: str) -> None:
     assert [log.state for log in again.open()] == states
 
 
+def test_pages_lost_by_a_sync_under_way_leave_no_mark_of_a_clean_stop() -> None:
+    """The kernel tells one of two syncs that pages are lost; the stop's own may be the other."""
+    process, states = filled(can_sync_all=True)
+    process.close()
+    disk = process.disk.kill(Random(1))
+
+    async def beside_a_sync(work: Callable[[], None]) -> None:
+        work()
+        process.executor.run()
+
+    process.begin(disk, CONFIG, aside=beside_a_sync)
+    for log in process.open():
+        log.ledger.roll()
+    assert process.executor.step()
+    disk.fail("sync_all", errno.EIO)
+    assert process.executor.step()
+    process.close()
+    again = Process(disk.crash(Random(3)))
+    assert not again.directory.was_clean
+    assert [log.state for log in again.open()] == states
+
+
 @pytest.mark.parametrize("can_sync_all", [True, False])
 def test_power_lost_while_topics_are_deleted_and_made_anew_loses_nothing(
     can_sync_all: bool,
