@@ -154,7 +154,10 @@ def encode_answer(response: Message, context: RequestContext) -> Answer:
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> Answer:
-    """Return size, response header and body. Raises TypeError for what cannot be sent: a bug."""
+    """Return size, response header and body, in buffers none of which is empty.
+
+    Raises TypeError for what cannot be sent: a bug.
+    """
     try:
         parts = response.encode_parts(version)
     except WireError as error:
@@ -164,7 +167,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> Ans
     prefix = _PREFIX.pack(size + 4, correlation_id) + _NO_TAGS[:has_tags]
     if size <= _JOIN_BYTES_MAX:
         return [b"".join((prefix, *parts))]
-    return [prefix, *parts]
+    return [prefix, *filter(len, parts)]
 
 
 def describe(call: Call) -> dict[str, Any]:
