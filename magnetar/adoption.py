@@ -18,7 +18,8 @@ from logstore.partition import PartitionLog
 from magnetar.catalog import Catalog, TopicRow
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
-from magnetar.topics import INTERNAL, check_name
+from magnetar.topic_names import check_name
+from magnetar.topics import INTERNAL
 from wire.errors import KafkaError
 
 _log = get_logger("adoption")

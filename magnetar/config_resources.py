@@ -16,7 +16,7 @@ from magnetar.config.group import parse_group_configs
 from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
-from magnetar.topics import check_name
+from magnetar.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

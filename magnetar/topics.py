@@ -26,6 +26,7 @@ from magnetar.config.topic import (
     resolve,
 )
 from magnetar.logging import get_logger
+from magnetar.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -39,12 +40,10 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_METADATA = "__cluster_metadata"
 INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 
-NAME_LENGTH_MAX = 249
 #: Of one topic. Kafka refuses more in one request likewise.
 PARTITIONS_MAX = 10_000
 _T = TypeVar("_T")
 _log = get_logger("topics")
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
@@ -247,8 +246,10 @@ class Topics:
             async with self._changing:
                 await asyncio.to_thread(self._catalog.add_topic, row)
                 settings = self._settings(row)
-                logs = await self._open(row, settings, 0)
-                return self._enter(Topic(row, settings, logs))
+                topic = Topic(row, settings, await self._open(row, settings, 0))
+                topic.settings = self._settings(row)
+                self._catch_up(topic.partitions, settings, topic.settings)
+                return self._enter(topic)
         finally:
             self._coming.remove(row.name)
 
@@ -257,15 +258,20 @@ class Topics:
 
         Raises LEADER_NOT_AVAILABLE while somebody else creates it, and as `check_creation`.
         """
-        if name in INTERNAL:
-            return self.ensure_internal(name)
         if name in self._coming:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
+        if name in INTERNAL:
+            return self.ensure_internal(name)
         return self._by_name.get(name) or self.create(name)
 
     def ensure_internal(self, name: str) -> Topic:
-        """Return `__transaction_state` or `__consumer_offsets`, created if it is missing."""
+        """Return `__transaction_state` or `__consumer_offsets`, created if it is missing.
+
+        Raises COORDINATOR_NOT_AVAILABLE while somebody creates it by CreateTopics.
+        """
         assert name in INTERNAL
+        if name in self._coming:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
         return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
 
     def check_growth(self, name: str, partition_count: int) -> Topic:
@@ -317,9 +323,18 @@ class Topics:
                 topic.is_internal,
                 topic.configs,
             )
-            topic.partitions += await self._open(row, topic.settings, len(topic.partitions))
+            settings = topic.settings
+            logs = await self._open(row, settings, len(topic.partitions))
+            self._catch_up(logs, settings, topic.settings)
+            topic.partitions += logs
             self.version += 1
             return topic
+
+    def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
+        """Have logs obey what the settings they were `opened` with have become meanwhile."""
+        if now != opened:
+            for log in logs:
+                self._logs.reconfigure(log, now)
 
     def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give a topic these settings of its own and no others, durably, and apply them at once.
@@ -457,22 +472,6 @@ class Topics:
 
 def _already_exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-
-
-def check_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION unless `name` may be a topic's: `[a-zA-Z0-9._-]{1,249}`."""
-    if not name:
-        reason = "is empty"
-    elif name in (".", ".."):
-        reason = "is the name of a directory"
-    elif len(name) > NAME_LENGTH_MAX:
-        reason = f"has {len(name)} characters, at most {NAME_LENGTH_MAX} are allowed"
-    elif not _LEGAL.issuperset(name):
-        reason = "has other characters than ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    shown = name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX] + "..."
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' {reason}.")
 
 
 def check_counts(partition_count: int, replication_factor: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from logstore.partition import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topics import check_name
+from magnetar.topic_names import check_name
 from wire.errors import KafkaError
 from wire.messages.describe_producers import (
     DescribeProducersRequest,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topics import check_name
+from magnetar.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_topic_partitions import (

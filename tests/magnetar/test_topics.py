@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from logstore.partition import PartitionLog
 from magnetar.broker import Broker
-from magnetar.topics import CONSUMER_OFFSETS, Topic
+from magnetar.topics import CONSUMER_OFFSETS, Opening, Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import SimpleRecord, build_batch
@@ -271,6 +272,48 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_free.set()
     assert (await deletion, await again) == ([topic], [])
+
+
+async def test_settings_changed_while_partitions_are_made_are_theirs_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = broker.topics
+    topic = topics.create("a", 1)
+    open_together = topics._logs.open_together
+    changes: list[Callable[[], object]] = []
+
+    async def changed_meanwhile(openings: Iterable[Opening]) -> list[PartitionLog]:
+        logs = await open_together(openings)
+        changes.pop()()
+        return logs
+
+    monkeypatch.setattr(topics._logs, "open_together", changed_meanwhile)
+    changes.append(lambda: topics.reconfigure(topic, {"retention.ms": "5"}))
+    await topics.grow("a", 10)
+    assert {log.config.retention_ms for log in topic.partitions} == {5}
+    changes.append(lambda: setattr(broker.config, "log_retention_ms", 7))
+    other = await topics.create_in_turns(topics.check_creation("b", 10, 1, {}))
+    assert {log.config.retention_ms for log in other.partitions} == {7}
+    assert other.settings.retention_ms == 7
+
+
+async def test_who_needs_a_coordinators_topic_is_told_to_wait_while_it_is_created(
+    broker: Broker,
+) -> None:
+    topics = broker.topics
+    creation = asyncio.ensure_future(
+        topics.create_in_turns(topics.check_creation(CONSUMER_OFFSETS, 50, 1, {}))
+    )
+    await asyncio.sleep(0)
+    for ask, code in (
+        (topics.ensure, ErrorCode.LEADER_NOT_AVAILABLE),
+        (topics.ensure_internal, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            ask(CONSUMER_OFFSETS)
+        assert refused.value.code is code
+    created = await creation
+    assert topics.ensure_internal(CONSUMER_OFFSETS) is created
 
 
 async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBroker) -> None:

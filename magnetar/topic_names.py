@@ -1,0 +1,25 @@
+"""What a topic may be called. Source: Kafka's org.apache.kafka.common.internals.Topic."""
+
+from __future__ import annotations
+
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+NAME_LENGTH_MAX = 249
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def check_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION unless `name` may be a topic's: `[a-zA-Z0-9._-]{1,249}`."""
+    if not name:
+        reason = "is empty"
+    elif name in (".", ".."):
+        reason = "is the name of a directory"
+    elif len(name) > NAME_LENGTH_MAX:
+        reason = f"has {len(name)} characters, at most {NAME_LENGTH_MAX} are allowed"
+    elif not _LEGAL.issuperset(name):
+        reason = "has other characters than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    shown = name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX] + "..."
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' {reason}.")
