@@ -52,7 +52,7 @@ class Discards:
         self._later(delay_ms, partial(self._unlink, paths))
 
     def directories_later(self, delay_ms: int, paths: Sequence[str]) -> None:
-        """Delete these directories then, with the files in them."""
+        """Delete these directories then, with all that is in them."""
         self._later(delay_ms, partial(self._remove, paths))
 
     def stop(self) -> None:
@@ -90,6 +90,10 @@ class Discards:
     def _remove(self, directories: Sequence[str]) -> None:
         for directory in directories:
             with suppress(FileNotFoundError):
-                self._unlink([f"{directory}/{name}" for name in self._files.list(directory)])
+                for name in self._files.list(directory):
+                    try:
+                        self._unlink([f"{directory}/{name}"])
+                    except IsADirectoryError:  # somebody else's
+                        self._remove([f"{directory}/{name}"])
                 if not self._is_stopped:
                     self._files.remove_directory(directory)

@@ -153,3 +153,18 @@ async def test_a_topic_of_the_longest_name_can_be_deleted(tmp_path: Path, topic:
     assert opened.directory.open(topic, 0, TOPIC_ID).log_end_offset == 0
     assert len(list(tmp_path.glob("*-stray"))) == 1
     await opened.stop()
+
+
+async def test_what_somebody_has_put_into_a_directory_goes_with_it(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
+    await write(log)
+    (tmp_path / "topic-0" / "notes" / "old").mkdir(parents=True)
+    (tmp_path / "topic-0" / "notes" / "old" / "a").touch()
+    (tmp_path / "topic-0" / "elsewhere").symlink_to(tmp_path.parent)
+    await opened.directory.delete([log])
+    async with asyncio.timeout(10):
+        while list(tmp_path.glob("topic-0*")):
+            assert not opened.failures
+            await asyncio.sleep(0.01)
+    await opened.stop()
