@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLOCK_SIZE = 1000
+#: So far the count of ids given out does not come. One above it that is found in a log was made up
+#: by a producer (brokers take it at its word), and need not be kept from being given out again.
+PRODUCER_IDS_END = 2**62
 
 
 @dataclass(slots=True)

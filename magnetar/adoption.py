@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import chain
 from uuid import UUID
 
+from coordinator.producer_ids import PRODUCER_IDS_END
 from logstore.directory import FoundPartition
 from logstore.partition import PartitionLog
 from magnetar.catalog import Catalog, TopicRow
@@ -59,7 +60,8 @@ def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
         coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
         epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
         for header, _ in log.iterate_batches_from(log.log_start_offset):
-            producer_id = max(producer_id, header.producer_id)
+            if header.producer_id < PRODUCER_IDS_END:
+                producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):
             _log.warning(
                 "open transaction adopted",

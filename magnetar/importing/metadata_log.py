@@ -89,8 +89,11 @@ class ClusterMetadata:
                 own[record.name] = record.value
 
 
-def read_cluster_metadata(directory: Path) -> ClusterMetadata:
-    """Return what the metadata log in `directory` says. WireError: it is damaged or not known."""
+def read_cluster_metadata(directory: Path, *, is_clean: bool = True) -> ClusterMetadata:
+    """Return what the metadata log in `directory` says. WireError: it is damaged or not known.
+
+    Unless its broker `is_clean`, stopped in order, the log's end may be torn: Kafka cuts it off.
+    """
     metadata = ClusterMetadata()
     snapshot = max(directory.glob("*-*.checkpoint"), default=None)
     end_offset = -1
@@ -99,8 +102,9 @@ def read_cluster_metadata(directory: Path) -> ClusterMetadata:
         for _, record in _records(snapshot):
             metadata.apply(record)
     transaction = _Transaction(metadata)
-    for path in segments(directory):
-        for offset, record in _records(path):
+    paths = segments(directory)
+    for path in paths:
+        for offset, record in _records(path, may_be_torn=path == paths[-1] and not is_clean):
             if offset >= end_offset:
                 transaction.fold(record)
     return metadata
@@ -128,9 +132,11 @@ class _Transaction:
             self._metadata.apply(record)
 
 
-def _records(path: Path) -> Iterator[tuple[int, MetadataRecord]]:
+def _records(path: Path, *, may_be_torn: bool = False) -> Iterator[tuple[int, MetadataRecord]]:
     for batch in read_batches(path):
         if not isinstance(batch, Batch):
+            if may_be_torn:
+                return
             raise WireError(f"{path} is damaged at byte {batch.position}: {batch.reason}")
         if batch.header.is_control:
             continue

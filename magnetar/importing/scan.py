@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.records import decode_key, decode_value
 from magnetar.segment_files import Batch, Damage, read_batches, segments
 from magnetar.topics import TRANSACTION_STATE
@@ -65,7 +66,8 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
 def _fold(scanned: Scanned, batch: Batch, topic: str) -> None:
     header = batch.header
     producer_id = header.producer_id
-    scanned.last_producer_id = max(scanned.last_producer_id, producer_id)
+    if producer_id < PRODUCER_IDS_END:
+        scanned.last_producer_id = max(scanned.last_producer_id, producer_id)
     scanned.leader_epoch = max(scanned.leader_epoch, header.partition_leader_epoch)
     if header.is_control:
         marker = parse_marker(batch.data)

@@ -137,13 +137,14 @@ def _read_source(path: Path) -> Source:
             " Name one of Kafka's log.dirs."
         )
     properties = _read(path / META_PROPERTIES)
+    is_clean = (path / CLEAN_SHUTDOWN).exists()
     return Source(
         cluster_id=decode_properties(properties).get("cluster.id") if properties else None,
-        is_clean=(path / CLEAN_SHUTDOWN).exists(),
+        is_clean=is_clean,
         recovery_points=_offsets(path / RECOVERY_POINTS),
         start_offsets=_offsets(path / LOG_START_OFFSETS),
         topics=topics,
-        metadata=_metadata(path / DIRECTORY),
+        metadata=_metadata(path / DIRECTORY, is_clean=is_clean),
     )
 
 
@@ -173,11 +174,11 @@ def _offsets(path: Path) -> Offsets:
         return {}
 
 
-def _metadata(directory: Path) -> ClusterMetadata | None:
+def _metadata(directory: Path, *, is_clean: bool) -> ClusterMetadata | None:
     if not directory.is_dir():
         return None
     try:
-        return read_cluster_metadata(directory)
+        return read_cluster_metadata(directory, is_clean=is_clean)
     except WireError as error:
         raise ImportRefused(
             f"the cluster's metadata cannot be read: {error}. Move {directory} aside to import"

@@ -273,6 +273,31 @@ def test_an_ended_transaction_is_not_refused_and_its_epochs_count(
     catalog.close()
 
 
+@pytest.mark.parametrize("way", ["imported", "adopted"])
+def test_a_producer_id_that_no_broker_gave_out_uses_up_no_others(
+    source: Path, tmp_path: Path, way: str
+) -> None:
+    """A producer may write any; the ids above it would soon be none."""
+    made_up = batch_of(b"c", producer_id=2**63 - 1, epoch=0, sequence=0)
+    given_out = batch_of(b"d", producer_id=5000, epoch=0, sequence=0)
+    with (source / "orders-1" / SEGMENT.format(0)).open("ab") as file:
+        file.write(at(1, given_out) + at(2, made_up))
+    (source / "recovery-point-offset-checkpoint").unlink()
+    data = tmp_path / "data"
+    if way == "imported":
+        assert run(source, "--data-dir", data).exit_code == 0
+    else:
+        data.mkdir()
+        shutil.copytree(source / "orders-1", data / "orders-1")
+    with start_broker(data) as broker:
+        arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
+        (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert topic["partitions"][1]["high_watermark"] == 3
+    catalog = Catalog(data)
+    assert 5001 <= catalog.allocate_producer_ids(1) < 7000
+    catalog.close()
+
+
 def remove_partition(source: Path) -> None:
     shutil.rmtree(source / "orders-0")
 
@@ -321,6 +346,8 @@ def test_a_tail_that_a_crash_tore_is_left_to_recovery(source: Path, tmp_path: Pa
     (source / ".kafka_cleanshutdown").unlink()
     with (source / "orders-0" / SEGMENT.format(1)).open("ab") as file:
         file.write(at(2, batch_of(b"torn"))[:-3])
+    with (source / "__cluster_metadata-0" / SEGMENT.format(0)).open("ab") as file:
+        file.write(at(6, batch_of(b"torn"))[:-3])
     assert run(source, "--data-dir", tmp_path / "data").exit_code == 0
     with start_broker(tmp_path / "data") as broker:
         arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
