@@ -133,11 +133,20 @@ class VisibleLog:
     async def read_cold(
         self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
     ) -> Slice:
-        """As `read`, waiting for the disk in a thread."""
+        """As `read`, waiting for the disk in a thread; PartitionDeleted also for one that goes
+        meanwhile: the names that were read by may have become another's.
+        """
         bound = self._check_offset(offset, isolation)
         if offset >= bound:
             return self._slice(offset, _EMPTY, isolation)
-        records = await self._ledger.read_cold(offset, max_bytes, bound, at_least_one=at_least_one)
+        try:
+            records = await self._ledger.read_cold(
+                offset, max_bytes, bound, at_least_one=at_least_one
+            )
+        except KafkaError:
+            self._check_exists()
+            raise
+        self._check_exists()
         return self._slice(offset, records, isolation)
 
     def bound(self, isolation: Isolation) -> int:
@@ -146,9 +155,12 @@ class VisibleLog:
             return self.last_stable_offset
         return self.high_watermark
 
-    def _check_offset(self, offset: int, isolation: Isolation) -> int:
+    def _check_exists(self) -> None:
         if self.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
+
+    def _check_offset(self, offset: int, isolation: Isolation) -> int:
+        self._check_exists()
         if not self._ledger.start_offset <= offset <= self._state.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

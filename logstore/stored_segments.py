@@ -136,6 +136,8 @@ class StoredSegments(CommittedLedger):
                 file.unpin()
             if found is not None and found is not ABSENT:
                 return found
+            if self.is_closed:
+                break  # The next one's name may be nobody's any more, or another's.
         return _NOTHING
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
