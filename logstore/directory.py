@@ -63,6 +63,7 @@ from logstore.log_offsets import LogOffsets
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from logstore.partition_names import partition_name, split_partition_name
+from logstore.segment import LOG_SUFFIX
 
 _KRAFT_LOG = "__cluster_metadata"
 #: Recovery points that have moved are written together, at most so often.
@@ -162,10 +163,18 @@ class LogDirectory(ClaimedDirectory):
             key = split_partition_name(name)
             if key is not None and key[0] != _KRAFT_LOG:
                 closed = self._closed.get(key)
-                topic_id = (closed and closed.topic_id) or self._read_topic_id(name)
+                try:
+                    topic_id = (closed and closed.topic_id) or self._read_topic_id(name)
+                except NotADirectoryError:
+                    continue  # somebody else's file
                 self._topic_ids[name] = topic_id
                 found.append(FoundPartition(*key, topic_id))
         return found
+
+    def holds_log(self, found: FoundPartition) -> bool:
+        """Whether there is a segment in it, as in any that a broker has made."""
+        names = self._files.list(self._directory_of((found.topic, found.partition)))
+        return any(name.endswith(LOG_SUFFIX) for name in names)
 
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
         """Have recovery of logs that another broker wrote begin behind what is whole of them.

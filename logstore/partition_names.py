@@ -10,5 +10,9 @@ def partition_name(topic: str, partition: int) -> str:
 
 def split_partition_name(name: str) -> tuple[str, int] | None:
     """Return topic and partition of the directory of that name; None: it is no partition's."""
-    topic, dash, number = name.rpartition("-")
-    return (topic, int(number)) if dash and topic and number.isdigit() else None
+    topic, _, number = name.rpartition("-")
+    if not (topic and number.isascii() and number.isdigit()):
+        return None
+    partition = int(number)
+    # One name for a partition: its number has no zeros before it.
+    return (topic, partition) if partition_name(topic, partition) == name else None

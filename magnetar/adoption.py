@@ -3,7 +3,8 @@
 A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
 this broker: with the topic ids their partition.metadata says, as many partitions as there are, and
 no settings of their own. Producer ids found in them are never given to anybody else. What remains
-of a topic that was being deleted when the process ended goes.
+of a topic that was being deleted when the process ended goes. A file, or a directory with
+neither a topic id nor a segment, is somebody else's, whatever it is called.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from magnetar.catalog import Catalog, TopicRow
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
 from magnetar.topic_names import check_name
-from magnetar.topics import INTERNAL
+from magnetar.topics import INTERNAL, PARTITIONS_MAX
 from wire.errors import KafkaError
 
 _log = get_logger("adoption")
@@ -37,7 +38,7 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     for found in logs.found():
         if found.topic_id in deleted:
             remains.append(found)
-        elif found.topic not in known:
+        elif found.topic not in known and (found.topic_id or logs.holds_log(found)):
             unknown.setdefault(found.topic, []).append(found)
     if remains:
         logs.remove(remains)
@@ -83,6 +84,9 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
         _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
         return False
     count = 1 + max(found.partition for found in partitions)
+    if count > PARTITIONS_MAX:
+        _log.error("topic not adopted", topic=name, reason=f"{count} partitions are too many")
+        return False
     topic_id = ids.pop() if ids else uuid.uuid4()
     catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, {}))
     _log.info("topic adopted", topic=name, topic_id=str(topic_id), partitions=count)

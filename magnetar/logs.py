@@ -145,6 +145,10 @@ class Logs:
         """Return the partitions that lie in the directory, whether anybody knows them or not."""
         return self._directory.found_partitions()
 
+    def holds_log(self, found: FoundPartition) -> bool:
+        """Whether there is a segment in it, as in any that a broker has made."""
+        return self._directory.holds_log(found)
+
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
         """Have recovery of logs that another broker wrote begin behind what is whole of them."""
         self._directory.trust_foreign(found)

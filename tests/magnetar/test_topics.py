@@ -148,6 +148,28 @@ async def test_a_topic_directory_without_catalog_is_adopted(
     assert len(topic.partitions) == 2
 
 
+async def test_what_only_has_a_name_like_a_partitions_is_left_alone(
+    start_broker: StartBroker,
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    first.topics.create("a")
+    await first.stop()
+    names = ("backup-20261121", "notes-1", "a-00", "a-\N{SUPERSCRIPT TWO}")
+    for name in names:
+        (first.data_dir / name).mkdir()
+        (first.data_dir / name / "readme.txt").touch()
+    huge = first.data_dir / "huge-2000000000"
+    huge.mkdir()
+    (huge / f"{0:020d}.log").touch()
+    (first.data_dir / "core-12").touch()
+    second = await start_broker(settings)
+    assert [topic.name for topic in second.topics.all()] == ["a"]
+    await second.stop()
+    left = {path.name for path in first.data_dir.iterdir()}
+    assert left.issuperset([*names, huge.name, "core-12"])
+
+
 async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
