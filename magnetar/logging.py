@@ -42,11 +42,12 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
     """Choose for the whole process; `auto` is console on a terminal and JSON elsewhere.
 
     `stream` None is standard error as it is when a line is written. Levels of single loggers are
-    forgotten.
+    forgotten, and how much they wrote.
     """
     _settings.level = getattr(levels, level.upper())
     for logger in _loggers.values():
         logger.level = _settings.level
+        logger.forget_lines()
     _settings.format = format
     _settings.stream = stream
     _settings.backend = None
@@ -107,6 +108,10 @@ class Logger:
     def exception(self, event: str, **fields: object) -> None:
         """As `error`, with the traceback of the exception being handled."""
         self._write(levels.ERROR, event, {**fields, "exc_info": True})
+
+    def forget_lines(self) -> None:
+        """Allow every event all lines of this second again."""
+        self._allowances.clear()
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if level < self.level:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from tests.magnetar.clocks import MovedClock
@@ -19,6 +20,12 @@ from wire.messages.header import RequestHeader
 M = TypeVar("M", bound=Message)
 
 StartBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture(autouse=True)
+def fresh_log() -> None:
+    """Lines of the test before are not counted as this one's."""
+    logging.configure()
 
 
 class RawClient:
