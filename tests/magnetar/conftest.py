@@ -76,6 +76,14 @@ class RawClient:
         self.writer.close()
 
 
+async def crash(broker: Broker) -> None:
+    """End a broker as `kill -9` does, for all that its files can tell: nothing more is written."""
+    broker.logs._directory.abandon()
+    await broker.server.stop()
+    broker.catalog.close()
+    broker.is_stopped = True
+
+
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start brokers on free ports; settings by Kafka's names. All are stopped at the end.

@@ -10,6 +10,7 @@ import pytest
 
 from magnetar.broker import Broker
 from magnetar.topics import CONSUMER_OFFSETS
+from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -249,9 +250,7 @@ async def test_the_start_survives_the_end_of_the_broker(
     if clean:
         await broker.stop()
     else:
-        broker.logs._directory.abandon()
-        await broker.server.stop()
-        broker.is_stopped = True
+        await crash(broker)
     again = await start_broker(settings)
     log = again.topics.partition("a", 0)
     assert (log.log_start_offset, log.log_end_offset) == (7, 10)
@@ -276,9 +275,7 @@ async def test_a_transaction_cut_in_its_middle_is_found_open_after_a_crash(
         )
         await log.durable(log.append(batch, now_ms).end_offset)
     assert await delete(await connect(broker), deletion(3)) == (0, 3)
-    broker.logs._directory.abandon()
-    await broker.server.stop()
-    broker.is_stopped = True
+    await crash(broker)
     again = await start_broker(settings)
     found = again.topics.partition("a", 0)
     assert found.log_start_offset == 3

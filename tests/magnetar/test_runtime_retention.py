@@ -13,6 +13,7 @@ from magnetar.broker import Broker
 from magnetar.runtime import retention
 from magnetar.topics import CONSUMER_OFFSETS
 from tests.magnetar.clocks import HandClock
+from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.records import SimpleRecord, build_batch
@@ -169,9 +170,7 @@ async def test_what_is_gone_stays_gone_and_the_rest_is_there_after_the_end(
         await broker.stop()
     else:
         broker.retention.stop()
-        broker.logs._directory.abandon()
-        await broker.server.stop()
-        broker.is_stopped = True
+        await crash(broker)
     again = await start_broker(ON_DISK, clock=clock)
     partly, wholly = (again.topics.partition("a", index) for index in range(2))
     assert (partly.log_start_offset, partly.log_end_offset) == (29, 40)
