@@ -78,6 +78,7 @@ class Descriptors:
     def close(self, file: DiskFile) -> None:
         """Close a file for good."""
         with self._lock:
+            file.is_closed = True  # In the same step as it is forgotten: `_keep` finds none such.
             self._forget(file)
             descriptor, file.descriptor = file.descriptor, -1
             if descriptor >= 0:
@@ -313,5 +314,4 @@ class DiskFile:
             self._close_now()
 
     def _close_now(self) -> None:
-        self.is_closed = True
         self._descriptors.close(self)

@@ -273,9 +273,11 @@ class Segment:
         except FileNotFoundError:  # a trim may have passed over a reader's segment
             return b""
         try:
-            return file.read(file.size(), 0)
+            data = file.read(file.size(), 0)
         finally:
             file.close()
+        # Put aside before the name became another's: that one's index is not to be taken for ours.
+        return b"" if self._stage else data
 
     def flush_indexes(self, *, final: bool = False, whole: bool = False) -> list[File]:
         """Write entries that are not in the files yet; return the files, for a sync and a close.

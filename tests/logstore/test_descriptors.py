@@ -208,3 +208,31 @@ def test_a_file_that_is_opened_while_it_is_deleted_is_readable(
         for file in files:
             file.write([b"x"], 0)
     assert opened[0].read(9, 0) == b"v"
+
+
+def test_a_file_that_is_being_closed_does_not_fail_who_deletes_its_name(
+    disk: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *others = names(tmp_path, 50)
+    twins = [disk.open(name, create=True) for _ in range(2)]
+    for other in others:
+        disk.open(other, create=True).write([b"x"], 0)
+    assert [file.descriptor for file in twins] == [-1, -1]
+    closers: list[threading.Thread] = []
+    open_file = os.open
+
+    def slow(path: str, flags: int, mode: int = 0o777) -> int:
+        """While one of the two gets its descriptor back, both are closed."""
+        if path == name and not closers:
+            closers.extend(threading.Thread(target=file.close) for file in twins)
+            for closer in closers:
+                closer.start()
+            closers[0].join(0.1)
+        return open_file(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", slow)
+    disk.unlink(name)
+    for closer in closers:
+        closer.join()
+    assert len(closers) == 2
+    assert all(file.is_closed for file in twins)
