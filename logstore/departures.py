@@ -80,11 +80,12 @@ class Departures:
         for delay_ms, directory in departed:
             self._discards.directories_later(delay_ms, (directory,))
 
-    def free(self, key: Key) -> None:
-        """Have the name be nobody's, durably, for a log to be opened. May block."""
-        if key in self._leaving:
-            self._leave(self._leaving[key])
-        if key in self._unsettled:
+    def free(self, *keys: Key) -> None:
+        """Have these names be nobody's, durably, for logs to be opened. May block."""
+        for key in keys:
+            if key in self._leaving:
+                self._leave(self._leaving[key])
+        if not self._unsettled.isdisjoint(keys):
             self.settle()
 
     async def free_all(self) -> None:

@@ -227,12 +227,22 @@ class LogDirectory(ClaimedDirectory):
         self, openings: Iterable[Procedure[PartitionLog]]
     ) -> list[PartitionLog]:
         """Return the logs of many partitions, recovered; the syncs are for all of them."""
-        await self._free_all()
+        await self.free_all()
         logs = await self._perform_together(openings)
-        await self._free_all()
+        await self.free_all()
         return logs
 
-    async def _free_all(self) -> None:
+    def free(self, topic: str, partition_count: int) -> None:
+        """Have these names be nobody's, durably: to be called before anybody is told that they are
+        somebody's again, of whom the checkpoints would not be true. May block.
+        """
+        try:
+            self._departures.free(*((topic, index) for index in range(partition_count)))
+        except OSError as error:
+            raise self._failed(error) from error
+
+    async def free_all(self) -> None:
+        """As `free`, for every name that a deletion has ended with."""
         try:
             await self._departures.free_all()
         except OSError as error:

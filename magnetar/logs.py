@@ -158,6 +158,14 @@ class Logs:
         settings = self.settings(topic, config)
         return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
 
+    def free(self, topic: str, partition_count: int) -> None:
+        """Forget durably what was known of former logs of these names. May block."""
+        self._directory.free(topic, partition_count)
+
+    async def free_all(self) -> None:
+        """Forget durably what was known of former logs of all names."""
+        await self._directory.free_all()
+
     async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
         """Return the recovered logs of these; what the disk must do it does for all at once."""
         return await self._directory.open_together(

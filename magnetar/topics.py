@@ -19,12 +19,7 @@ from uuid import UUID
 
 from magnetar.catalog import Catalog, TopicRow
 from magnetar.config.setting import InvalidValue
-from magnetar.config.topic import (
-    TopicConfig,
-    parse_topic_configs,
-    read_topic_configs,
-    resolve,
-)
+from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
 from magnetar.logging import get_logger
 from magnetar.topic_names import check_name
 from wire.error_code import ErrorCode
@@ -68,6 +63,14 @@ class Logs(Protocol):
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
         """Return the recovered log of a partition, empty if it is new."""
+        ...
+
+    def free(self, topic: str, partition_count: int) -> None:
+        """Forget durably what was known of former logs of these names. May block."""
+        ...
+
+    async def free_all(self) -> None:
+        """As `free`, for all names, while others are served."""
         ...
 
     async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
@@ -218,6 +221,8 @@ class Topics:
         Refuses as `check_creation` does.
         """
         row = self.check_creation(name, partition_count, replication_factor, configs or {})
+        # First, or a start would miss in this topic's logs what those of a former one had.
+        self._logs.free(row.name, row.partition_count)
         self._catalog.add_topic(row)
         settings = self._settings(row)
         return self._enter(
@@ -244,6 +249,7 @@ class Topics:
     async def _create(self, row: TopicRow) -> Topic:
         try:
             async with self._changing:
+                await self._logs.free_all()
                 await asyncio.to_thread(self._catalog.add_topic, row)
                 settings = self._settings(row)
                 topic = Topic(row, settings, await self._open(row, settings, 0))
@@ -314,6 +320,7 @@ class Topics:
     async def _grow(self, name: str, partition_count: int) -> Topic:
         async with self._changing:
             topic = self.check_growth(name, partition_count)
+            await self._logs.free_all()
             await asyncio.to_thread(self._catalog.set_partition_count, topic.id, partition_count)
             row = TopicRow(
                 topic.id,

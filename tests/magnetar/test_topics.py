@@ -12,7 +12,9 @@ import pytest
 
 from logstore.partition import PartitionLog
 from magnetar.broker import Broker
+from magnetar.catalog import TopicRow
 from magnetar.topics import CONSUMER_OFFSETS, Opening, Topic
+from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import SimpleRecord, build_batch
@@ -115,6 +117,38 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     assert broker.topics.by_id(topic.id) is None
     assert topic.partitions[0].is_deleted
     assert broker.topics.create("a").id != topic.id
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
+    start_broker: StartBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    in_turns: bool,
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    batch = build_batch([SimpleRecord(None, b"v", 1)])
+    first.topics.create("a").partitions[0].append(batch, 1)
+    await first.stop()
+    second = await start_broker(settings)
+    (former,) = second.topics.all()
+    await second.topics.delete([former])
+    add_topic = second.catalog.add_topic
+
+    def killed(row: TopicRow) -> None:
+        add_topic(row)
+        raise InterruptedError
+
+    monkeypatch.setattr(second.catalog, "add_topic", killed)
+    row = second.topics.check_creation("a", 1, 1, {})
+    with pytest.raises(InterruptedError):
+        await second.topics.create_in_turns(row) if in_turns else second.topics.create("a", 1)
+    await crash(second)
+    third = await start_broker(settings)
+    log = third.topics.partition("a", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert '"error"' not in capsys.readouterr().err
 
 
 async def test_topics_and_their_settings_survive_a_restart(start_broker: StartBroker) -> None:
