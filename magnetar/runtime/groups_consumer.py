@@ -127,6 +127,8 @@ class ConsumerGroups:
         member = leaving_member(group, request)
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
             self._append(shard, group.group_id, decide_absence(group, member), now_ms)
+            # It has given back what it was asked for; its session alone says how long it may stay.
+            group.timers.clear(Wait.REVOCATION, member.member_id)
         else:
             self.remove(shard, group, [member.member_id], now_ms)
         await shard.log.durable(shard.log.end_offset)
@@ -290,7 +292,8 @@ class ConsumerGroups:
         group.timers.clear(Wait.JOIN, member_id)
         group.timers.clear(Wait.SYNC, member_id)
         group.timers.set(Wait.SESSION, member_id, now_ms + limits.session_timeout_ms)
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+        # One that is away keeps its state, but has nothing left to give back.
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or not member.revoking:
             group.timers.clear(Wait.REVOCATION, member_id)
         elif before is None or before.revoking != member.revoking:
             deadline_ms = now_ms + member.rebalance_timeout_ms

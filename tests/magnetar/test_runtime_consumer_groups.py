@@ -153,6 +153,31 @@ async def test_a_static_member_that_stays_away_is_given_up(
     assert (await described(client)).members == []
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_static_member_that_leaves_for_a_while_need_not_give_back_in_time(
+    start_broker: Any, connect: Connect, clock: MovedClock, restarts: bool
+) -> None:
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings, clock=clock)
+    broker.topics.create("orders", 4)
+    client = await connect(broker)
+    joined = await beat(client, "a", 0, instance_id="one", rebalance_timeout_ms=5_000)
+    await beat(client, "b", 0)
+    asked = await beat(client, "a", joined.member_epoch, instance_id="one")
+    assert asked.assignment is not None, "it is to give partitions back"
+    await beat(client, "a", -2, instance_id="one")
+    if restarts:
+        await broker.stop()
+        broker = await start_broker(settings, clock=clock)
+        client = await connect(broker)
+    await passes(broker, clock, 6_000)
+    assert len((await described(client)).members) == 2
+    back = await beat(client, "c", 0, instance_id="one", rebalance_timeout_ms=5_000)
+    assert back.error_code == ErrorCode.NONE
+    await passes(broker, clock, 6_000)
+    assert len((await described(client)).members) == 2
+
+
 async def test_a_restart_keeps_members_and_epochs(start_broker: Any, connect: Connect) -> None:
     settings = {"durability": "page-cache"}
     broker = await start_broker(settings)
