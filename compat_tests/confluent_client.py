@@ -53,7 +53,12 @@ def send(client: Producer, topic: str, pairs: Sequence[Pair], partition: int = 0
 
     for key, value in pairs:
         client.produce(topic, value, key, partition=partition, on_delivery=delivered)
-    if client.flush(TIMEOUT_S):
+    try:
+        left = client.flush(TIMEOUT_S)
+    except SystemError as failure:
+        # It calls back while it raises, and that is what Python makes of it.
+        raise failure.__cause__ or failure from None
+    if left:
         raise StuckClient(f"{len(reports)} of {len(pairs)} records acknowledged")
     if errors:
         raise KafkaException(errors[0])

@@ -217,8 +217,8 @@ class _Writer:
         """
         try:
             count = wait(timeout_s)
-        except KafkaException as failure:
-            raise self._ended(failure.args[0]) from None
+        except (KafkaException, SystemError) as failure:
+            raise self._ended(_kafka_error(failure)) from None
         self._check()
         return count
 
@@ -234,6 +234,18 @@ class _Writer:
     def _check(self) -> None:
         if self._failed is not None:
             raise self._failed
+
+
+def _kafka_error(failure: BaseException) -> KafkaError:
+    """Return what confluent-kafka raised. It calls back while it raises: then whatever a callback
+    calls is a SystemError, caused by that.
+    """
+    while not isinstance(failure, KafkaException):
+        if failure.__cause__ is None:
+            raise failure
+        failure = failure.__cause__
+    error: KafkaError = failure.args[0]
+    return error
 
 
 def client_settings(options: SinkOptions, family: Family | None) -> dict[str, Any]:
