@@ -173,13 +173,15 @@ class GroupOffsetCommits:
         return found
 
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """Return a code for each (topic, partition), once what was committed for it is gone.
+        """Return a code for each (topic, partition), once what was committed for it is gone, and
+        what transactions that have not ended would commit.
 
         What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with INVALID_GROUP_ID,
         GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         check_group_id(group_id)
         shard = self._groups.shard_of(group_id)
+        offsets = shard.state.offsets
         subscribed = _subscribed_topics(shard, group_id)
         codes = []
         records = []
@@ -189,7 +191,7 @@ class GroupOffsetCommits:
                 continue
             codes.append(ErrorCode.NONE)
             key = OffsetKey(group_id, topic, index)
-            if shard.state.offsets.get(key) is not None:
+            if offsets.get(key) is not None or offsets.pending.holds(key):
                 records.append(OffsetRecord(key, None))
         now_ms = self._broker.clock.now_ms()
         await shard.log.durable(shard.append_in_parts(records, now_ms))

@@ -116,6 +116,21 @@ async def test_a_commit_that_returned_is_visible_to_a_fetch_at_once(world: Group
     await world.settle()
 
 
+@pytest.mark.parametrize("committed", [False, True])
+async def test_an_offset_that_was_deleted_does_not_come_back_with_its_transaction(
+    world: GroupsWorld, committed: bool
+) -> None:
+    if committed:
+        await world.until(world.commit(1))
+    identity = await world.begin_with_offsets(5)
+    codes = await world.until(world.groups.offsets.delete(GROUP, [("a", 0), ("a", 1)]))
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+    await world.until(world.coordinator.end("tx", identity, commit=True))
+    assert await world.offset() == -1
+    await world.restart()
+    assert await world.offset() == -1
+
+
 async def test_offsets_go_with_a_deleted_topic_also_from_transactions(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
     world.groups.on_topic_deleted("a")
