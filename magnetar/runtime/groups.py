@@ -140,8 +140,6 @@ class Groups:
         consumer_group = shard.state.consumer_groups.get(group_id)
         if consumer_group is not None and consumer_group.members:
             return await self.classic_members.join(shard, consumer_group, request)
-        if consumer_group is not None:
-            shard.append(shard.state.group_deletion(group_id), now_ms)
         if not request.member_id:
             self.refuse_beyond_limit(shard, group_id)
         group = shard.state.joinable(group_id, request.member_id, now_ms)
@@ -150,6 +148,9 @@ class Groups:
             outcome = join(group, request, now_ms, reply)
         finally:
             shard.state.forget_if_unused(group)
+        if consumer_group is not None:
+            # It was empty, and is a classic one now; a join that is refused changes nothing.
+            shard.append(shard.state.group_deletion(group_id), now_ms)
         self._carry_out(shard, group, outcome, now_ms)
         return await reply.answered(shard)
 

@@ -306,6 +306,23 @@ async def test_a_classic_join_makes_an_empty_consumer_group_a_classic_one(
     assert (await described(client)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_a_classic_join_that_is_refused_leaves_an_empty_consumer_group_as_it_is(
+    broker: Broker, client: Any
+) -> None:
+    await beat(client, "a", 0)
+    await beat(client, "a", -1)
+    epoch = (await described(client)).group_epoch
+    end_offset = log_end(broker)
+    stranger = await client.ask(classic_join("stranger"), 3, JoinGroupResponse)
+    assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    speechless = classic_join()
+    speechless.protocols = []
+    refused = await client.ask(speechless, 3, JoinGroupResponse)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await described(client)).group_epoch == epoch
+    assert log_end(broker) == end_offset
+
+
 async def test_a_pattern_follows_topics_that_come(broker: Broker, client: Any) -> None:
     answer = await beat(client, "a", 0, subscribed_topic_names=None, subscribed_topic_regex="ord.*")
     assert len(owned(answer)) == 1
