@@ -175,5 +175,18 @@ def test_a_deleted_topic_takes_along_what_a_transaction_would_commit(
     assert member.committed([(orders, [0])]) == {(orders, 0): NOTHING}
 
 
+def test_a_deleted_offset_does_not_come_back_with_its_transaction(
+    broker: Broker, enter: Enter, topic: MakeTopic, name: MakeName
+) -> None:
+    orders = topic("orders")
+    member = enter()
+    end = staged(broker.bootstrap, orders, member.group, name("txn"))
+    assert _stable_code(member, orders) is Code.UNSTABLE_OFFSET_COMMIT
+    assert member.delete_offset(orders) is Code.NONE
+    assert _stable_code(member, orders) is Code.NONE
+    end(True)
+    assert member.committed([(orders, [0])]) == {(orders, 0): NOTHING}
+
+
 def _stable_code(member: Member, topic: str) -> Code:
     return member.committed([(topic, [0])], require_stable=True)[topic, 0][3]
