@@ -324,15 +324,10 @@ class FileLedger(StoredSegments):
         self._attempt(self._ensure_directory)
         self._attempt(partial(self._attachments.write, name, data, sync=sync))
         if not sync:
-            # Where the next sync is one of everything, which new names make it, this is for free.
-            self._attempt(partial(self._sync_later, name))
+            self._new_names.add(self._directory)
         elif os.path.dirname(self._directory) in self._new_names:
             self._attempt(self._sync_names)
             self._new_names.clear()
-
-    def _sync_later(self, name: str) -> None:
-        self._index_files.append(self._files.open(f"{self._directory}/{name}"))
-        self._new_names.add(self._directory)
 
     def replacing_attachment(self, name: str, data: Buffer) -> Procedure[None]:
         self._attempt(self._ensure_directory)

@@ -246,9 +246,8 @@ class Ledger(Protocol):
     def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         """Replace an attachment atomically. Blocks for the syncs.
 
-        With `sync=False` atomic against the end of the process only, until the next sync: after
-        power loss the file may be the old or the new one, absent, empty or torn, so it needs a
-        checksum of its own.
+        With `sync=False` atomic against the end of the process only: after power loss the file
+        may be the old or the new one, absent, empty or torn, so it needs a checksum of its own.
         """
         ...
 

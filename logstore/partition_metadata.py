@@ -1,7 +1,6 @@
 """The files that tell Kafka and its tools of a partition: topic id and leader epochs.
 
-Never synced for their own sake, but with the first batches: what they say is also in the catalog
-and in the batches' headers.
+Never synced for their own sake: what they say is also in the catalog and in the batches' headers.
 """
 
 from __future__ import annotations

@@ -51,16 +51,6 @@ def deleted(first: int = 4) -> Process:
     return process
 
 
-@pytest.mark.parametrize("can_sync_all", [True, False])
-def test_whose_a_log_is_is_as_durable_as_the_log(can_sync_all: bool) -> None:
-    """A directory of a deleted topic that says no id would be taken for somebody else's."""
-    process = Process(SimulatedDisk(can_sync_all=can_sync_all))
-    process.write(TOPIC_ID, 1)
-    for seed in range(30):
-        (found,) = Process(process.disk.crash(Random(seed))).directory.found_partitions()
-        assert found.topic_id == TOPIC_ID
-
-
 @pytest.mark.parametrize("is_told", [True, False], ids=["all known", "none known"])
 def test_a_log_made_after_the_process_was_killed_begins_at_zero(is_told: bool) -> None:
     again = Process(deleted().disk.kill(Random(1)))
