@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from logstore.durability import Durability
+from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles
+from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.log_config import LogConfig
 
 MAX = 16
 
@@ -236,3 +240,18 @@ def test_a_file_that_is_being_closed_does_not_fail_who_deletes_its_name(
         closer.join()
     assert len(closers) == 2
     assert all(file.is_closed for file in twins)
+
+
+def test_small_files_that_wait_for_a_sync_take_no_descriptors(
+    disk: DiskFiles, tmp_path: Path
+) -> None:
+    """Retention writes the leader epochs anew for each few segments, of a log nobody writes to."""
+    group_commit = GroupCommit(
+        disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
+    )
+    ledger = FileLedger(disk, str(tmp_path / "t-0"), group_commit, LogConfig())
+    ledger.open(0)
+    for number in range(10 * MAX):
+        ledger.write_attachment("leader-epoch-checkpoint", b"%d" % number, sync=False)
+        ledger.write_attachment(f"{number}.state", b"", sync=False)
+    assert descriptors_of(tmp_path) <= MAX
