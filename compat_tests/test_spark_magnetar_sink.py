@@ -296,7 +296,7 @@ def test_a_task_that_is_overtaken_while_it_writes_says_so(
 
     def held(value: str) -> str:
         while value == "50000" and not overtaken.exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # In a process of Spark's: a file is all that both can see.
         return value
 
     def overtake() -> str:

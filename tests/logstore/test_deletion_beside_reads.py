@@ -12,7 +12,7 @@ import pytest
 from logstore.closed_logs import CLOSED_LOGS
 from logstore.descriptors import DiskFile
 from logstore.log_config import LogConfig
-from logstore.partition import Isolation, PartitionDeleted
+from logstore.partition import Isolation, PartitionDeleted, PartitionLog
 from logstore.segment import Segment
 from tests.logstore.test_directory import TOPIC_ID, Opened, write
 
@@ -31,13 +31,19 @@ class Pause:
             assert self.go_on.wait(10)
 
 
+async def filled(opened: Opened) -> PartitionLog:
+    """The topic's log, with several segments."""
+    log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
+    for _ in range(12):
+        await write(log, b"old" * 10)
+    return log
+
+
 async def test_a_read_is_not_answered_by_the_next_topic_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Opened(tmp_path)
-    log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
-    for _ in range(12):
-        await write(log, b"old" * 10)
+    log = await filled(opened)
     pause, read_index = Pause(), Segment._read_index
 
     def paused(segment: Segment, suffix: str) -> bytes:
@@ -63,9 +69,7 @@ async def test_a_read_that_would_go_on_in_the_next_segment_ends(
 ) -> None:
     """Behind the last batch that compaction has left of a segment there is nothing to be read."""
     opened = Opened(tmp_path)
-    log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
-    for _ in range(12):
-        await write(log, b"old" * 10)
+    log = await filled(opened)
     last = log.ledger.segment_base_offsets[1] - 1
     path = tmp_path / "topic-0" / f"{0:020d}.log"
     batch_bytes = path.stat().st_size // (last + 1)

@@ -70,6 +70,7 @@ def test_who_spoke_while_the_broker_was_stopped_is_heard_before_anyone_is_given_
         os.kill(broker.pid, signal.SIGSTOP)
         try:
             member.send_request(HeartbeatRequest(**me), 3)
+            # A session must pass while the process stands still: nothing else tells that it has.
             time.sleep((SESSION_MS + 2 * LATE_MS_MAX) / 1000)
         finally:
             os.kill(broker.pid, signal.SIGCONT)
