@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from kafka import KafkaAdminClient
 
-from compat_tests import command_line, confluent_client, java
+from compat_tests import command_line, confluent_client, java, tool_box
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
@@ -96,6 +97,32 @@ def test_votes_become_visible_with_the_parents_offsets_and_not_before(
     assert visible(broker, orders) == [children] * PARTITIONS
     assert committed_offset(broker.bootstrap, group, orders) == 7
     assert votes(broker, parent) == []
+
+
+def test_clients_that_know_nothing_of_votes_list_and_describe_them(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """kafka-python's reader refuses a state that Kafka does not have."""
+    orders, child = topic("orders", partitions=PARTITIONS), f"{name('parent')}~>1"
+    client = begun(broker, child)
+    write(client, orders, "a")
+    client.commit_transaction(TIMEOUT_S)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        listed = {
+            each.transactional_id: each.state
+            for found in admin.list_transactions().values()
+            for each in found
+        }
+        described = admin.describe_transactions([child])[child]
+    finally:
+        admin.close()
+    assert listed[child].value == described.state.value == "Ongoing"
+    shown = tool_box.run(
+        "TransactionsCommand",
+        *("--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", child),
+    )
+    assert "Ongoing" in shown
 
 
 def test_the_parents_abort_aborts_the_votes_and_fences_who_gave_them(

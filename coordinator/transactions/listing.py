@@ -12,16 +12,21 @@ from dataclasses import dataclass
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
 
-_STATES = {state.label: state for state in State}
+#: Each name with the states it asks for: a child that has voted is told as Ongoing, and so is found
+#: by that name, and by its own.
+_STATES = {
+    named.label: frozenset(state for state in State if named in (state, state.told_as))
+    for named in State
+}
 
 
 def parse_states(names: Iterable[str]) -> tuple[frozenset[State], list[str]]:
     """Return the states of these names, and the names that are none, each once, in their order.
 
-    Names are Kafka's (`Ongoing`), upper and lower case as there.
+    Names are Kafka's (`Ongoing`), upper and lower case as there, and `Voted`, which is ours.
     """
     distinct = list(dict.fromkeys(names))
-    known = frozenset(_STATES[name] for name in distinct if name in _STATES)
+    known = frozenset[State]().union(*(_STATES[name] for name in distinct if name in _STATES))
     return known, [name for name in distinct if name not in _STATES]
 
 

@@ -31,6 +31,11 @@ class State(IntEnum):
         """Kafka's spelling, as its tools show it: PrepareCommit."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
+    @property
+    def told_as(self) -> State:
+        """The state that clients are told: one of Kafka's, since some refuse any other."""
+        return State.ONGOING if self is State.VOTED else self
+
 
 _ENDED = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 

@@ -6,9 +6,10 @@ shall not ask for a large answer many times over.
 
 Each state carries tagged fields of our own, which other clients skip: tag 1000, the 16 bytes of
 the TxnId of the current or last transaction (docs/transactions.md). Of a joint transaction
-(docs/joint_transactions.md) tag 1001, the parent's id in UTF-8, of a child; and tag 1002, of a
-parent, also of one that is unknown, its children that are open or have voted: each its id's size
-in UTF-8 (2 bytes) and the id.
+(docs/joint_transactions.md) tag 1001, the parent's id in UTF-8, of a child; tag 1002, of a parent,
+also of one that is unknown, its children that are open or have voted: each its id's size in UTF-8
+(2 bytes) and the id; and tag 1003, empty, of a child that has voted: its state is told as Ongoing,
+since clients refuse states that Kafka does not have.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.states import State
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import WireError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 TXN_ID_TAG = 1000
 PARENT_TAG = 1001
 CHILDREN_TAG = 1002
+VOTED_TAG = 1003
 
 
 @handles(DescribeTransactionsRequest, versions="0")
@@ -85,7 +88,7 @@ def _state(
         )
     state = TransactionState(
         transactional_id=transactional_id,
-        transaction_state=txn.state.label,
+        transaction_state=txn.state.told_as.label,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_start_time_ms=txn.started_at_ms,
         producer_id=txn.producer_id,
@@ -100,4 +103,6 @@ def _state(
     if txn.parent_id is not None:
         state.unknown_tags += ((PARENT_TAG, txn.parent_id.encode()),)
     state.unknown_tags += family
+    if txn.state is State.VOTED:
+        state.unknown_tags += ((VOTED_TAG, b""),)
     return state

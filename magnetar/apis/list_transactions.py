@@ -3,7 +3,9 @@
 Versions 0-2.  1: the time since a transaction's begin (KIP-994).  2: a pattern that the whole id
 must match (KIP-1152); INVALID_REGULAR_EXPRESSION.
 
-States that do not exist are reported back, beside what the other states found.  KIP-664.
+States that do not exist are reported back, beside what the other states found.  A child that has
+voted (docs/joint_transactions.md) is found by `Voted` and by `Ongoing`, which its state is told as:
+clients refuse states that Kafka does not have.  KIP-664.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ async def list_transactions(
             TransactionState(
                 transactional_id=txn.transactional_id,
                 producer_id=txn.producer_id,
-                transaction_state=txn.state.label,
+                transaction_state=txn.state.told_as.label,
             )
             for txn in found
         ],

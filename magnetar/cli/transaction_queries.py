@@ -1,7 +1,7 @@
 """What `magnetar transactions` asks brokers, and what it makes of the answers.
 
-Works on Apache Kafka too; only the TxnId, a tagged field of magnetar's DescribeTransactions, is
-missing there. Source: KIP-664.
+Works on Apache Kafka too; only what magnetar's DescribeTransactions tells in tagged fields, the
+TxnId and joint transactions, is missing there. Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from magnetar.apis.describe_transactions import (
     CHILDREN_TAG,
     PARENT_TAG,
     TXN_ID_TAG,
+    VOTED_TAG,
     decode_children,
 )
 from magnetar.cli.partition_queries import OpenProducer, describe_open, held_back
@@ -122,7 +123,11 @@ def list_transactions(
         listed = [each.transactional_id for each in answer.transaction_states]
         if listed:
             found[node_id] = listed
-    transactions = _describe(client, found, skip_unknown=True)
+    transactions = [
+        one
+        for one in _describe(client, found, skip_unknown=True)
+        if not states or one.state in states
+    ]
     return sorted(
         transactions, key=lambda one: (one.parent_id or one.transactional_id, one.transactional_id)
     )
@@ -225,7 +230,7 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         coordinator=node_id,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
-        state=state.transaction_state,
+        state=State.VOTED.label if VOTED_TAG in tags else state.transaction_state,
         txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
         timeout_ms=state.transaction_timeout_ms,
         started_ms=state.transaction_start_time_ms,

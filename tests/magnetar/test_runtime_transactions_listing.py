@@ -13,6 +13,7 @@ from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import (
     CHILDREN_TAG,
     TXN_ID_TAG,
+    VOTED_TAG,
     decode_children,
     describe_transactions,
 )
@@ -162,6 +163,20 @@ async def test_before_the_first_transaction_there_is_no_txn_id(world: World) -> 
     (state,) = await described(world, "tx")
     assert (state.transaction_state, state.transaction_start_time_ms) == ("Empty", -1)
     assert state.unknown_tags == ()
+
+
+async def test_a_vote_is_told_as_a_state_that_kafkas_clients_know(world: World) -> None:
+    for child in ("p~>open", "p~>voted"):
+        identity = await world.init(child)
+        await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+    await world.until(world.coordinator.end(child, identity, commit=True))
+    assert await listed(world) == {"p~>voted": "Ongoing", "p~>open": "Ongoing"}
+    assert len(await listed(world, state_filters=["Ongoing"])) == 2
+    assert await listed(world, state_filters=["Voted"]) == {"p~>voted": "Ongoing"}
+    voted, still_open = await described(world, "p~>voted", "p~>open")
+    assert voted.transaction_state == still_open.transaction_state == "Ongoing"
+    assert VOTED_TAG in dict(voted.unknown_tags)
+    assert VOTED_TAG not in dict(still_open.unknown_tags)
 
 
 async def test_children_are_told_also_of_a_parent_that_nobody_has_seen(world: World) -> None:
