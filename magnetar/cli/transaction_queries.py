@@ -33,6 +33,8 @@ from wire.messages.list_transactions import ListTransactionsRequest, ListTransac
 #: The states in which something of a transaction may be open.
 OPEN_STATES = frozenset(state.label for state in UNSETTLED | {State.ONGOING})
 STATES = [state.label for state in State if state is not State.DEAD]
+#: Of a parent that was never opened, or has expired, though its children were.
+UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Transaction:
     txn_id: TxnId | None
     timeout_ms: int
     started_ms: int
-    """-1 before the first transaction."""
+    """-1 before the first transaction. As producer id and epoch where the state is UNKNOWN."""
     partitions: Sequence[TopicPartition]
     parent_id: str | None = None
     """Of a child in joint transactions."""
@@ -149,7 +151,8 @@ def describe_children(
 
 
 def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transaction]:
-    """Return these transactions, in this order. ClientError for an id that is unknown."""
+    """Return these transactions, in this order. ClientError for an id that is unknown, and has no
+    children that are open or have voted."""
     found = _describe(client, client.coordinators(transactional_ids), skip_unknown=False)
     by_id = {each.transactional_id: each for each in found}
     return [by_id[transactional_id] for transactional_id in dict.fromkeys(transactional_ids)]
@@ -216,8 +219,12 @@ def _describe(
             if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 if skip_unknown:
                     continue
-                raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
-            check(state.error_code, f"transactional id {state.transactional_id!r}")
+                if CHILDREN_TAG not in dict(state.unknown_tags):
+                    raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
+                state.transaction_state = UNKNOWN
+                state.producer_id = state.producer_epoch = state.transaction_start_time_ms = -1
+            else:
+                check(state.error_code, f"transactional id {state.transactional_id!r}")
             found.append(_transaction(state, node_id))
     return found
 

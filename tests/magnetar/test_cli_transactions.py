@@ -254,6 +254,17 @@ async def test_a_parent_is_shown_with_its_votes(broker: Broker) -> None:
     assert ["PARENT", "etl"] in [line.split() for line in child.splitlines()]
 
 
+async def test_children_are_shown_also_where_nobody_has_opened_the_parent(broker: Broker) -> None:
+    await begin(broker, "etl~>1", A0)
+    shown = (await run(broker, "describe", "etl")).stdout
+    assert ["STATE", "Unknown"] in [line.split() for line in shown.splitlines()]
+    assert "etl~>1" in shown
+    (parent,) = await printed(broker, "describe", "etl")
+    assert (parent["producer_id"], parent["started_ms"]) == (-1, None)
+    refused = await run(broker, "abort", "etl")
+    assert refused.exit_code == 1 and "Unknown" in refused.stderr
+
+
 async def test_a_vote_is_aborted_through_its_coordinator(broker: Broker) -> None:
     identity = await begin(broker, "etl~>1", A0)
     await broker.transactions.end("etl~>1", identity, commit=True)
