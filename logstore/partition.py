@@ -354,6 +354,7 @@ class PartitionLog(VisibleLog):
 
         `aborted` are the entries that stay, of the markers in it.
         """
+        self._replacements += 1
         self._state.transactions.aborted.replace(first_offset, end_offset, aborted)
         self._snapshots.forget_segments(self._ledger.segment_base_offsets, end_offset)
 

@@ -45,6 +45,8 @@ class VisibleLog:
         self.last_stable_offset = 0
         self._ledger = ledger
         self._subscribers: dict[Callable[[], None], None] = {}
+        #: How often the cleaner has put a segment in the place of others.
+        self._replacements = 0
         self._take_state(PartitionState())
 
     def _take_state(self, state: PartitionState) -> None:
@@ -135,19 +137,26 @@ class VisibleLog:
     ) -> Slice:
         """As `read`, waiting for the disk in a thread; PartitionDeleted also for one that goes
         meanwhile: the names that were read by may have become another's.
+
+        What was read of segments that went meanwhile is of no account, for the aborted index tells
+        of what is stored now: below the start OFFSET_OUT_OF_RANGE, and what the cleaner has
+        replaced is read again.
         """
-        bound = self._check_offset(offset, isolation)
-        if offset >= bound:
-            return self._slice(offset, _EMPTY, isolation)
-        try:
-            records = await self._ledger.read_cold(
-                offset, max_bytes, bound, at_least_one=at_least_one
-            )
-        except KafkaError:
-            self._check_exists()
-            raise
-        self._check_exists()
-        return self._slice(offset, records, isolation)
+        while True:
+            bound = self._check_offset(offset, isolation)
+            if offset >= bound:
+                return self._slice(offset, _EMPTY, isolation)
+            replacements = self._replacements
+            try:
+                records = await self._ledger.read_cold(
+                    offset, max_bytes, bound, at_least_one=at_least_one
+                )
+            except KafkaError:
+                self._check_exists()
+                raise
+            self._check_offset(offset, isolation)
+            if replacements == self._replacements:
+                return self._slice(offset, records, isolation)
 
     def bound(self, isolation: Isolation) -> int:
         """The offset that a reader of that isolation may not reach: ListOffsets LATEST."""
