@@ -103,6 +103,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
         return not self._exchanges and not is_waiting
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has a request that is not there whole, or behind another one."""
+        return self._reader.is_partial or bool(self._backlog)
+
     def close(self) -> None:
         """Read no more, answer what was begun, then close."""
         if self._transport is None:
@@ -156,7 +161,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         frames = self._reader.received(nbytes)
         if frames:
             self._accept(frames)
-        if not self._may_read():
+        if not self._memory.may_read(self):
             self._pause_reading(_Pause.MEMORY)
 
     def eof_received(self) -> bool:
@@ -173,12 +178,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def resume_memory(self) -> None:
-        if self._may_read():
+        if self._memory.may_read(self):
             self._resume_reading(_Pause.MEMORY)
-
-    def _may_read(self) -> bool:
-        is_partial = self._reader.is_partial or bool(self._backlog)
-        return self._memory.may_read(self, is_partial=is_partial)
 
     # Requests and answers.
 
@@ -217,6 +218,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _send(self, buffers: Answer) -> None:
         if self._transport is None or not buffers:
             return
+        self.last_active = self._loop.time()
         self.sent_bytes += sum(map(len, buffers))
         # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
         # that the client does not read (CVE-2024-12254).

@@ -57,6 +57,7 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
+        self._is_stopping = False
         #: Of connections that have ended.
         self._received_bytes = 0
         self._sent_bytes = 0
@@ -109,6 +110,7 @@ class Server:
 
     async def stop(self) -> None:
         """Accept no more, let what is under way end for a moment, then close everything."""
+        self._is_stopping = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for server in self._servers:
@@ -134,7 +136,10 @@ class Server:
         if accepted is not None:
             self._tune(accepted)
         reason = ""
-        if len(self._connections) > self._config.max_connections:
+        if self._is_stopping:
+            # Accepted before, and told of only now: after the stop nothing may be appended.
+            reason = "the broker stops"
+        elif len(self._connections) > self._config.max_connections:
             reason = f"max.connections={self._config.max_connections}"
         elif self._per_host[connection.host] > self._config.max_connections_per_ip:
             reason = f"max.connections.per.ip={self._config.max_connections_per_ip}"

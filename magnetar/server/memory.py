@@ -3,8 +3,9 @@
 Two accounts. *In flight*: requests that are worked on; they end by themselves, so whoever is over
 the limit waits for that. *Partial*: requests still being received, or behind another one of their
 connection; when these end is up to their client, so over the limit one connection at a time, the
-favoured, may go on, and has to be quick: `overdue` says who is not. So a peer that announces much
-and sends little delays large requests for a moment and small ones not at all.
+favoured, may go on until it has no such request, and has to be quick: `overdue` says who is not. So
+a peer that announces much and sends little delays large requests for a moment and small ones not at
+all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ class Receiver(Protocol):
     @property
     def received_bytes(self) -> int:
         """What it has received, ever."""
+        ...
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has a request that is not there whole, or behind another one."""
         ...
 
     def resume_memory(self) -> None:
@@ -56,12 +62,12 @@ class RequestMemory:
         if by_bytes < 0 and self._waiting:
             self._wake()
 
-    def may_read(self, receiver: Receiver, *, is_partial: bool) -> bool:
+    def may_read(self, receiver: Receiver) -> bool:
         """Whether `receiver` may read on; if not it is told when to try again."""
         if self.limit_bytes < 0:
             return True
         if self.in_flight_bytes > self.limit_bytes or (
-            is_partial and not self._may_go_on(receiver)
+            receiver.is_partial and not self._may_go_on(receiver)
         ):
             self._waiting[receiver] = None
             return False
@@ -83,6 +89,15 @@ class RequestMemory:
         if favoured is None or self.partial_bytes <= self.limit_bytes:
             self._favoured = None
             return None
+        if not favoured.is_partial:
+            # It has done what it was let do, and owes nothing; it is the next one's turn.
+            self._favoured = None
+            self._wake()
+            return None
+        if favoured in self._waiting:
+            # For requests in flight: not its fault.
+            self._begin_to_count(favoured)
+            return None
         received = favoured.received_bytes
         is_overdue = received - self._favoured_bytes < PROGRESS_BYTES_MIN
         self._favoured_bytes = received
@@ -91,10 +106,14 @@ class RequestMemory:
     def _may_go_on(self, receiver: Receiver) -> bool:
         if self.partial_bytes <= self.limit_bytes:
             return True
-        if self._favoured is None:
+        if self._favoured is None or not self._favoured.is_partial:
             self._favoured = receiver
-            self._favoured_bytes = receiver.received_bytes - PROGRESS_BYTES_MIN
+            self._begin_to_count(receiver)
         return self._favoured is receiver
+
+    def _begin_to_count(self, favoured: Receiver) -> None:
+        """It has all of the time between the next two sweeps."""
+        self._favoured_bytes = favoured.received_bytes - PROGRESS_BYTES_MIN
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -11,6 +11,7 @@ import pytest
 
 from magnetar.apis.registry import Api, RequestContext
 from magnetar.broker import Broker
+from magnetar.server.connection import ClientConnection
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -342,6 +343,28 @@ async def test_one_connection_too_many_is_closed(
     assert (await third.ask(MetadataRequest(topics=[]), 4, MetadataResponse)).brokers
 
 
+class Accepted(asyncio.Transport):
+    """What the event loop makes of a connection, and tells of a step later."""
+
+    is_aborted = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is nothing to be written."""
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_a_connection_accepted_as_the_last_one_before_a_stop_is_closed(
+    broker: Broker,
+) -> None:
+    await broker.server.stop()
+    connection, accepted = ClientConnection(broker.server, broker.listeners[0]), Accepted()
+    connection.connection_made(accepted)
+    assert accepted.is_aborted
+    connection.connection_lost(None)
+
+
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(
     start_broker: Callable[..., Awaitable[Broker]], connect: Connect
 ) -> None:
@@ -354,5 +377,9 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(
     await gate.until_begun(1)
     assert await idle.is_closed()
     assert await half.is_closed()
+    (connection,) = broker.server._connections
+    asked_at = connection.last_active
     gate.let_go(sent, HeartbeatResponse())
     assert (await waiting.receive())[0] == sent
+    # It has as much time as any for its next request, however long this one took.
+    assert connection.last_active > asked_at

@@ -93,7 +93,8 @@ def test_each_frame_has_memory_of_its_own() -> None:
 
 
 class FakeReceiver:
-    def __init__(self) -> None:
+    def __init__(self, *, is_partial: bool = True) -> None:
+        self.is_partial = is_partial
         self.received_bytes = 0
         self.resumed = 0
 
@@ -103,33 +104,73 @@ class FakeReceiver:
 
 def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
     memory = RequestMemory(100)
-    receiver = FakeReceiver()
+    receiver = FakeReceiver(is_partial=False)
     memory.take(101)
-    assert not memory.may_read(receiver, is_partial=False)
+    assert not memory.may_read(receiver)
     memory.give_back(50)
     assert receiver.resumed == 1
-    assert memory.may_read(receiver, is_partial=False)
+    assert memory.may_read(receiver)
 
 
 def test_over_the_limit_of_half_requests_one_at_a_time_goes_on() -> None:
     memory = RequestMemory(100)
-    first, second, small = FakeReceiver(), FakeReceiver(), FakeReceiver()
+    first, second, small = FakeReceiver(), FakeReceiver(), FakeReceiver(is_partial=False)
     memory.resize_partial(200)
-    assert memory.may_read(first, is_partial=True)
-    assert not memory.may_read(second, is_partial=True)
-    assert memory.may_read(small, is_partial=False)
+    assert memory.may_read(first)
+    assert not memory.may_read(second)
+    assert memory.may_read(small)
     memory.forget(first)
     assert second.resumed == 1
-    assert memory.may_read(second, is_partial=True)
+    assert memory.may_read(second)
+
+
+def test_who_has_sent_its_request_whole_is_not_favoured_any_more() -> None:
+    memory = RequestMemory(100)
+    first, second, third = FakeReceiver(), FakeReceiver(), FakeReceiver()
+    memory.resize_partial(300)
+    assert memory.may_read(first)
+    assert not memory.may_read(second)
+    first.is_partial = False
+    memory.resize_partial(-100)
+    assert second.resumed == 1
+    assert memory.may_read(second)
+    assert not memory.may_read(third)
+
+
+def test_who_owes_nothing_is_never_overdue() -> None:
+    memory = RequestMemory(100)
+    favoured, waiting = FakeReceiver(), FakeReceiver()
+    memory.resize_partial(300)
+    assert memory.may_read(favoured)
+    assert not memory.may_read(waiting)
+    assert memory.overdue() is None
+    favoured.is_partial = False
+    assert memory.overdue() is None
+    assert waiting.resumed == 1
+    assert memory.may_read(waiting)
 
 
 def test_the_favoured_connection_is_overdue_when_it_sends_little() -> None:
     memory = RequestMemory(100)
     slow = FakeReceiver()
     memory.resize_partial(200)
-    assert memory.may_read(slow, is_partial=True)
+    assert memory.may_read(slow)
     assert memory.overdue() is None
     slow.received_bytes += PROGRESS_BYTES_MIN
     assert memory.overdue() is None
     slow.received_bytes += 1
     assert memory.overdue() is slow
+
+
+def test_who_is_kept_from_sending_by_requests_in_flight_is_not_overdue() -> None:
+    memory = RequestMemory(100)
+    favoured = FakeReceiver()
+    memory.resize_partial(200)
+    assert memory.may_read(favoured)
+    memory.take(101)
+    assert not memory.may_read(favoured)
+    assert [memory.overdue() for _ in range(3)] == [None, None, None]
+    memory.give_back(101)
+    assert memory.may_read(favoured)
+    assert memory.overdue() is None
+    assert memory.overdue() is favoured
