@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging as levels
 import sys
 import time
+from contextlib import suppress
 from typing import Any, TextIO, cast
 
 #: The name of the level that loggers have where they have none of their own.
@@ -123,7 +124,10 @@ class Logger:
                 return
             if missed:
                 fields["lines_not_written"] = missed
-        _backend().log(level, event, logger=self._name, **fields)
+        # Where nobody reads standard error any more, or its disk is full, the line is lost, and not
+        # the connection that it is about.
+        with suppress(OSError):
+            _backend().log(level, event, logger=self._name, **fields)
 
 
 def get_logger(name: str) -> Logger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -9,7 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from magnetar import logging
+from magnetar.apis import refusals
+from magnetar.broker import Broker
 from magnetar.logging import LINES_PER_SECOND_MAX, Allowance, Logger
+from tests.magnetar.conftest import RawClient
+from wire.error_code import ErrorCode
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 
 
 @pytest.fixture
@@ -49,3 +60,33 @@ def test_a_line_says_what_and_who_and_how_many_were_left_out(written: io.StringI
     assert events.count("connection refused") <= 5 * LINES_PER_SECOND_MAX
     assert events.count("asked for") == 10 * LINES_PER_SECOND_MAX
     assert events[-1] == "something else"
+
+
+class Unreadable(io.StringIO):
+    """A pipe whose reader has gone, or a file on a disk that is full."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self._code = code
+
+    def write(self, text: str) -> int:
+        raise OSError(self._code, "nobody reads this")
+
+
+@pytest.mark.parametrize("code", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+async def test_who_is_refused_is_told_where_the_line_about_it_is_lost(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(refusals, "_written", {})
+    logging.configure("debug", "json", Unreadable(code))
+    try:
+        request = ProduceRequest(
+            acks=-1,
+            topic_data=[TopicProduceData(name="a", partition_data=[PartitionProduceData()])],
+        )
+        for _ in range(2):
+            answer = await client.ask(request, 9, ProduceResponse)
+            refused = answer.responses[0].partition_responses[0].error_code
+            assert refused == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    finally:
+        logging.configure()
