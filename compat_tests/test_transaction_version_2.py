@@ -24,7 +24,8 @@ from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
 
-NONE, INVALID_REQUEST, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 0, 42, 47, 48
+NONE, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 0, 42, 45
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 47, 48
 INVALID_PRODUCER_ID_MAPPING, AUTHORIZATION_FAILED, FENCED = 49, 53, 90
 UNKNOWN_TOPIC_ID = 100
 READ_COMMITTED = 1
@@ -96,6 +97,15 @@ def test_every_end_bumps_the_epoch_and_markers_carry_it(
         before = producer.now
         producer.follow(producer.end(commit=commit))
         assert producer.now == Identity(producer.id, before.producer_id, before.producer_epoch + 1)
+
+
+def test_a_partition_hears_of_a_producer_from_sequence_0_on(
+    connection: Connection, topic: MakeTopic
+) -> None:
+    orders, producer = topic("orders"), Producer(connection)
+    assert producer.send(orders, sequence=1) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [producer.send(orders, sequence=sequence) for sequence in (0, 1)] == [NONE, NONE]
+    producer.follow(producer.end(commit=True))
 
 
 def test_the_retry_of_an_end_is_answered_again(connection: Connection, topic: MakeTopic) -> None:

@@ -139,7 +139,7 @@ class Producers(dict[int, ProducerState]):
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
         for a repetition too old to be remembered, and for a new epoch that does not begin at 0.
         A producer that is not remembered (expired, or its records are deleted) may begin anywhere;
-        one that is known by a marker alone begins at 0, as in Kafka.
+        one that is known by a marker alone begins at 0, as in Kafka. `check_beginning` is stricter.
         """
         state = self.get(header.producer_id)
         if state is None:
@@ -162,6 +162,19 @@ class Producers(dict[int, ProducerState]):
                 f"producer {header.producer_id}: epoch {epoch} begins with sequence {sequence}",
             )
         return None
+
+    def check_beginning(self, header: BatchHeader) -> None:
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER if a producer that is not remembered does not begin
+        at 0.
+
+        For data of transaction version 2, where every transaction begins there: what came before
+        this batch is still on its way, and is to be the first.
+        """
+        if header.base_sequence != 0 and header.producer_id not in self:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}: begins with sequence {header.base_sequence}",
+            )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Raise INVALID_PRODUCER_EPOCH if a newer epoch of that producer has written here."""

@@ -6,7 +6,7 @@ KIP-734).  8: the earliest local offset (-4, KIP-405).  9: the latest tiered off
 
 Latest is the high watermark, or under read_committed the last stable offset; a timestamp gives the
 first record at or after it below that bound.  There is no tiered storage, so -4 is the log's start
-and -5 and -6 find nothing.
+and -5 and -6 find nothing.  CORRUPT_MESSAGE where the records of a batch cannot be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logstore.partition import Isolation, PartitionLog
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import KafkaError, WireError
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -87,7 +87,11 @@ def _offset(
             f"timestamp {asked.timestamp} does not exist in version {version}",
         )
     check_leader_epoch(log, asked.current_leader_epoch)
-    offset, timestamp = _find(log, asked.timestamp, isolation)
+    try:
+        offset, timestamp = _find(log, asked.timestamp, isolation)
+    except WireError as damage:
+        # Records are appended unread: of a batch whose are none, who looks into it is not to blame.
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from None
     found = offset >= 0
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,

@@ -3,7 +3,8 @@
 Versions 3-13.  5: log start offset.  7: zstd (before: UNSUPPORTED_COMPRESSION_TYPE).  8: record
 errors and a message.  9: flexible.  10: current leader.  11: an unverified transactional batch is
 TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to the transaction here
-(transaction version 2).  13: topic ids instead of names.
+(transaction version 2), and a producer that is new to one begins with sequence 0, else
+OUT_OF_ORDER_SEQUENCE_NUMBER.  13: topic ids instead of names.
 
 Every partition stands alone: one refused batch refuses nothing else. The answer comes when all that
 was appended is durable, for acks=1 and acks=all alike; what is not within the request's timeout (of
@@ -133,7 +134,7 @@ class _Appending:
         done = log.append(
             memoryview(data.records),
             self._context.now_ms,
-            verify=lambda header: self._verify(topic, data.index, header),
+            verify=lambda header: self._verify(log, header),
         )
         answer = PartitionProduceResponse(
             index=data.index,
@@ -144,7 +145,7 @@ class _Appending:
         self.appended.append((log, done.end_offset, answer))
         return answer
 
-    def _verify(self, topic: str, index: int, header: BatchHeader) -> None:
+    def _verify(self, log: PartitionLog, header: BatchHeader) -> None:
         """Refuse a batch that its client may not send; hold the partition for its transaction."""
         version = self._context.version
         if version < _ZSTD_SINCE and header.attributes & ATTRIBUTE_COMPRESSION == Compression.ZSTD:
@@ -159,11 +160,13 @@ class _Appending:
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
-                transactional_id, *producer, topic, index, version=version
+                transactional_id, *producer, log.topic, log.partition, version=version
             )
-        elif self._holder != producer:
-            self._held = transactions.hold(transactional_id, *producer, self._partitions())
-            self._holder = producer
+        else:
+            if self._holder != producer:
+                self._held = transactions.hold(transactional_id, *producer, self._partitions())
+                self._holder = producer
+            log.producers.check_beginning(header)
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)
 

@@ -40,7 +40,8 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from wire.records import SimpleRecord, build_batch
+from wire.records import BATCH_OVERHEAD, BatchHeader, SimpleRecord, build_batch
+from wire.records.header import pack_batch
 
 TOPIC = "fruit"
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -374,6 +375,18 @@ class TestListOffsets:
     async def test_every_version_answers(self, client: RawClient, version: int) -> None:
         await produce(client, batch(b"apple"))
         assert await self.ask(client, -1, version) == (0, 1, -1)
+
+    async def test_a_moment_in_a_batch_that_nobody_can_read_is_corrupt(
+        self, client: RawClient
+    ) -> None:
+        await produce(client, batch(b"apple", timestamp=1_000))
+        sent = batch(b"pear", timestamp=2_000)
+        garbage = pack_batch(BatchHeader.parse(sent), bytes(len(sent) - BATCH_OVERHEAD))
+        assert (await produce(client, garbage)).error_code == ErrorCode.NONE
+        assert await self.ask(client, 500) == (0, 0, 1_000)
+        for timestamp in (1_500, -3):
+            assert (await self.ask(client, timestamp))[0] == ErrorCode.CORRUPT_MESSAGE
+        assert await self.ask(client, -1) == (0, 2, -1)
 
     async def test_moments_that_a_version_does_not_know(self, client: RawClient) -> None:
         assert (await self.ask(client, -3, 6))[0] == ErrorCode.UNSUPPORTED_VERSION

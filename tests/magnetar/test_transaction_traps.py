@@ -202,6 +202,16 @@ async def test_a_failed_validation_leaves_nothing_and_the_producer_goes_on(world
     assert values(await world.fetch(0, READ_COMMITTED)) == [b"apple", b"apple"]
 
 
+async def test_what_overtakes_the_first_batch_of_a_transaction_is_refused(world: World) -> None:
+    producer = await world.producer()
+    assert await producer.produce(12, sequence=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert world.broker.topics.partition("a", 0).log_end_offset == 0
+    for sequence in (0, 1):
+        assert await producer.produce(12, sequence=sequence) == ErrorCode.NONE
+    assert await producer.end(commit=True, version=5) == ErrorCode.NONE
+    assert values(await world.fetch(0, READ_COMMITTED)) == [b"apple", b"apple"]
+
+
 async def test_a_marker_from_nobody_is_harmless(world: World) -> None:
     nobody = RawProducer(world.client, "nobody")
     nobody.identity = ProducerIdentity(4711, 3)
