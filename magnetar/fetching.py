@@ -27,6 +27,7 @@ class PartitionRead:
 
     __slots__ = (
         "_end_offset",
+        "_is_kept_out",
         "_seen_bytes",
         "diverging",
         "error",
@@ -47,6 +48,7 @@ class PartitionRead:
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
         self._seen_bytes = 0
+        self._is_kept_out = False  # by what was read of others: its first batch alone is too much
         self._end_offset: int | None = None  # of what was read, once somebody asked
 
     @classmethod
@@ -87,6 +89,8 @@ class PartitionRead:
             self.result = result
             self.size_bytes = len(result.records)
             self._end_offset = None
+            is_left_out = not at_least_one and not result.records
+            self._is_kept_out = is_left_out and offset < _bound(result, isolation)
 
     def _refuse(self, error: KafkaError) -> None:
         self.error = error
@@ -123,12 +127,10 @@ class PartitionRead:
         """Whether what was read ends before the bound: the limits let no more through."""
         result = self.result
         if result is None or not self.size_bytes:
-            return False
+            return result is not None and self._is_kept_out
         if self._end_offset is None:
             self._end_offset = end_of(result.records)
-        is_committed = isolation is Isolation.READ_COMMITTED
-        bound = result.last_stable_offset if is_committed else result.high_watermark
-        return self._end_offset < bound
+        return self._end_offset < _bound(result, isolation)
 
     def growth_bytes(self) -> int:
         """Return what became durable, so visible, since the last read.
@@ -136,6 +138,11 @@ class PartitionRead:
         Not what was appended: that is there before a reader can see it.
         """
         return 0 if self.log is None else self.log.ledger.durable_bytes - self._seen_bytes
+
+
+def _bound(result: Slice, isolation: Isolation) -> int:
+    is_committed = isolation is Isolation.READ_COMMITTED
+    return result.last_stable_offset if is_committed else result.high_watermark
 
 
 class LongPoll:
