@@ -80,8 +80,12 @@ def _fetch(
             fetch.FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=[
+                    # Records that are null librdkafka cannot read (KAFKA-18646).
                     fetch.PartitionData(
-                        partition_index=asked.partition, error_code=code, high_watermark=-1
+                        partition_index=asked.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        records=b"",
                     )
                     for asked in topic.partitions
                 ],
