@@ -20,8 +20,6 @@ where nothing else is said.
 
 #: APIs that Kafka 4.3.1 lists for clients, and why they are not served.
 NOT_SERVED: dict[str, str] = {
-    "SaslHandshake": "SASL is not served: such a listener is refused at the start",
-    "SaslAuthenticate": "SASL is not served: such a listener is refused at the start",
     "CreateDelegationToken": "delegation tokens need SASL",
     "RenewDelegationToken": "delegation tokens need SASL",
     "ExpireDelegationToken": "delegation tokens need SASL",

@@ -28,6 +28,8 @@ from wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -40,6 +42,18 @@ async def test_there_are_no_acls_and_none_can_be_made(client: Any, version: int)
     deletion = DeleteAclsRequest(filters=[DeleteAclsFilter()])
     deleted = await client.ask(deletion, version, DeleteAclsResponse)
     assert [each.error_code for each in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
+
+
+async def test_who_comes_with_sasl_is_told_that_it_is_wrong_here(client: Any) -> None:
+    for version in (0, 1):
+        asked = SaslHandshakeRequest(mechanism="PLAIN")
+        answer = await client.ask(asked, version, SaslHandshakeResponse)
+        assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    for version in (0, 1, 2):
+        token = SaslAuthenticateRequest(auth_bytes=b"\0user\0secret")
+        refused = await client.ask(token, version, SaslAuthenticateResponse)
+        assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert refused.error_message
 
 
 async def test_nobody_has_credentials(client: Any) -> None:

@@ -1,0 +1,25 @@
+"""SaslAuthenticate (API key 36): authenticate, which nobody needs to here (KIP-152).
+
+Versions 0-2.  1: how long a session lasts (KIP-368).  2: flexible.
+
+ILLEGAL_SASL_STATE, as of a listener of Kafka's that is PLAINTEXT.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(SaslAuthenticateRequest, versions="0-2")
+async def sasl_authenticate(
+    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not served here")

@@ -1,0 +1,26 @@
+"""SaslHandshake (API key 17): choose how to authenticate, which nobody needs to here (KIP-43).
+
+Versions 0-1.  1: SaslAuthenticate follows, not bare tokens (KIP-152).
+
+ILLEGAL_SASL_STATE and no mechanism, as of a listener of Kafka's that is PLAINTEXT. So a client that
+comes with SASL is told that it is wrong here: after a closed connection it would try for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.apis.registry import RequestContext, handles
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from magnetar.broker import Broker
+
+
+@handles(SaslHandshakeRequest, versions="0-1")
+async def sasl_handshake(
+    broker: Broker, request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
+    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not served here")
