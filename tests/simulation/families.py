@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
+from magnetar.apis.describe_transactions import VOTED_TAG
 from tests.simulation.history import Transaction
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Fenced, Worker
@@ -141,5 +142,5 @@ class Parent(Worker):
         return {
             each.transactional_id: ProducerIdentity(each.producer_id, each.producer_epoch)
             for each in described.transaction_states
-            if each.transaction_state == State.VOTED.label
+            if VOTED_TAG in dict(each.unknown_tags)
         }
