@@ -118,8 +118,10 @@ class ConsumerGroups:
         if is_first_regex and request.resolved is not None:
             group.regexes_seen = request.resolved.version
         self._refresh_regexes_later(shard, group, now_ms)
+        assigned = group.members[member_id].assigned
+        answer = group.acknowledging.answered(request, decision.answer, assigned, now_ms)
         await shard.log.durable(group.rests_on)
-        return decision.answer
+        return answer
 
     async def _leave(self, shard: RunningShard, request: HeartbeatRequest) -> HeartbeatAnswer:
         now_ms = self._broker.clock.steady_ms()

@@ -17,6 +17,7 @@ from typing import cast
 from uuid import UUID
 
 from coordinator.groups.consumer import records
+from coordinator.groups.consumer.acknowledging import Acknowledging
 from coordinator.groups.consumer.member import Member
 from coordinator.groups.consumer.partitions import Assigned, Target
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
@@ -64,7 +65,8 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """One group. Fields are read freely; they change through `apply` alone, but for `timers`."""
+    """One group. Fields are read freely; they change through `apply` alone, but for `timers` and
+    `acknowledging`."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -90,6 +92,7 @@ class ConsumerGroup:
         self.classic_count = 0
         # Not in the log.
         self.timers = Timers()
+        self.acknowledging = Acknowledging()
         #: rises with every record
         self.revision = 0
         #: member id -> the revision at which there was nothing for it to give back or take
@@ -233,6 +236,7 @@ class ConsumerGroup:
                 del self.members[member_id]
                 self.timers.forget(member_id)
                 self.nothing_for.pop(member_id, None)
+                self.acknowledging.forget(member_id)
                 self._free_instance(old)
             return
         member = records.subscribed(old or Member(member_id=member_id), value)

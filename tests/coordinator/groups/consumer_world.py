@@ -46,7 +46,7 @@ from wire.internal.versioned import encode_versioned
 GROUP = "group"
 _NOT_IN_THE_LOG = {
     *("timers", "topics_seen", "regexes_seen", "regexes_next_ms", "rests_on"),
-    *("revision", "nothing_for"),
+    *("revision", "nothing_for", "acknowledging"),
 }
 #: (topic name, partition)
 Place = tuple[str, int]
@@ -132,7 +132,8 @@ class World:
         self.group.topics_seen = self.topics.version
         if not decision.records:
             self.group.nothing_for[decision.answer.member_id] = self.group.revision
-        return decision.answer
+        assigned = self.group.members[decision.answer.member_id].assigned
+        return self.group.acknowledging.answered(request, decision.answer, assigned, self.now_ms)
 
     def leave(self, member_id: str, epoch: int = -1, instance_id: str | None = None) -> None:
         request = HeartbeatRequest(

@@ -190,6 +190,33 @@ def test_a_full_request_is_told_the_assignment_again(world: World) -> None:
     assert full.assignment == joined.assignment
 
 
+def test_an_assignment_whose_answer_was_lost_is_told_again_until_it_is_owned(world: World) -> None:
+    lost = world.join("a", "orders")
+    patience_ms = 3 * world.limits.heartbeat_interval_ms
+    world.now_ms += patience_ms - 1
+    assert world.heartbeat("a", 2).assignment is None
+    world.now_ms += 1
+    for _ in range(2):
+        assert world.heartbeat("a", 2).assignment == lost.assignment
+        assert world.heartbeat("a", 2).assignment is None, "not with every heartbeat"
+        world.now_ms += patience_ms
+    assert world.heartbeat("a", 2, owned=world.owned(("orders", 0))).assignment is not None
+    world.now_ms += patience_ms
+    assert world.heartbeat("a", 2, owned=lost.assignment).assignment is None
+    world.now_ms += patience_ms
+    assert world.heartbeat("a", 2).assignment is None
+    assert world.written == []
+
+
+def test_what_a_member_had_to_be_told_goes_with_it(world: World) -> None:
+    world.join("a", "orders")
+    world.leave("a")
+    world.now_ms += 3 * world.limits.heartbeat_interval_ms
+    joined = world.join("a", "audit")
+    assert joined.assignment is not None
+    assert world.heartbeat("a", joined.member_epoch).assignment is None
+
+
 def test_the_assignment_waits_for_its_interval() -> None:
     world = World(FakeTopics(orders=4), assignment_interval_ms=1_000)
     world.join("a", "orders")
