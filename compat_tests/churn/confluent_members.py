@@ -70,7 +70,7 @@ def _settings(job: ChurnJob, number: int) -> dict[str, object]:
     settings: dict[str, object] = {
         "bootstrap.servers": job.bootstrap,
         "group.id": job.group,
-        "client.id": f"{job.worker}-{number}",
+        "client.id": job.client_id(number),
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "max.poll.interval.ms": job.max_poll_interval_ms,

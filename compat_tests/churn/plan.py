@@ -54,16 +54,23 @@ class ChurnJob:
     def topics(self) -> list[str]:
         return topics(self.run)
 
+    @property
+    def client_ids(self) -> list[str]:
+        return [self.client_id(number) for number in range(self.members)]
+
+    def client_id(self, number: int) -> str:
+        return f"{self.worker}-{number}"
+
     def instance(self, number: int) -> str | None:
         """Return the instance id of a static member."""
-        return f"{self.worker}-{number}" if self.manner == "static" else None
+        return self.client_id(number) if self.manner == "static" else None
 
     def settings(self, number: int) -> dict[str, Any]:
         """Return a member's settings by the names that the libraries of Python have for them."""
         return {
             "bootstrap_servers": self.bootstrap,
             "group_id": self.group,
-            "client_id": f"{self.worker}-{number}",
+            "client_id": self.client_id(number),
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
             "session_timeout_ms": self.session_timeout_ms,

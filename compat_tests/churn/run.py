@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from confluent_kafka import (
@@ -37,6 +38,9 @@ DISTURBANCES = Disturbances(
 )
 #: After the last change a group is stable so soon.
 STABLE_WITHIN_S = 10.0
+#: A member that is not back by then has a client that never will be (docs/clients.md): its process
+#: is started again, as an operator would. What keeps a new one away as well is a fault.
+_STUCK_AFTER_S = 20.0
 _READY_WITHIN_S = 60.0
 _READ_WITHIN_S = 60.0
 _ANSWER_S = 20.0
@@ -101,6 +105,7 @@ class Churn:
             self._members[job.group] += job.members
             self._processes.append(Process(job, report, self._coverages[job.group]))
         self._disturber = Disturber(broker, self._processes, disturbances)
+        self._started_again: list[str] = []
         self._stable_after_s: dict[str, float] = {}
 
     def run(self) -> Verdict:
@@ -149,17 +154,31 @@ class Churn:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         began_at = time.monotonic()
         missing: dict[str, str] = dict.fromkeys(self._members, "was never described")
-        while missing and time.monotonic() < began_at + self._stable_within_s:
+        is_patient = True
+        while missing and (elapsed_s := time.monotonic() - began_at) < self._stable_within_s:
             self._disturber.tick()
             for group in list(missing):
                 missing[group] = _unsettled(admin, group, self._members[group])
                 if not missing[group]:
                     del missing[group]
-                    self._stable_after_s[group] = time.monotonic() - began_at
+                    self._stable_after_s[group] = elapsed_s
+            if is_patient and elapsed_s > _STUCK_AFTER_S:
+                is_patient = False
+                self._start_again_who_is_not_in(admin, missing)
         return [
             f"{group} is not stable {self._stable_within_s:.0f} s after the last change: {why}"
             for group, why in missing.items()
         ]
+
+    def _start_again_who_is_not_in(self, admin: AdminClient, groups: Collection[str]) -> None:
+        for group in groups:
+            described = admin.describe_consumer_groups([group])[group].result(_ANSWER_S)
+            found = {member.client_id for member in described.members}
+            for process in self._processes:
+                job = process.churn_job
+                if job.group == group and not found.issuperset(job.client_ids):
+                    self._started_again.append(job.worker)
+                    process.kill()
 
     def _await_read(self) -> list[str]:
         """Let the groups come to the end; return what they never read."""
@@ -188,7 +207,8 @@ class Churn:
         )
         return (
             f"{sum(self.ends.values())} records written; {read}; {left} left by themselves, "
-            f"{self._disturber.done()}; stable: {stable or 'none'}"
+            f"{self._disturber.done()}; stable: {stable or 'none'}; "
+            f"started again: {', '.join(self._started_again) or 'nobody'}"
         )
 
 
