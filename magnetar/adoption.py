@@ -20,8 +20,8 @@ from logstore.partition import PartitionLog
 from magnetar.catalog import Catalog, TopicRow
 from magnetar.logging import get_logger
 from magnetar.logs import Logs
-from magnetar.topic_names import check_name
-from magnetar.topics import INTERNAL, PARTITIONS_MAX
+from magnetar.topic_counts import PARTITIONS_MAX
+from magnetar.topic_names import INTERNAL, check_name
 from wire.errors import KafkaError
 
 _log = get_logger("adoption")

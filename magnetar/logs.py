@@ -26,7 +26,8 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
-from magnetar.topics import INTERNAL, Opening
+from magnetar.topic_names import INTERNAL
+from magnetar.topics import Opening
 from wire.records import Compression, TimestampType
 
 _log = get_logger("logs")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
+#: The name that Kafka keeps for the log of its quorum; DescribeQuorum knows it.
+CLUSTER_METADATA = "__cluster_metadata"
+#: Topics that the coordinators alone write to.
+INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 
 NAME_LENGTH_MAX = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -23,3 +32,19 @@ def check_name(name: str) -> None:
         return
     shown = name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX] + "..."
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' {reason}.")
+
+
+def check_collision(name: str, others: Iterable[str]) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION where `name` differs from another only in `.` and `_`.
+
+    In the names of metrics the two are one character.
+    """
+    folded = name.replace(".", "_")
+    if "_" not in folded:
+        return
+    for other in others:
+        if other.replace(".", "_") == folded:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )

@@ -1,6 +1,6 @@
 """The topics of the broker: by name, by id, created, found, grown, deleted.
 
-Owns the rules for names, partition counts and settings, and which logs belong to a topic. The
+Owns which topics there are, which settings and logs belong to each, and how these come and go. The
 catalog is written first, the logs follow: a crash in between leaves directories that the next start
 makes or removes. CreateTopics, CreatePartitions and DeleteTopics take many turns of the event loop,
 one change at a time, while others are served; what is made is found once all of it is there, and
@@ -21,7 +21,14 @@ from magnetar.catalog import Catalog, TopicRow
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
 from magnetar.logging import get_logger
-from magnetar.topic_names import check_name
+from magnetar.topic_counts import BROKER_DEFAULT, check_increase, counts_of_new
+from magnetar.topic_names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    INTERNAL,
+    check_collision,
+    check_name,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -29,14 +36,6 @@ if TYPE_CHECKING:
     from logstore.partition import PartitionLog
     from magnetar.config.broker import BrokerConfig
 
-TRANSACTION_STATE = "__transaction_state"
-CONSUMER_OFFSETS = "__consumer_offsets"
-#: The name that Kafka keeps for the log of its quorum; DescribeQuorum knows it.
-CLUSTER_METADATA = "__cluster_metadata"
-INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
-
-#: Of one topic. Kafka refuses more in one request likewise.
-PARTITIONS_MAX = 10_000
 _T = TypeVar("_T")
 _log = get_logger("topics")
 
@@ -44,9 +43,6 @@ _log = get_logger("topics")
 _PARTITIONS_A_TURN = 256
 #: Partitions after which a large topic's are left out of the interpreter's collections.
 _BUILT_AT_ONCE = 500
-
-#: In a request: let the broker's configuration decide.
-BROKER_DEFAULT = -1
 
 
 class Opening(NamedTuple):
@@ -189,25 +185,14 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
         if name in self._by_name or name in self._coming:
             raise _already_exists(name)
-        self._check_collision(name)
-        if partition_count == BROKER_DEFAULT:
-            partition_count = self._default_partition_count(name)
-        if replication_factor == BROKER_DEFAULT:
-            replication_factor = self._default_replication_factor(name)
-        check_counts(partition_count, replication_factor)
-        if replication_factor > 1:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{replication_factor} replicas cannot be had from the one broker there is.",
-            )
+        check_collision(name, (*self._by_name, *self._coming))
+        counts = counts_of_new(name, partition_count, replication_factor, self._config)
         try:
             parse_topic_configs(configs)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
         texts = {key: text for key, text in configs.items() if text is not None}
-        return TopicRow(
-            uuid.uuid4(), name, partition_count, replication_factor, name in INTERNAL, texts
-        )
+        return TopicRow(uuid.uuid4(), name, *counts, name in INTERNAL, texts)
 
     def create(
         self,
@@ -283,31 +268,12 @@ class Topics:
     def check_growth(self, name: str, partition_count: int) -> Topic:
         """Return the topic that `grow` would give `partition_count` partitions; nothing happened.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS unless it is an increase,
-        POLICY_VIOLATION for too many, and for the coordinators' topics: who is in which partition
-        follows from their count.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, and as `magnetar.topic_counts.check_increase`.
         """
         topic = self._by_name.get(name)
         if topic is None or topic.id in self._leaving:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
-        current = len(topic.partitions)
-        if partition_count == current:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s)."
-            )
-        if partition_count < current:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {current} partition(s); {partition_count} would"
-                " not be an increase.",
-            )
-        check_counts(partition_count, topic.replication_factor)
-        if topic.is_internal:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{name} keeps the partitions it was created with: the coordinators' state is"
-                " spread over them by their count.",
-            )
+        check_increase(name, len(topic.partitions), partition_count)
         return topic
 
     async def grow(self, name: str, partition_count: int) -> Topic:
@@ -439,29 +405,6 @@ class Topics:
         self.version += 1
         return topic
 
-    def _check_collision(self, name: str) -> None:
-        """`.` and `_` are one character in metric names, so two topics must not differ by it."""
-        folded = name.replace(".", "_")
-        if "_" not in folded:
-            return
-        for other in (*self._by_name, *self._coming):
-            if other.replace(".", "_") == folded:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with existing topic: {other}",
-                )
-
-    def _default_partition_count(self, name: str) -> int:
-        if name == CONSUMER_OFFSETS:
-            return self._config.offsets_topic_num_partitions
-        if name == TRANSACTION_STATE:
-            return self._config.transaction_state_log_num_partitions
-        return self._config.num_partitions
-
-    def _default_replication_factor(self, name: str) -> int:
-        """What is configured; of the coordinators' topics the one replica that can be had."""
-        return 1 if name in INTERNAL else self._config.default_replication_factor
-
     def _internal_configs(self, name: str) -> dict[str, str | None]:
         """Return what Kafka gives its coordinators' topics too."""
         config = self._config
@@ -479,22 +422,3 @@ class Topics:
 
 def _already_exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-
-
-def check_counts(partition_count: int, replication_factor: int) -> None:
-    """Raise for counts no topic can have."""
-    if replication_factor <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor must be larger than 0, not {replication_factor}.",
-        )
-    if partition_count <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"Number of partitions was set to an invalid non-positive value: {partition_count}.",
-        )
-    if partition_count > PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{partition_count} partitions are more than the {PARTITIONS_MAX} a topic may have.",
-        )

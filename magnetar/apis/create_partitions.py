@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.apis.replica_assignments import check_replicas
-from magnetar.topics import PARTITIONS_MAX
+from magnetar.topic_counts import check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -55,17 +55,13 @@ async def create_partitions(
 
 
 def _check_total(broker: Broker, asked: list[CreatePartitionsTopic]) -> None:
-    """Refuse a request for more partitions than one topic may have: everyone waits for them."""
+    """Refuse a request for too many partitions, as `check_total`."""
     total = 0
     for growth in asked:
         topic = broker.topics.by_name(growth.name)
         if topic is not None:
             total += max(growth.count - len(topic.partitions), 0)
-    if total > PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{total} partitions are more than the {PARTITIONS_MAX} a request may create.",
-        )
+    check_total(total)
 
 
 def _check_assignments(node_id: int, topic: Topic, asked: CreatePartitionsTopic) -> None:

@@ -16,7 +16,7 @@ from magnetar.apis.registry import RequestContext, handles
 from magnetar.apis.replica_assignments import check_replicas
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
-from magnetar.topics import BROKER_DEFAULT, PARTITIONS_MAX
+from magnetar.topic_counts import BROKER_DEFAULT, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
@@ -56,7 +56,7 @@ async def create_topics(
 
 
 def _check_total(broker: Broker, asked: list[CreatableTopic]) -> None:
-    """Refuse a request for more partitions than one topic may have: everyone waits for them."""
+    """Refuse a request for too many partitions, as `check_total`."""
     total = 0
     for topic in asked:
         if topic.assignments:
@@ -65,11 +65,7 @@ def _check_total(broker: Broker, asked: list[CreatableTopic]) -> None:
             total += broker.config.num_partitions
         else:
             total += max(topic.num_partitions, 0)
-    if total > PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{total} partitions are more than the {PARTITIONS_MAX} a request may create.",
-        )
+    check_total(total)
 
 
 async def _create(

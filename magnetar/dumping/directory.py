@@ -24,7 +24,7 @@ from magnetar.dumping.indexes import (
     dump_snapshot,
     dump_time_index,
 )
-from magnetar.dumping.internal import CLUSTER_METADATA, DECODED
+from magnetar.dumping.internal import DECODED
 from magnetar.dumping.segments import dump_segment
 from magnetar.dumping.small_files import (
     dump_catalog,
@@ -34,6 +34,7 @@ from magnetar.dumping.small_files import (
     dump_partition_metadata,
     dump_properties,
 )
+from magnetar.topic_names import CLUSTER_METADATA
 
 Read = Callable[[Path], Iterator[Entry]]
 _BY_NAME: dict[str, Read] = {

@@ -17,7 +17,7 @@ import wire.internal
 from coordinator.transactions.records import decode_key, decode_value
 from logstore.checkpoints import uuid_text
 from magnetar.importing.metadata_log import decode_record
-from magnetar.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from magnetar.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.errors import WireError
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -28,7 +28,6 @@ from wire.internal.versioned import decode_compatible, decode_versioned, peek_ve
 from wire.message import Message, RecordKey, RecordValue, Struct
 from wire.schema import fields_of
 
-CLUSTER_METADATA = "__cluster_metadata"
 DECODED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, CLUSTER_METADATA})
 _METADATA_TYPE_AT = 1
 #: Fields of classic group members that clients write, in the consumers' protocol.

@@ -22,8 +22,7 @@ from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import parse_topic_configs
 from magnetar.importing.scan import Scanned, scan_partition
 from magnetar.importing.source import FoundTopic, ImportRefused, Source
-from magnetar.topic_names import check_name
-from magnetar.topics import INTERNAL, TRANSACTION_STATE
+from magnetar.topic_names import INTERNAL, TRANSACTION_STATE, check_name
 from wire.errors import KafkaError
 
 _VERSION = 1

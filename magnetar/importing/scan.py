@@ -13,7 +13,7 @@ from pathlib import Path
 from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.records import decode_key, decode_value
 from magnetar.segment_files import Batch, Damage, read_batches, segments
-from magnetar.topics import TRANSACTION_STATE
+from magnetar.topic_names import TRANSACTION_STATE
 from wire.errors import WireError
 from wire.records import iterate_records, parse_marker
 

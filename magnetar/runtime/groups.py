@@ -43,7 +43,7 @@ from magnetar.runtime.groups_classic_members import ClassicMembers
 from magnetar.runtime.groups_consumer import ConsumerGroups
 from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
 from magnetar.runtime.groups_shard import RunningShard
-from magnetar.topics import CONSUMER_OFFSETS
+from magnetar.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.types import STRING_BYTES_MAX

@@ -24,13 +24,12 @@ from magnetar.runtime.settling import Settling
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
 from magnetar.runtime.transaction_shards import RunningShard, encoded, replay_shards
+from magnetar.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-
-STATE_TOPIC = "__transaction_state"
 
 #: Of the state, and of a producer id that nobody has: used up where the record decided carries it.
 Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata]]
@@ -76,7 +75,7 @@ class TransactionStore:
 
     def open(self) -> None:
         """Replay the state topic, and set to work on what is due."""
-        logs = self._broker.topics.ensure_internal(STATE_TOPIC).partitions
+        logs = self._broker.topics.ensure_internal(TRANSACTION_STATE).partitions
         self.shards = replay_shards(logs, self.index)
         for shard in self.shards:
             end_offset = shard.log.end_offset

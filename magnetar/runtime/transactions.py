@@ -28,7 +28,8 @@ from magnetar.runtime.participants import Participants
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_shards import RunningShard
-from magnetar.runtime.transaction_store import STATE_TOPIC, TransactionStore
+from magnetar.runtime.transaction_store import TransactionStore
+from magnetar.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -58,7 +59,7 @@ class Transactions:
         Nothing is PREPARE_* until `heed_deadlines`: healing, which leaves that alone, would pass
         over data whose add was lost, and a marker of a later epoch would end it.
         """
-        if self._broker.topics.by_name(STATE_TOPIC) is None:
+        if self._broker.topics.by_name(TRANSACTION_STATE) is None:
             return
         self.store.expiry.hold()
         self.store.open()

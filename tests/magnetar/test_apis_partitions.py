@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.topics import CONSUMER_OFFSETS
+from magnetar.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
-from magnetar.topics import CONSUMER_OFFSETS
+from magnetar.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.group_members import GROUP, ORDERS, beat
 from wire.error_code import ErrorCode

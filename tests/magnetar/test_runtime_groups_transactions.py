@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.ledger import StorageFailure
-from magnetar.runtime.transaction_store import STATE_TOPIC
-from magnetar.topics import CONSUMER_OFFSETS
+from magnetar.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.magnetar.groups_world import GROUP, GroupsWorld
 from tests.magnetar.transaction_world import TIMEOUT_MS, refused
 from tests.soak import SOAK
@@ -158,7 +157,7 @@ async def story(world: GroupsWorld, answered: list[int]) -> None:
 async def crash(rounds: int, chosen: list[int]) -> None:
     """Crash after `rounds` in which all logs sync and some in which only the `chosen` do."""
     world, answered = GroupsWorld(), list[int]()
-    world.ensure_internal(STATE_TOPIC)
+    world.ensure_internal(TRANSACTION_STATE)
     world.ensure_internal(CONSUMER_OFFSETS)
     client = asyncio.ensure_future(story(world, answered))
     executors = [world.executors[one] for one in sorted(world.logs)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
 from logstore.testing.partitions import batch_of
-from magnetar.runtime.transaction_store import STATE_TOPIC
+from magnetar.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 from tests.simulation.history import read_committed
 from wire.error_code import ErrorCode
@@ -23,7 +23,7 @@ PARENT, ONE, TWO = "p", "p~>one", "p~>two"
 @pytest.fixture
 async def world() -> World:
     world = World()
-    world.ensure_internal(STATE_TOPIC)
+    world.ensure_internal(TRANSACTION_STATE)
     return world
 
 
@@ -154,7 +154,7 @@ def test_a_crash_after_any_order_of_syncs_leaves_one_outcome_for_the_family(
     asyncio.run(crash(rounds, chosen, versions))
 
 
-@pytest.mark.parametrize("target", [TopicPartition(STATE_TOPIC, 0), A0, A1])
+@pytest.mark.parametrize("target", [TopicPartition(TRANSACTION_STATE, 0), A0, A1])
 @pytest.mark.parametrize("appends", range(12))
 async def test_a_full_disk_at_any_write_is_survived_by_the_family(
     target: TopicPartition, appends: int, world: World

@@ -11,7 +11,7 @@ import pytest
 from logstore.partition import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import retention
-from magnetar.topics import CONSUMER_OFFSETS
+from magnetar.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.clocks import HandClock
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode

@@ -12,7 +12,7 @@ from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
 from logstore.testing.partitions import batch_of
 from magnetar.runtime import settling
-from magnetar.runtime.transaction_store import STATE_TOPIC
+from magnetar.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 
 
@@ -91,7 +91,7 @@ def test_a_crash_after_any_order_of_syncs_ends_in_one_outcome(
     asyncio.run(crash(rounds, chosen))
 
 
-@pytest.mark.parametrize("target", [TopicPartition(STATE_TOPIC, 0), A0, A1])
+@pytest.mark.parametrize("target", [TopicPartition(TRANSACTION_STATE, 0), A0, A1])
 @pytest.mark.parametrize("appends", range(9))
 async def test_a_full_disk_at_any_write_is_survived_by_a_restart(
     target: TopicPartition, appends: int, world: World
@@ -107,7 +107,7 @@ async def test_work_found_at_a_restart_skips_what_is_closed_already(world: World
     identity = await world.begin(A0, A1)
     asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
     await asyncio.sleep(0)
-    state = [one for one in world.logs if one.topic == STATE_TOPIC]
+    state = [one for one in world.logs if one.topic == TRANSACTION_STATE]
     for _ in range(4):
         for partition in (*state, A0):  # the marker in A1 is never synced
             if world.executors[partition].pending:
@@ -126,7 +126,7 @@ async def test_a_start_waits_for_the_markers_however_slow_they_are(
     identity = await world.begin(A0)
     asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
     await asyncio.sleep(0)
-    for partition in [one for one in world.logs if one.topic == STATE_TOPIC]:
+    for partition in [one for one in world.logs if one.topic == TRANSACTION_STATE]:
         world.executors[partition].run()
     await world.crash()
 

@@ -11,7 +11,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import State
 from logstore.testing.partitions import batch_of
-from magnetar.runtime.transaction_store import STATE_TOPIC
+from magnetar.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, World, refused
 from wire.error_code import ErrorCode
 from wire.records import BatchHeader
@@ -161,7 +161,7 @@ async def test_an_end_is_retried_after_a_crash_at_any_stage(
         world.coordinator.end("tx", identity, commit=commit, transaction_version=2)
     )
     await asyncio.sleep(0)
-    state = [one for one in world.logs if one.topic == STATE_TOPIC]
+    state = [one for one in world.logs if one.topic == TRANSACTION_STATE]
     for _ in range({"nothing": 0, "the decision": 4, "the markers": 4, "everything": 0}[synced]):
         for one in (*state, A0) if synced == "the markers" else state:
             if world.executors[one].pending:
@@ -243,7 +243,7 @@ async def test_whatever_could_be_begun_can_be_ended(epoch: int, world: World) ->
     await world.init()
     identity = age(world, epoch)
     for index, log in enumerate(world.logs.values()):
-        if log.topic == STATE_TOPIC:
+        if log.topic == TRANSACTION_STATE:
             log.config = replace(log.config, max_message_bytes=400 + index)
     world.add_topic("b", 100)
     added = 0

@@ -13,7 +13,8 @@ import pytest
 from logstore.partition import PartitionLog
 from magnetar.broker import Broker
 from magnetar.catalog import TopicRow
-from magnetar.topics import CONSUMER_OFFSETS, Opening, Topic
+from magnetar.topic_names import CONSUMER_OFFSETS
+from magnetar.topics import Opening, Topic
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

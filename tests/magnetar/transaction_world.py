@@ -26,8 +26,8 @@ from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of, complete
-from magnetar.runtime.transaction_store import STATE_TOPIC
 from magnetar.runtime.transactions import Transactions
+from magnetar.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker
@@ -164,7 +164,7 @@ class World:
 
         Each of `chosen` is a set of the logs, in their order, as bits.
         """
-        self.ensure_internal(STATE_TOPIC)
+        self.ensure_internal(TRANSACTION_STATE)
         task = asyncio.ensure_future(client)
         executors = [self.executors[one] for one in sorted(self.logs)]
         for subset in [2 ** len(executors) - 1] * rounds + [*chosen]:
@@ -181,9 +181,9 @@ class World:
     ) -> None:
         """Have `client` act while the log of `target` (any of the state topic: all of them) takes
         so many appends."""
-        self.ensure_internal(STATE_TOPIC)
+        self.ensure_internal(TRANSACTION_STATE)
         for one, ledger in self.ledgers.items():
-            if one == target or one.topic == target.topic == STATE_TOPIC:
+            if one == target or one.topic == target.topic == TRANSACTION_STATE:
                 ledger.appends_left = appends
         with suppress(StorageFailure, TimeoutError):
             await asyncio.wait_for(self.until(client), 1)

@@ -34,7 +34,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from logstore.partition import Isolation
 from logstore.testing.partitions import batch_of
-from magnetar.runtime.transaction_store import STATE_TOPIC
+from magnetar.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker, iterate_batches, iterate_records
@@ -51,7 +51,7 @@ class _Story:
     def __init__(self) -> None:
         self.world = World()
         self.world.add_topic("b", 1)
-        self.world.ensure_internal(STATE_TOPIC)
+        self.world.ensure_internal(TRANSACTION_STATE)
         self.producers: dict[str, ProducerIdentity] = {}
         self.sequences: dict[tuple[ProducerIdentity, TopicPartition], int] = {}
         self.seen_offsets: dict[TopicPartition, int] = {}
@@ -169,7 +169,7 @@ class _Story:
         await asyncio.sleep(0)
         for _ in range(8 if stage else 0):
             for partition, executor in world.executors.items():
-                if executor.pending and (stage == 2 or partition.topic == STATE_TOPIC):
+                if executor.pending and (stage == 2 or partition.topic == TRANSACTION_STATE):
                     executor.step()
             await asyncio.sleep(0)
         assert ending.done() == (stage == 2)
@@ -221,20 +221,22 @@ class _Story:
 
     def changes(self) -> Iterator[str]:
         """Yield what the logs hold since the last time, coordinator first."""
-        for partition in sorted(self.world.logs, key=lambda one: (one.topic != STATE_TOPIC, one)):
+        for partition in sorted(
+            self.world.logs, key=lambda one: (one.topic != TRANSACTION_STATE, one)
+        ):
             log = self.world.logs[partition]
             first = self.seen_offsets.get(partition, 0)
             for header, record in log.iterate_records_from(first):
                 yield self.event(partition, header, record)
             self.seen_offsets[partition] = log.log_end_offset
-            if partition.topic != STATE_TOPIC:
+            if partition.topic != TRANSACTION_STATE:
                 stable, before = log.last_stable_offset, self.stable.get(partition, 0)
                 if stable != before:
                     yield f"{named(partition)} stable {before} -> {stable}"
                 self.stable[partition] = stable
 
     def event(self, partition: TopicPartition, header: BatchHeader, record: Any) -> str:
-        if partition.topic == STATE_TOPIC:
+        if partition.topic == TRANSACTION_STATE:
             return self.state_event(record.key, record.value)
         producer = f"{header.producer_id}/{header.producer_epoch}"
         if isinstance(record, Marker):

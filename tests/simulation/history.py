@@ -26,7 +26,7 @@ from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import UNSETTLED, State
 from logstore.partition import PartitionLog
 from magnetar.broker import Broker
-from magnetar.topics import INTERNAL
+from magnetar.topic_names import INTERNAL
 from wire.records import ControlType, iterate_records, parse_marker
 
 _FETCH_BATCHES = 5

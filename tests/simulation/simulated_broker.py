@@ -26,7 +26,7 @@ from magnetar.catalog import Catalog
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
 from magnetar.logs import Logs
-from magnetar.topics import INTERNAL
+from magnetar.topic_names import INTERNAL
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message
