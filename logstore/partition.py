@@ -34,6 +34,7 @@ from logstore.partition_recovery import recover_state, state_as_closed
 from logstore.partition_snapshots import Snapshots
 from logstore.partition_visibility import VisibleLog
 from logstore.snapshot import encode_snapshot
+from logstore.transaction_marker import TransactionMarker
 from logstore.validation import check_batch, stored_as
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -197,28 +198,15 @@ class PartitionLog(VisibleLog):
         header = BatchHeader.parse(batch)
         return self._append(batch, header, now_ms, _NO_APPEND_TIME, may_wait=may_wait)
 
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        now_ms: int,
-        transaction_version: int = 1,
-    ) -> Appended:
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
         """Append the marker that ends the producer's transaction here, or an empty one.
 
         Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
-        self.producers.check_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            transaction_version=transaction_version,
-            is_open=self.transactions.is_open(producer_id),
-        )
+        producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
+        is_open = self.transactions.is_open(producer_id)
+        self.producers.check_marker(marker, is_open=is_open)
         state, ledger = self._state, self._ledger
         offset = state.end_offset
         batch = build_marker(

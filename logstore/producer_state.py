@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from logstore.transaction_marker import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, next_sequence
@@ -185,15 +186,7 @@ class Producers(dict[int, ProducerState]):
                 f"producer {producer_id}: epoch {producer_epoch}, have {state.producer_epoch}",
             )
 
-    def check_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        transaction_version: int,
-        is_open: bool,
-    ) -> None:
+    def check_marker(self, marker: TransactionMarker, *, is_open: bool) -> None:
         """Raise if a marker comes from a zombie: INVALID_PRODUCER_EPOCH or
         TRANSACTION_COORDINATOR_FENCED.
 
@@ -201,6 +194,7 @@ class Producers(dict[int, ProducerState]):
         From 2 on it is always later than its data; the same epoch is a repetition of a marker that
         is here already, and harmless while nothing is open.
         """
+        producer_id, producer_epoch, coordinator_epoch, _, transaction_version = marker
         state = self.get(producer_id)
         if state is None:
             return

@@ -17,6 +17,7 @@ from logstore.partition import PartitionLog
 from logstore.partition_reads import Isolation
 from logstore.partition_recovery import replay
 from logstore.partition_state import PartitionState
+from logstore.transaction_marker import TransactionMarker
 from wire.records import (
     BatchHeader,
     Compression,
@@ -101,7 +102,8 @@ class KeyedTraffic:
         if one.producer_id not in self.log.producers:
             return
         marker_epoch = max(one.epoch, self.log.producers[one.producer_id].producer_epoch)
-        self.log.append_marker(one.producer_id, marker_epoch, 1, commit=commit, now_ms=self.now_ms)
+        marker = TransactionMarker(one.producer_id, marker_epoch, 1, commit)
+        self.log.append_marker(marker, self.now_ms)
         for offset in one.open_offsets:
             self.sent[offset].is_committed = commit
         one.open_offsets.clear()
@@ -121,7 +123,8 @@ class KeyedTraffic:
                     # The marker that was written may be what is gone.
                     if record.producer_id == one.producer_id and offset >= transaction.first_offset:
                         record.is_committed = False
-                log.append_marker(one.producer_id, epoch, 1, commit=False, now_ms=self.now_ms)
+                abort = TransactionMarker(one.producer_id, epoch, 1, commit=False)
+                log.append_marker(abort, self.now_ms)
             for offset, commit in ended.get(one.producer_id, {}).items():
                 if offset in self.sent and self.sent[offset].is_committed is None:
                     self.sent[offset].is_committed = commit

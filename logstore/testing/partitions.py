@@ -14,6 +14,7 @@ from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from logstore.partition_reads import Appended
+from logstore.transaction_marker import TransactionMarker
 from wire.records import Compression, SimpleRecord, build_batch
 
 
@@ -113,9 +114,8 @@ class SteppedPartition:
         self, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0
     ) -> Appended:
         """Append a marker, now."""
-        return self.log.append_marker(
-            producer_id, epoch, coordinator_epoch, commit=commit, now_ms=self.now_ms
-        )
+        marker = TransactionMarker(producer_id, epoch, coordinator_epoch, commit)
+        return self.log.append_marker(marker, self.now_ms)
 
 
 def _raise(failure: StorageFailure) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from logstore.aborted_index import AbortedTransaction
 from logstore.partition import PartitionLog
 from logstore.testing.partitions import batch_of
+from logstore.transaction_marker import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, ControlType, SimpleRecord, parse_marker
@@ -175,14 +176,12 @@ class Traffic:
         if state is None or state.coordinator_epoch <= 0:
             return
         before = repr(self.log.state)
+        epoch = max(client.epoch, state.producer_epoch)
+        zombie = TransactionMarker(
+            client.producer_id, epoch, state.coordinator_epoch - 1, commit=True
+        )
         try:
-            self.log.append_marker(
-                client.producer_id,
-                max(client.epoch, state.producer_epoch),
-                state.coordinator_epoch - 1,
-                commit=True,
-                now_ms=self.now_ms,
-            )
+            self.log.append_marker(zombie, self.now_ms)
         except KafkaError as error:
             assert error.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         else:
@@ -193,9 +192,8 @@ class Traffic:
         if how == "fencing abort":
             self._restart(client)
         self.appended.append(b"")
-        result = self.log.append_marker(
-            client.producer_id, client.epoch, 1, commit=how == "commit", now_ms=self.now_ms
-        )
+        marker = TransactionMarker(client.producer_id, client.epoch, 1, commit=how == "commit")
+        result = self.log.append_marker(marker, self.now_ms)
         self.appended[-1] = self._stored(result.base_offset)
 
     def _append_offsets(self, client: _Client) -> None:

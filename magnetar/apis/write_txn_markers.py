@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from coordinator.transactions.metadata import TopicPartition
 from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
+from logstore.transaction_marker import TransactionMarker
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.participants import LocalParticipants
 from wire.error_code import ErrorCode
@@ -52,24 +53,26 @@ async def write_txn_markers(
 def _append(
     broker: Broker,
     participants: LocalParticipants,
-    marker: WritableTxnMarker,
+    asked: WritableTxnMarker,
     appended: list[Appended],
 ) -> WritableTxnMarkerResult:
     """Append one producer's marker to the partitions named; add what is to be awaited."""
+    marker = TransactionMarker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.coordinator_epoch,
+        asked.transaction_result,
+        asked.transaction_version,
+    )
     topics = []
-    for topic in marker.topics:
+    for topic in asked.topics:
         partitions = []
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
                 _check_coordinator(broker, topic.name, index, marker.coordinator_epoch)
                 log, end_offset = participants.append_marker(
-                    TopicPartition(topic.name, index),
-                    marker.producer_id,
-                    marker.producer_epoch,
-                    marker.coordinator_epoch,
-                    commit=marker.transaction_result,
-                    transaction_version=marker.transaction_version,
+                    TopicPartition(topic.name, index), marker
                 )
             except KafkaError as refusal:
                 result.error_code = refusal.code

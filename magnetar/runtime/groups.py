@@ -36,6 +36,7 @@ from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
 from logstore.partition import PartitionLog
+from logstore.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import report
@@ -250,15 +251,7 @@ class Groups:
             shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
 
     def append_marker(
-        self,
-        partition_index: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        now_ms: int,
-        transaction_version: int = 1,
+        self, partition_index: int, marker: TransactionMarker, now_ms: int
     ) -> tuple[PartitionLog, int]:
         """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
 
@@ -272,14 +265,7 @@ class Groups:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{CONSUMER_OFFSETS} has {len(self._shards)} partitions, none is {partition_index}",
             )
-        return self._shards[partition_index].append_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            commit=commit,
-            now_ms=now_ms,
-            transaction_version=transaction_version,
-        )
+        return self._shards[partition_index].append_marker(marker, now_ms)
 
     # --- shards
 

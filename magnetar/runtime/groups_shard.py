@@ -14,6 +14,7 @@ from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.records import ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
 from logstore.partition import PartitionLog
+from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.shard_log import ShardLog
 from wire.records import ControlType, Marker, SimpleRecord
 
@@ -107,26 +108,10 @@ class RunningShard:
             self.state.apply_pending(record, base_offset + position, producer_id, producer_epoch)
         return end_offset
 
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        now_ms: int,
-        transaction_version: int = 1,
-    ) -> tuple[PartitionLog, int]:
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> tuple[PartitionLog, int]:
         """Append a transaction's marker and resolve its pending acks; return what to await."""
-        appended = self._partition_log.append_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            commit=commit,
-            now_ms=now_ms,
-            transaction_version=transaction_version,
-        )
-        self.state.apply_marker(producer_id, producer_epoch, commit=commit)
+        appended = self._partition_log.append_marker(marker, now_ms)
+        self.state.apply_marker(marker.producer_id, marker.producer_epoch, commit=marker.commit)
         return self._partition_log, appended.end_offset
 
 

@@ -26,6 +26,7 @@ from coordinator.transactions.metadata import (
 from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
 from logstore.transaction_buffer import OpenTransaction
+from logstore.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants
@@ -147,13 +148,9 @@ class Healing:
                 epoch = max(epoch, state.producer_epoch)
                 # Of an adopted log: a coordinator of another cluster may have come further.
                 coordinator_epoch = max(coordinator_epoch, state.coordinator_epoch)
-            return self._participants.append_marker(
-                found.partition,
-                found.data.producer_id,
-                epoch,
-                coordinator_epoch,
-                commit=found.verdict.remedy is Remedy.COMMIT,
-            )
+            commit = found.verdict.remedy is Remedy.COMMIT
+            marker = TransactionMarker(found.data.producer_id, epoch, coordinator_epoch, commit)
+            return self._participants.append_marker(found.partition, marker)
         except KafkaError as refusal:
             _log.warning("not healed", refusal=str(refusal), **_described(found))
             return None

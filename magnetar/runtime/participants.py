@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from coordinator.transactions.add_partitions import OFFSETS_TOPIC
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
+from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
 from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
+from logstore.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -50,14 +51,7 @@ class LocalParticipants:
         self._broker = broker
 
     def append_marker(
-        self,
-        partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        transaction_version: int = TRANSACTION_VERSION_1,
+        self, partition: TopicPartition, marker: TransactionMarker
     ) -> tuple[PartitionLog, int]:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
@@ -68,48 +62,32 @@ class LocalParticipants:
         now_ms = broker.clock.now_ms()
         log = broker.topics.partition(*partition)
         if partition.topic == OFFSETS_TOPIC:
-            return broker.groups.append_marker(
-                partition.partition,
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                commit=commit,
-                now_ms=now_ms,
-                transaction_version=transaction_version,
-            )
-        appended = log.append_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            commit=commit,
-            now_ms=now_ms,
-            transaction_version=transaction_version,
-        )
-        return log, appended.end_offset
+            return broker.groups.append_marker(partition.partition, marker, now_ms)
+        return log, log.append_marker(marker, now_ms).end_offset
 
     async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
         """As `Participants.end`: appends all markers, also those of votes, in one step; one sync
         covers them."""
         awaited = []
         for one in work:
+            marker = TransactionMarker(
+                one.producer_id,
+                one.producer_epoch,
+                coordinator_epoch,
+                one.commit,
+                one.transaction_version,
+            )
             for partition in one.partitions:
                 try:
                     if is_redrive and self._is_closed(partition, one.producer_id):
                         continue
-                    marker = self.append_marker(
-                        partition,
-                        one.producer_id,
-                        one.producer_epoch,
-                        coordinator_epoch,
-                        commit=one.commit,
-                        transaction_version=one.transaction_version,
-                    )
+                    appended = self.append_marker(partition, marker)
                 except KafkaError as refusal:
                     if refusal.code not in _NOTHING_OPEN:
                         raise
                     _report_skipped(one, partition, refusal)
                 else:
-                    awaited.append((one, partition, marker))
+                    awaited.append((one, partition, appended))
         for one, partition, (log, end_offset) in awaited:
             try:
                 await log.durable(end_offset)

@@ -12,6 +12,7 @@ from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog, Slice
 from logstore.segment import Segment
 from logstore.testing.partitions import delete_records
+from logstore.transaction_marker import TransactionMarker
 from tests.logstore.test_cleaning_beside_reads import in_thread
 from tests.logstore.test_deletion_beside_reads import Pause
 from tests.logstore.test_directory import NOW_MS, TOPIC_ID, Opened, write
@@ -26,7 +27,7 @@ async def filled(opened: Opened) -> PartitionLog:
     """An aborted transaction in the first of several segments."""
     log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
     await write(log, ABORTED, producer_id=1, epoch=0, sequence=0, transactional=True)
-    marker = log.append_marker(1, 0, 0, commit=False, now_ms=NOW_MS)
+    marker = log.append_marker(TransactionMarker(1, 0, 0, commit=False), NOW_MS)
     await log.durable(marker.end_offset)
     for _ in range(12):
         await write(log, b"good")

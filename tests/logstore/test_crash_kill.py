@@ -26,6 +26,7 @@ CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=6_000)
 #: Three transactional producers write, commit and abort for ever; each line acknowledges an end.
 WRITER = """
 import asyncio, sys
+from logstore.transaction_marker import TransactionMarker
 from tests_of_kill import CONFIG, NOW_MS, opened, batch_of
 
 async def main():
@@ -33,7 +34,7 @@ async def main():
     log = directory.open("topic", 0)
     epochs = {n: log.producers[n].producer_epoch + 1 if n in log.producers else 0 for n in range(3)}
     for n, epoch in epochs.items():
-        log.append_marker(n, epoch, 0, commit=False, now_ms=NOW_MS)
+        log.append_marker(TransactionMarker(n, epoch, 0, commit=False), NOW_MS)
     step = 0
     while True:
         for n, epoch in epochs.items():
@@ -41,7 +42,8 @@ async def main():
                 batch = batch_of(b"x" * 100, producer_id=n, epoch=epoch, sequence=2 * step + part,
                                  transactional=True, timestamp=NOW_MS)
                 log.append(batch, NOW_MS)
-            end = log.append_marker(n, epoch, 0, commit=(step + n) % 3 > 0, now_ms=NOW_MS)
+            marker = TransactionMarker(n, epoch, 0, commit=(step + n) % 3 > 0)
+            end = log.append_marker(marker, NOW_MS)
         await log.durable(end.end_offset)
         print(log.high_watermark, log.last_stable_offset, flush=True)
         step += 1

@@ -20,6 +20,7 @@ from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of, delete_records
 from logstore.testing.simulated_disk import SimulatedDisk
+from logstore.transaction_marker import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -68,7 +69,7 @@ async def test_what_was_acknowledged_is_there_after_a_stop(tmp_path: Path, is_cl
     opened = Opened(tmp_path)
     log = opened.directory.open("topic", 3, TOPIC_ID)
     await write(log, producer_id=1, epoch=0, sequence=0, transactional=True)
-    aborted = log.append_marker(1, 0, 0, commit=False, now_ms=NOW_MS)
+    aborted = log.append_marker(TransactionMarker(1, 0, 0, commit=False), NOW_MS)
     await log.durable(aborted.end_offset)
     await write(log, producer_id=2, epoch=0, sequence=0, transactional=True)
     state = log.state
@@ -91,7 +92,7 @@ async def test_the_files_are_kafkas(tmp_path: Path) -> None:
     opened.directory.claim(cluster_id="oV5PE5jOTjizrVpbUyh6fQ", node_id=1)
     log = opened.directory.open("topic", 0, TOPIC_ID, leader_epoch=4)
     await write(log, producer_id=1, epoch=0, sequence=0, transactional=True)
-    aborted = log.append_marker(1, 0, 0, commit=False, now_ms=NOW_MS)
+    aborted = log.append_marker(TransactionMarker(1, 0, 0, commit=False), NOW_MS)
     await log.durable(aborted.end_offset)
     await opened.stop()
     assert sorted(path.name for path in (tmp_path / "topic-0").iterdir()) == [

@@ -22,6 +22,7 @@ from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of
+from logstore.transaction_marker import TransactionMarker
 from wire.records import iterate_batches, iterate_records
 
 NOW_MS = 1_795_264_300_000
@@ -85,7 +86,7 @@ async def test_a_directory_of_kafkas_opens_as_it_is(tmp_path: Path, is_clean: bo
     again = batch_of(*[b"idem%d" % n for n in range(5)], producer_id=0, epoch=0, sequence=0)
     duplicate = log.append(again, NOW_MS)
     assert (duplicate.base_offset, duplicate.is_duplicate) == (5, True)
-    ended = log.append_marker(2, 0, 1, commit=False, now_ms=NOW_MS)
+    ended = log.append_marker(TransactionMarker(2, 0, 1, commit=False), NOW_MS)
     await asyncio.wait_for(log.durable(ended.end_offset), 10)
     assert log.last_stable_offset == 28
 

@@ -9,6 +9,7 @@ import pytest
 from logstore.log_config import LogConfig
 from logstore.producer_state import Producers
 from logstore.testing.partitions import SteppedPartition
+from logstore.transaction_marker import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader
@@ -116,10 +117,9 @@ def test_a_marker_of_the_same_epoch_lets_the_sequence_go_on() -> None:
 def marker_refusal(
     producers: Producers, epoch: int, coordinator_epoch: int, version: int, *, is_open: bool
 ) -> ErrorCode | None:
+    marker = TransactionMarker(1, epoch, coordinator_epoch, True, version)
     try:
-        producers.check_marker(
-            1, epoch, coordinator_epoch, transaction_version=version, is_open=is_open
-        )
+        producers.check_marker(marker, is_open=is_open)
     except KafkaError as error:
         return error.code
     return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logstore.transaction_marker import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.conftest import crash
@@ -233,7 +234,8 @@ async def test_an_open_transaction_is_no_hindrance(broker: Broker, client: Any) 
     assert log.last_stable_offset == 0
     assert await delete(client, deletion(2)) == (0, 2)
     assert log.last_stable_offset == 2
-    marked = log.append_marker(5, 0, 0, commit=True, now_ms=broker.clock.now_ms())
+    marker = TransactionMarker(5, 0, 0, commit=True)
+    marked = log.append_marker(marker, broker.clock.now_ms())
     await log.durable(marked.end_offset)
     assert log.last_stable_offset == 4
 

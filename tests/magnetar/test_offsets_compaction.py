@@ -19,6 +19,7 @@ from logstore.cleaner.run import OffsetMapLimits
 from logstore.log_config import LogConfig
 from logstore.testing.compaction import clean
 from logstore.testing.simulated_disk import SimulatedDisk
+from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.groups_shard import RunningShard
 from tests.logstore.log_process import LogProcess
 from tests.soak import SOAK
@@ -80,14 +81,9 @@ class History(LogProcess):
         version = self.random.choice([1, 2])
         if version == 2:
             self.epochs[producer] += 1
-        self.shard.append_marker(
-            producer,
-            self.epochs[producer],
-            1,
-            commit=self.random.random() < 0.6,
-            now_ms=self.now_ms,
-            transaction_version=version,
-        )
+        commit = self.random.random() < 0.6
+        marker = TransactionMarker(producer, self.epochs[producer], 1, commit, version)
+        self.shard.append_marker(marker, self.now_ms)
 
     def delete(self) -> None:
         group = self.random.choice(["g", "h"])

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.txn_id import TxnId
+from logstore.transaction_marker import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import (
     CHILDREN_TAG,
@@ -208,7 +209,7 @@ async def test_producers_are_shown_with_what_they_have_open(world: World) -> Non
 
 async def test_a_producer_of_which_only_a_marker_is_there_has_no_sequence(world: World) -> None:
     identity = ProducerIdentity(7, 3)
-    world.logs[A0].append_marker(*identity, 0, commit=False, now_ms=world.now_ms)
+    world.logs[A0].append_marker(TransactionMarker(*identity, 0, commit=False), world.now_ms)
     (producer,) = (await partition(world)).active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 3, -1)
 

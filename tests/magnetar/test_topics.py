@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from logstore.partition import PartitionLog
+from logstore.transaction_marker import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.catalog import TopicRow
 from magnetar.topic_names import CONSUMER_OFFSETS
@@ -219,7 +220,7 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
         [SimpleRecord(b"key", b"value", 5)], producer_id=4711, producer_epoch=0, base_sequence=0
     )
     log.append(batch, 5)
-    log.append_marker(4711, 0, 10, commit=True, now_ms=5)
+    log.append_marker(TransactionMarker(4711, 0, 10, commit=True), now_ms=5)
     await first.stop()
     for file in (tmp_path / "data").glob("catalog.sqlite*"):
         file.unlink()

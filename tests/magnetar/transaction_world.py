@@ -26,6 +26,7 @@ from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of, complete
+from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.transactions import Transactions
 from magnetar.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
@@ -111,9 +112,9 @@ class World:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
 
-    def append_marker(self, partition: int, *marker: int, **outcome: Any) -> Any:
+    def append_marker(self, partition: int, marker: TransactionMarker, now_ms: int) -> Any:
         log = self.partition(OFFSETS, partition)
-        return log, log.append_marker(*marker, **outcome).end_offset
+        return log, log.append_marker(marker, now_ms).end_offset
 
     # What the disk and its failures do.
 

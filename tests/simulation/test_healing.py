@@ -15,6 +15,7 @@ from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
 from logstore.durability import Durability
 from logstore.testing.partitions import batch_of
+from logstore.transaction_marker import TransactionMarker
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.story import A0, A1, B0, TIMEOUT_MS, begin, end, init, tell, values, write
 
@@ -114,7 +115,8 @@ def test_markers_of_another_clusters_coordinator_keep_no_transaction_open() -> N
 
     async def story(world: World) -> None:
         log = world.broker.topics.partition(*B0)
-        log.append_marker(4711, 3, 1000, commit=True, now_ms=world.broker.clock.now_ms())
+        marker = TransactionMarker(4711, 3, 1000, commit=True)
+        log.append_marker(marker, world.broker.clock.now_ms())
         await write(world, ProducerIdentity(4711, 3), B0, "stray")
         assert await swept(world) == {Remedy.ABORT: 1}
         assert values(world, B0) == []
