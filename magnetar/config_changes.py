@@ -46,6 +46,15 @@ class ResourceChanges(NamedTuple):
     changes: Sequence[Change]
 
 
+class Outcome(NamedTuple):
+    """What became of one resource, in the fields that both answers have for it."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
 def check_changes(changes: Sequence[Change]) -> None:
     """Raise INVALID_REQUEST where a config is named twice, or has no value for its operation."""
     missing = [
@@ -63,15 +72,17 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 async def alter(
     broker: Broker, asked: Sequence[ResourceChanges], *, replaces: bool, validate_only: bool
-) -> list[tuple[int, str | None]]:
+) -> list[Outcome]:
     """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
 
-    `replaces`: configs that are not named are forgotten. Returns an error code and a message of
-    each: what `check_changes` and the resource refuse, INVALID_REQUEST where one is named twice.
+    `replaces`: configs that are not named are forgotten. Returns the outcome of each, in order:
+    what `check_changes` and the resource refuse, INVALID_REQUEST where one is named twice.
     """
     named = Counter(each[:2] for each in asked)
-    outcomes: list[tuple[int, str | None]] = []
+    outcomes = []
     for each in asked:
+        code = ErrorCode.NONE
+        message: str | None = None
         try:
             if named[each[:2]] > 1:
                 raise KafkaError(
@@ -79,9 +90,8 @@ async def alter(
                 )
             await _alter_one(broker, each, replaces=replaces, validate_only=validate_only)
         except KafkaError as refusal:
-            outcomes.append((refusal.code, refusal.detail))
-        else:
-            outcomes.append((ErrorCode.NONE, None))
+            code, message = refusal.code, refusal.detail
+        outcomes.append(Outcome(code, message, each.resource_type, each.resource_name))
     return outcomes
 
 

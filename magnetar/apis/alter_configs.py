@@ -37,13 +37,5 @@ async def alter_configs(
     ]
     outcomes = await alter(broker, asked, replaces=True, validate_only=request.validate_only)
     return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-            for each, (code, message) in zip(asked, outcomes, strict=True)
-        ]
+        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
     )
