@@ -104,10 +104,7 @@ async def test_offsets_of_a_fenced_producer_are_refused(world: GroupsWorld) -> N
 
 async def test_a_commit_that_returned_is_visible_to_a_fetch_at_once(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True))
     found = await asyncio.wait_for(
         world.groups.offsets.fetch(GROUP, "a", (0, 1), require_stable=True), 1
     )

@@ -207,10 +207,7 @@ async def test_an_answered_end_of_the_parent_leaves_nothing_of_its_children_open
         await world.until(one.end(commit=True))
         await world.until(two.write(A0))
         await world.until(parent.write(A1))
-        ending = asyncio.ensure_future(parent.end(commit=commit))
-        while not ending.done():
-            world.step()
-            await asyncio.sleep(0)
+        await world.answered(parent.end(commit=commit))
         assert world.stable(A0) and world.stable(A1)
         await world.settle()
 
@@ -224,11 +221,7 @@ async def test_the_children_may_go_on_at_once_when_the_parents_end_is_answered(
             await world.until(child.write(A0))
             await world.until(child.end(commit=True))
         await world.until(parent.write(A1))
-        ending = asyncio.ensure_future(parent.end(commit=True))
-        while not ending.done():
-            world.step()
-            await asyncio.sleep(0)
-        ending.result()
+        await world.answered(parent.end(commit=True))
         for child in (one, two):
             await world.until(child.append(A1))
             await world.until(child.end(commit=False))
@@ -306,11 +299,7 @@ async def test_a_fence_of_a_vote_is_answered_once_its_abort_is_visible(world: Wo
     _, one, _ = family(world)
     await world.until(one.write(A0))
     await world.until(one.end(commit=True))
-    fencing = asyncio.ensure_future(world.coordinator.init_producer_id(ONE, TIMEOUT_MS, None))
-    while not fencing.done():
-        assert not (fencing.done() and not world.stable(A0))
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.init_producer_id(ONE, TIMEOUT_MS, None))
     assert world.stable(A0) and committed(world, A0) == 0
 
 
@@ -369,10 +358,7 @@ async def test_the_end_of_a_decision_leaves_nothing_to_be_done_or_waited_for(wor
     await world.until(one.write(A0))
     await world.until(one.end(commit=True))
     await world.until(parent.write(A1))
-    ending = asyncio.ensure_future(parent.end(commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(parent.end(commit=True))
     store = world.coordinator.store
     store.complete(PARENT)
     assert world.state(PARENT) is world.state(ONE) is State.COMPLETE_COMMIT
@@ -387,10 +373,7 @@ async def test_a_vote_whose_end_is_still_to_be_appended_has_not_expired(world: W
     await world.until(one.end(commit=True))
     world.now_ms += 899_990
     await world.until(parent.write(A1))
-    ending = asyncio.ensure_future(parent.end(commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(parent.end(commit=True))
     assert world.state(ONE) is State.VOTED
     world.now_ms += 20
     world.coordinator.expire_due()

@@ -23,12 +23,8 @@ async def world() -> World:
 async def test_a_commit_that_has_returned_is_visible(world: World) -> None:
     identity = await world.begin(A0, A1)
     assert not world.stable(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
-        if ending.done():
-            assert world.stable(A0) and world.stable(A1)
+    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    assert world.stable(A0) and world.stable(A1)
     assert world.markers(A0) == world.markers(A1) == [("COMMIT", 0)]
 
 
@@ -52,12 +48,7 @@ async def test_the_next_transaction_meets_no_concurrent_transactions(world: Worl
 
 async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(
-        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
-    )
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True, transaction_version=2))
     assert world.state() is State.PREPARE_COMMIT and world.stable(A0)
     async with asyncio.timeout(30):
         while world.state() is not State.COMPLETE_COMMIT:
@@ -265,10 +256,7 @@ async def test_an_add_is_answered_without_a_sync(world: World) -> None:
 
 async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True))
     assert world.state() is State.COMPLETE_COMMIT
     adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0, A1}))
     await asyncio.sleep(0)
@@ -292,10 +280,7 @@ async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
     if not is_waited_for:
         monkeypatch.setattr(Completions, "note", lambda *_: None)
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True))
     adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
     await asyncio.sleep(0)
     if is_waited_for:

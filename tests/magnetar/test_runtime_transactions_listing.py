@@ -129,12 +129,7 @@ async def test_what_is_not_durable_is_not_shown(world: World) -> None:
 
 async def test_what_has_ended_is_shown_as_ended(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(
-        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
-    )
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True, transaction_version=2))
     # Its markers are durable, its COMPLETE_* is still to be appended.
     assert world.state().label == "PrepareCommit"
     (state,) = await described(world, "tx")

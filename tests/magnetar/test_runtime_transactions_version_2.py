@@ -266,13 +266,10 @@ async def test_data_whose_add_went_with_the_end_before_it_is_adopted_at_a_restar
     identity = await world.init()
     send(world, identity, A0)
     await world.settle()
-    ending = asyncio.ensure_future(
+    successor = await world.answered(
         world.coordinator.end("tx", identity, commit=True, transaction_version=2)
     )
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
-    send(world, ending.result(), A0)
+    send(world, successor, A0)
     for _ in range(4):  # its data is durable, COMPLETE_COMMIT and its add are not
         if world.executors[A0].pending:
             world.executors[A0].step()
@@ -292,10 +289,7 @@ async def test_whoever_is_fenced_is_told_also_while_the_last_end_is_not_durable(
 ) -> None:
     zombie = await world.init()
     identity = await world.begin(A0)  # version 1
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
-    while not ending.done():
-        world.step()
-        await asyncio.sleep(0)
+    await world.answered(world.coordinator.end("tx", identity, commit=True))
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         send(world, identity, A1)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):

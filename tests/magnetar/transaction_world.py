@@ -149,13 +149,22 @@ class World:
         return bool(pending)
 
     async def until(self, work: Awaitable[T]) -> T:
-        """Return the result of `work`, with a disk that syncs."""
+        """Return the result of `work`, with a disk that syncs, once all that follows is done."""
         task = asyncio.ensure_future(work)
+        await self._sync_until(task)
+        await self.settle()
+        return task.result()
+
+    async def answered(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`, with a disk that syncs; what follows is still due."""
+        task = asyncio.ensure_future(work)
+        await self._sync_until(task)
+        return task.result()
+
+    async def _sync_until(self, task: asyncio.Future[T]) -> None:
         while not task.done():
             self.step()
             await asyncio.sleep(0)
-        await self.settle()
-        return task.result()
 
     async def until_crash(
         self, client: Coroutine[None, None, None], rounds: int, chosen: Sequence[int]
