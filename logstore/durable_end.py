@@ -1,4 +1,4 @@
-"""A ledger's durable end offset: its hooks, those who wait for it, its part in group commit.
+"""A ledger's start, end and durable end: hooks, those who wait for it, its part in group commit.
 
 `CommittedLedger` is the half of `Ledger` that every ledger synced by group commit shares.
 """
@@ -17,19 +17,28 @@ def _nobody(_offset: int) -> None:
 
 
 class CommittedLedger:
-    """The durable end offset, moved by group commit alone. Subclasses say what a sync covers."""
+    """The durable end offset, moved by group commit alone. Subclasses say what a sync covers, and
+    where the ledger starts and ends."""
 
-    def __init__(self, group_commit: GroupCommit) -> None:
+    def __init__(self, group_commit: GroupCommit, start_offset: int = 0) -> None:
         self.on_durable: Callable[[int], None] = _nobody
         self.on_roll: Callable[[int], None] = _nobody
         self._group_commit = group_commit
-        self._durable_end_offset = 0
+        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         #: What the sync under way, or the last one, covers; subclasses say so when it begins.
         self._begun_end_offset = 0
         #: Bytes ever appended since it was opened: in all, below `_begun_end_offset`, durable.
         self._appended_bytes = self._begun_bytes = self._durable_bytes = 0
         self._will_not_be: Exception | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
 
     @property
     def durable_end_offset(self) -> int:

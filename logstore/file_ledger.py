@@ -56,13 +56,12 @@ class FileLedger(StoredSegments):
 
         The directory is to be this process's alone: whoever holds many of them holds a lock.
         """
-        super().__init__(files, directory, group_commit, limits)
+        super().__init__(files, directory, group_commit, limits, start_offset)
         #: What `open` found, for the log and for tests.
         self.recovered: Recovered | None = None
         self._attachments = Attachments(files, directory)
         self._was_clean = clean
         self._closed = closed
-        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._recovery_point = recovery_point
         self._checkpointed_bytes = 0  # of the active segment
         self._flushed_end_offset = start_offset  # of interest with page-cache durability

@@ -32,26 +32,17 @@ class MemoryLedger(CommittedLedger):
     def __init__(
         self, group_commit: GroupCommit, *, segment_bytes: int = 2**30, start_offset: int = 0
     ) -> None:
-        super().__init__(group_commit)
+        super().__init__(group_commit, start_offset)
         self._segment_bytes = segment_bytes
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []
         self._attachments: dict[str, bytes] = {}
-        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
         self._segments = [start_offset]
         # Per segment: bytes, and the largest timestamp.
         self._segment_sizes = [0]
         self._max_timestamps = [NO_TIMESTAMP]
         self._size_bytes = 0
         self._epoch = -1
-
-    @property
-    def start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
 
     @property
     def recovery_point(self) -> int:

@@ -30,24 +30,20 @@ class StoredSegments(CommittedLedger):
     """The readable half of `FileLedger`. On the event loop's thread, but for what it hands out."""
 
     def __init__(
-        self, files: FileSystem, directory: str, group_commit: GroupCommit, limits: SegmentLimits
+        self,
+        files: FileSystem,
+        directory: str,
+        group_commit: GroupCommit,
+        limits: SegmentLimits,
+        start_offset: int,
     ) -> None:
-        super().__init__(group_commit)
+        super().__init__(group_commit, start_offset)
         self.limits = limits
         self._files = files
         self._directory = directory
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._sealed_bytes = 0  # of all segments but the last
-        self._start_offset = self._end_offset = 0
-
-    @property
-    def start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
 
     @property
     def size_bytes(self) -> int:

@@ -23,13 +23,12 @@ class Journal(CommittedLedger):
     def __init__(self, group_commit: GroupCommit, file: File) -> None:
         super().__init__(group_commit)
         self.file = file
-        self.end_offset = 0
         self.directories: list[str] = []
         self.failure: StorageFailure | None = None
 
     def append(self, data: bytes, *, may_wait: bool = False) -> None:
         self.file.write([data], self.end_offset)
-        self.end_offset += len(data)
+        self._end_offset += len(data)
         self._group_commit.touch(self, may_wait=may_wait)
 
     def begin_sync(self) -> Sync:
