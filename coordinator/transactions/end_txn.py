@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.fence import next_identity, prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     TRANSACTION_VERSION_1,
@@ -137,13 +137,6 @@ def _aborted_nothing(
     txn: TransactionMetadata, txn_id: TxnId, fresh_producer_id: int, now_ms: int
 ) -> TransactionMetadata:
     """Return the end of a transaction without partitions: no marker is owed, so it is COMPLETE."""
-    changes = {"producer_epoch": txn.producer_epoch + 1}
-    if txn.is_epoch_exhausted:
-        changes = {
-            "producer_id": fresh_producer_id,
-            "producer_epoch": 0,
-            "previous_producer_id": txn.producer_id,
-        }
     return transition(
         txn,
         State.COMPLETE_ABORT,
@@ -152,5 +145,5 @@ def _aborted_nothing(
         started_at_ms=now_ms,
         txn_id=txn_id,
         client_transaction_version=TRANSACTION_VERSION_2,
-        **changes,
+        **next_identity(txn, fresh_producer_id),
     )

@@ -49,3 +49,15 @@ def prepare_bumped(
         last_producer_epoch=last_producer_epoch,
         **changes,
     )
+
+
+def next_identity(txn: TransactionMetadata, fresh_producer_id: int) -> dict[str, int]:
+    """Return the changes that give `txn`, with nothing open, the next epoch at once; where the
+    epochs are used up, the fresh producer id."""
+    if txn.is_epoch_exhausted:
+        return {
+            "producer_id": fresh_producer_id,
+            "producer_epoch": 0,
+            "previous_producer_id": txn.producer_id,
+        }
+    return {"producer_epoch": txn.producer_epoch + 1}

@@ -9,7 +9,7 @@ PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
 from __future__ import annotations
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.fence import next_identity, prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
@@ -115,13 +115,6 @@ def _emptied(
     now_ms: int,
 ) -> TransactionMetadata:
     """Return `txn` without a transaction, at the next epoch or with the fresh producer id."""
-    changes = {"producer_epoch": txn.producer_epoch + 1}
-    if txn.is_epoch_exhausted:
-        changes = {
-            "producer_id": fresh_producer_id,
-            "producer_epoch": 0,
-            "previous_producer_id": txn.producer_id,
-        }
     return transition(
         txn,
         State.EMPTY,
@@ -130,7 +123,7 @@ def _emptied(
         last_producer_epoch=NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch,
         partitions=frozenset(),
         started_at_ms=NO_TIMESTAMP,
-        **changes,
+        **next_identity(txn, fresh_producer_id),
     )
 
 
