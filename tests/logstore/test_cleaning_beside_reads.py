@@ -11,12 +11,11 @@ from typing import TypeVar
 import pytest
 
 from logstore.descriptors import DiskFile
-from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles
-from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.log_config import LogConfig
-from wire.records import BatchHeader, SimpleRecord, build_batch
+from tests.logstore import ledgers
+from wire.records import BatchHeader
 
 LIMITS = LogConfig(segment_bytes=3000, index_interval_bytes=150)
 COUNT = 40
@@ -32,21 +31,8 @@ def files(tmp_path: Path) -> Iterator[DiskFiles]:
 
 
 def filled(files: DiskFiles, directory: str) -> tuple[FileLedger, list[bytes]]:
-    """A ledger of batches no two of which have the same size."""
-    executor = SteppedExecutor()
-    group_commit = GroupCommit(
-        files, Durability.FSYNC, on_failure=lambda _: None, executor=executor
-    )
-    ledger = FileLedger(files, directory, group_commit, LIMITS)
-    ledger.open(0)
-    batches = []
-    for offset in range(COUNT):
-        record = SimpleRecord(None, bytes(50 + offset), offset)
-        batch = build_batch([record], base_offset=offset)
-        ledger.append(batch, BatchHeader.parse(batch))
-        batches.append(bytes(batch))
-    executor.run()
-    return ledger, batches
+    """Return a ledger of batches no two of which have the same size, and these."""
+    return ledgers.filled(files, directory, LIMITS, range(50, 50 + COUNT))
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -18,28 +18,16 @@ from logstore.group_commit import GroupCommit, SteppedExecutor
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore import ledgers
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import BatchHeader, SimpleRecord, build_batch
 
 LIMITS = LogConfig(segment_bytes=1000, index_interval_bytes=150)
 ALL = 2**62
 
 
-def filled(files: FileSystem, directory: str, count: int = 40) -> tuple[FileLedger, list[bytes]]:
-    executor = SteppedExecutor()
-    group_commit = GroupCommit(
-        files, Durability.FSYNC, on_failure=lambda _: None, executor=executor
-    )
-    ledger = FileLedger(files, directory, group_commit, LIMITS)
-    ledger.open(0)
-    batches = []
-    for offset in range(count):
-        batch = build_batch([SimpleRecord(None, bytes(50), offset)], base_offset=offset)
-        ledger.append(batch, BatchHeader.parse(batch))
-        batches.append(bytes(batch))
-    executor.run()
-    return ledger, batches
+def filled(files: FileSystem, directory: str) -> tuple[FileLedger, list[bytes]]:
+    return ledgers.filled(files, directory, LIMITS, [50] * 40)
 
 
 def reopened(disk: SimulatedDisk) -> FileLedger:
