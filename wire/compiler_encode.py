@@ -207,15 +207,24 @@ class EncoderSource(Source):
 
     def sized(self, value: str, nullable: bool, flexible: bool) -> None:
         raw, n = self.fresh("s"), self.fresh("n")
-        plus = " + 1" if flexible else ""
-        self.emit(f"{raw} = {value}")
-        if nullable:
-            self.emit(f"if {raw} is None: {raw} = b''; {n} = {0 if flexible else -1}")
-            self.emit(f"else: {n} = len({raw}){plus}")
-        else:
-            self.emit(f"{n} = len({raw}){plus}")
-        self.length(n, "i", flexible)
+        self.counted(raw, n, value, "b''", nullable, flexible)
         self.piece(raw)
+
+    def counted(
+        self, var: str, n: str, value: str, empty: str, nullable: bool, flexible: bool
+    ) -> None:
+        """Write the length of `value`, -1 for null; `var` holds it from then on, null as `empty`.
+
+        A compact length is one more, 0 for null.
+        """
+        plus = " + 1" if flexible else ""
+        self.emit(f"{var} = {value}")
+        if nullable:
+            self.emit(f"if {var} is None: {var} = {empty}; {n} = {0 if flexible else -1}")
+            self.emit(f"else: {n} = len({var}){plus}")
+        else:
+            self.emit(f"{n} = len({var}){plus}")
+        self.length(n, "i", flexible)
 
     def records(self, value: str, nullable: bool, flexible: bool) -> None:
         """Write record batches as pieces of their own, after all that is pending."""
@@ -237,14 +246,7 @@ class EncoderSource(Source):
 
     def array(self, kind: types.Array, value: str, nullable: bool, flexible: bool) -> None:
         items, n, item = self.fresh("a"), self.fresh("n"), self.fresh("m")
-        plus = " + 1" if flexible else ""
-        self.emit(f"{items} = {value}")
-        if nullable:
-            self.emit(f"if {items} is None: {items} = (); {n} = {0 if flexible else -1}")
-            self.emit(f"else: {n} = len({items}){plus}")
-        else:
-            self.emit(f"{n} = len({items}){plus}")
-        self.length(n, "i", flexible)
+        self.counted(items, n, value, "()", nullable, flexible)
         if isinstance(kind.element, types.Scalar):
             self.piece(f"pack(f'>{{len({items})}}{kind.element.code}', *{items})")
             return
