@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,19 +25,42 @@ from magnetar.cli.readable import ABSENT, table
 if TYPE_CHECKING:
     from magnetar.cli.config_queries import Entry, Resource
 
-P = ParamSpec("P")
+Command = Callable[..., None]
 
 
-def _of_one_resource(command: Callable[P, None]) -> Callable[P, None]:
-    """Add the options that name what the settings belong to."""
-    for option in (
-        click.option("--group", "-g", metavar="GROUP", help="Settings of a consumer group."),
-        click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
-        click.option("--broker", metavar="NODE_ID", help="Settings of a broker, by its number."),
-        click.option("--topic", "-t", metavar="TOPIC", help="Settings of a topic."),
-    ):
-        command = option(command)
-    return command
+def _of_one_resource(*, is_required: bool) -> Callable[[Command], Command]:
+    """Add the options that name what the settings belong to; the command gets it as `resource`.
+
+    None where they name nothing, if it is not required. UsageError where they name two things.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(
+            *,
+            topic: str | None,
+            broker: str | None,
+            all_brokers: bool,
+            group: str | None,
+            **rest: Any,
+        ) -> None:
+            resource = _resource(topic, broker, all_brokers, group)
+            if resource is None and is_required:
+                raise click.UsageError("Say whose: --topic, --broker, --all-brokers or --group.")
+            command(resource=resource, **rest)
+
+        for option in (
+            click.option("--group", "-g", metavar="GROUP", help="Settings of a consumer group."),
+            click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
+            click.option(
+                "--broker", metavar="NODE_ID", help="Settings of a broker, by its number."
+            ),
+            click.option("--topic", "-t", metavar="TOPIC", help="Settings of a topic."),
+        ):
+            run = option(run)
+        return run
+
+    return decorate
 
 
 def _resource(
@@ -61,22 +85,13 @@ def _resource(
     return named[0] if named else None
 
 
-def _one_resource(
-    topic: str | None, broker: str | None, all_brokers: bool, group: str | None
-) -> Resource:
-    resource = _resource(topic, broker, all_brokers, group)
-    if resource is None:
-        raise click.UsageError("Say whose: --topic, --broker, --all-brokers or --group.")
-    return resource
-
-
 @click.group(cls=Commands)
 def configs() -> None:
     """Look at settings, and change them while brokers run."""
 
 
 @configs.command("list")
-@_of_one_resource
+@_of_one_resource(is_required=False)
 @click.option("--changed", is_flag=True, help="Only what is not the default.")
 @click.option("--doc", is_flag=True, help="What each means.")
 @json_output
@@ -84,10 +99,7 @@ def configs() -> None:
 @timeout
 @reports_errors
 def list_command(
-    topic: str | None,
-    broker: str | None,
-    all_brokers: bool,
-    group: str | None,
+    resource: Resource | None,
     changed: bool,
     doc: bool,
     as_json: bool,
@@ -98,7 +110,6 @@ def list_command(
 
     Without a topic, broker or group: list what has settings.
     """
-    resource = _resource(topic, broker, all_brokers, group)
     from magnetar.cli.config_queries import describe_configs, list_resources
     from magnetar.client import Client
 
@@ -128,17 +139,14 @@ def list_command(
 
 @configs.command("get", short_help="Print the values of settings, for scripts.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@_of_one_resource
+@_of_one_resource(is_required=True)
 @json_output
 @bootstrap
 @timeout
 @reports_errors
 def get_command(
     names: tuple[str, ...],
-    topic: str | None,
-    broker: str | None,
-    all_brokers: bool,
-    group: str | None,
+    resource: Resource,
     as_json: bool,
     bootstrap_server: str,
     timeout_ms: int,
@@ -147,7 +155,6 @@ def get_command(
 
     Exit code 1 where there is no setting of that name.
     """
-    resource = _one_resource(topic, broker, all_brokers, group)
     from magnetar.cli.config_queries import describe_configs
     from magnetar.client import Client
 
@@ -171,7 +178,7 @@ def get_command(
 
 @configs.command("set")
 @click.argument("settings", metavar="NAME=VALUE...", nargs=-1, required=True)
-@_of_one_resource
+@_of_one_resource(is_required=True)
 @click.option("--dry-run", is_flag=True, help="Have the broker check it, change nothing.")
 @json_output
 @bootstrap
@@ -179,10 +186,7 @@ def get_command(
 @reports_errors
 def set_command(
     settings: tuple[str, ...],
-    topic: str | None,
-    broker: str | None,
-    all_brokers: bool,
-    group: str | None,
+    resource: Resource,
     dry_run: bool,
     as_json: bool,
     bootstrap_server: str,
@@ -194,7 +198,6 @@ def set_command(
     magnetar configs set --topic orders retention.ms=86400000
     """
     wanted = parse_settings(settings, "NAME=VALUE")
-    resource = _one_resource(topic, broker, all_brokers, group)
     from magnetar.cli.config_queries import change_configs
     from magnetar.client import Client
 
@@ -209,23 +212,19 @@ def set_command(
 
 @configs.command("unset", short_help="Remove settings of its own.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@_of_one_resource
+@_of_one_resource(is_required=True)
 @json_output
 @bootstrap
 @timeout
 @reports_errors
 def unset_command(
     names: tuple[str, ...],
-    topic: str | None,
-    broker: str | None,
-    all_brokers: bool,
-    group: str | None,
+    resource: Resource,
     as_json: bool,
     bootstrap_server: str,
     timeout_ms: int,
 ) -> None:
     """Remove settings of its own, so that what is above it holds again."""
-    resource = _one_resource(topic, broker, all_brokers, group)
     from magnetar.cli.config_queries import change_configs
     from magnetar.client import Client
 
