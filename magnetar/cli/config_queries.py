@@ -15,6 +15,7 @@ from magnetar.config.resource_type import ResourceType
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
 from wire.messages.incremental_alter_configs import (
@@ -126,25 +127,21 @@ def describe_configs(
         for result in answer.results:
             resource = Resource(ResourceType(result.resource_type), result.resource_name)
             check(result.error_code, str(resource), result.error_message)
-            yield (
-                resource,
-                sorted(
-                    (
-                        Entry(
-                            name=each.name,
-                            value=each.value,
-                            source=_SOURCES.get(each.config_source, "unknown"),
-                            is_own=each.config_source in _OWN_SOURCES[resource.type],
-                            is_default=each.config_source == _DEFAULT,
-                            is_sensitive=each.is_sensitive,
-                            is_read_only=each.read_only,
-                            documentation=each.documentation,
-                        )
-                        for each in result.configs
-                    ),
-                    key=lambda entry: entry.name,
-                ),
-            )
+            entries = [_entry(resource, each) for each in result.configs]
+            yield resource, sorted(entries, key=lambda entry: entry.name)
+
+
+def _entry(resource: Resource, described: DescribeConfigsResourceResult) -> Entry:
+    return Entry(
+        name=described.name,
+        value=described.value,
+        source=_SOURCES.get(described.config_source, "unknown"),
+        is_own=described.config_source in _OWN_SOURCES[resource.type],
+        is_default=described.config_source == _DEFAULT,
+        is_sensitive=described.is_sensitive,
+        is_read_only=described.read_only,
+        documentation=described.documentation,
+    )
 
 
 def change_configs(

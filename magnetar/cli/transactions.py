@@ -323,7 +323,7 @@ def _held_back(open_in: Iterable[OpenProducer]) -> str:
 
 
 def _records(number: int) -> str:
-    return f"{count(number)} record{'' if number == 1 else 's'}"
+    return f"{count(number)} record{'' if number == 1 else 's'}" if number else ABSENT
 
 
 def _described(transaction: Transaction, now_ms: int, children: Sequence[Transaction]) -> str:
@@ -347,31 +347,33 @@ def _described(transaction: Transaction, now_ms: int, children: Sequence[Transac
     )
     if children:
         header = ("child", "state", "producer id", "open for", "holds back")
-        rows = [
-            (
-                child.transactional_id,
-                child.state,
-                str(child.producer_id),
-                duration(child.open_for_ms(now_ms)),
-                _held_back(child.open_in),
-            )
-            for child in children
-        ]
+        rows = [_child_row(child, now_ms) for child in children]
         shown += f"\n\n{table(header, rows)}"
-    if not transaction.open_in:
-        return shown
-    columns = ("topic", "partition", "start offset", "last timestamp", "holds back")
-    lines = [
-        (
-            each.topic,
-            str(each.partition),
-            str(each.start_offset),
-            moment(each.last_timestamp),
-            _records(each.records_held_back) if each.records_held_back else ABSENT,
-        )
-        for each in transaction.open_in
-    ]
-    return f"{shown}\n\n{table(columns, lines)}"
+    if transaction.open_in:
+        header = ("topic", "partition", "start offset", "last timestamp", "holds back")
+        rows = [_place_row(each) for each in transaction.open_in]
+        shown += f"\n\n{table(header, rows)}"
+    return shown
+
+
+def _child_row(child: Transaction, now_ms: int) -> tuple[str, ...]:
+    return (
+        child.transactional_id,
+        child.state,
+        str(child.producer_id),
+        duration(child.open_for_ms(now_ms)),
+        _held_back(child.open_in),
+    )
+
+
+def _place_row(each: OpenProducer) -> tuple[str, ...]:
+    return (
+        each.topic,
+        str(each.partition),
+        str(each.start_offset),
+        moment(each.last_timestamp),
+        _records(each.records_held_back),
+    )
 
 
 def _hanging_row(each: OpenProducer) -> tuple[str, ...]:
@@ -383,5 +385,5 @@ def _hanging_row(each: OpenProducer) -> tuple[str, ...]:
         str(each.producer_epoch),
         ABSENT if each.coordinator_epoch < 0 else str(each.coordinator_epoch),
         moment(each.last_timestamp),
-        _records(each.records_held_back) if each.records_held_back else ABSENT,
+        _records(each.records_held_back),
     )
