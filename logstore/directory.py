@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -182,15 +183,13 @@ class LogDirectory(ClaimedDirectory):
         Durable. Blocks: where they were not closed cleanly, all of them are read.
         """
         points = self._offsets.recovery_points
-        try:
+        with self._storing():
             for each in found:
                 key = each.topic, each.partition
                 if not (self.was_clean and key in points):
                     point = foreign_recovery_point(self._files, self._directory_of(key))
                     points[key] = max(points.get(key, 0), point)
             self._offsets.write(RECOVERY_POINTS, sync=True)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def _topic_id_of(self, name: str) -> UUID | None:
         """What `found_partitions` has found there; once, for it may be another's then."""
@@ -216,11 +215,9 @@ class LogDirectory(ClaimedDirectory):
         `config` defaults to the directory's. A directory of another topic id is set aside. Blocks.
         """
         opening = self.opening(topic, partition, topic_id, config, leader_epoch)
-        try:
+        with self._storing():
             log = perform(self._files, opening)
             self._departures.free((topic, partition))
-        except OSError as error:
-            raise self._failed(error) from error
         return log
 
     async def open_together(
@@ -236,23 +233,17 @@ class LogDirectory(ClaimedDirectory):
         """Have these names be nobody's, durably: to be called before anybody is told that they are
         somebody's again, of whom the checkpoints would not be true. May block.
         """
-        try:
+        with self._storing():
             self._departures.free(*((topic, index) for index in range(partition_count)))
-        except OSError as error:
-            raise self._failed(error) from error
 
     async def free_all(self) -> None:
         """As `free`, for every name that a deletion has ended with."""
-        try:
+        with self._storing():
             await self._departures.free_all()
-        except OSError as error:
-            raise self._failed(error) from error
 
     async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
-        try:
+        with self._storing():
             return await perform_together(self._files, procedures, self._aside)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def opening(
         self,
@@ -340,20 +331,16 @@ class LogDirectory(ClaimedDirectory):
         for log in logs:
             del self._logs[log.topic, log.partition]
             self._topic_ids.pop(partition_name(log.topic, log.partition), None)
-        try:
+        with self._storing():
             await self._departures.depart(logs)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def remove(self, found: Iterable[FoundPartition]) -> None:
         """Delete partitions that are not opened, durably. Blocks."""
-        try:
+        with self._storing():
             for each in found:
                 self._topic_ids.pop(partition_name(each.topic, each.partition), None)
                 self._departures.put_away((each.topic, each.partition), DELETE_SUFFIX)
             self._departures.settle()
-        except OSError as error:
-            raise self._failed(error) from error
 
     def sweep(self) -> None:
         """Delete what was being deleted when the last process ended: in a thread, from now on.
@@ -381,20 +368,16 @@ class LogDirectory(ClaimedDirectory):
         await self._write_aside(LOG_START_OFFSETS)
 
     async def _write_aside(self, name: str) -> None:
-        try:
+        with self._storing():
             await self._aside(partial(self._offsets.write, name, sync=True))
-        except OSError as error:
-            raise self._failed(error) from error
 
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
         """Write up to where the log is clean. Not synced: it may be cleaned once more."""
         key = log.topic, log.partition
         if not self._in_memory and self._logs.get(key) is log:
             self._offsets.first_dirty_offsets[key] = log.first_dirty_offset
-            try:
+            with self._storing():
                 self._offsets.write(CLEANER_OFFSETS, sync=False)
-            except OSError as error:
-                raise self._failed(error) from error
 
     def _discard(self, log: PartitionLog, paths: Sequence[str]) -> None:
         self._discards.files_later(log.config.file_delete_delay_ms, paths)
@@ -482,6 +465,14 @@ class LogDirectory(ClaimedDirectory):
         self._discards.stop()
         self._logs.clear()
         self._release()
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Turn an error of the disk into a StorageFailure, after which nothing becomes durable."""
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> StorageFailure:
         failure = StorageFailure(f"{self.path}: {error}")
