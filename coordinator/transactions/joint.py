@@ -117,27 +117,41 @@ def joined(
 
     One that concerns no family comes back as it is. The records belong into one batch.
     `take_producer_id` returns an id that nobody has, once for each producer whose epochs are used
-    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins had begun
-    before, and a crash has lost its record. So it had before its parent, whose record of that
-    crash is lost as well, and which was adopted first.
+    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins now had
+    begun before a crash, which lost its record, and before its parent did, whose record was lost
+    too and which is adopted first: so the parent's seal does not concern it.
     """
     if not decision.records:
         return decision
     (decided,) = decision.records
-    if decided.parent_id is None:
-        children = kin.children(decided.transactional_id)
-        if not children:
+    if decided.parent_id is not None:
+        begins = decided.state is State.ONGOING and (
+            before is None or before.state is not State.ONGOING
+        )
+        if begins and is_adoption:
             return decision
-        ended_children = _ended_children(before, decided, kin, now_ms, take_producer_id)
-        votes = _votes(children.values())
-        if decided.state is State.PREPARE_COMMIT and votes:
-            decided = replace(decided, votes=votes)
-        return Decision((decided, *ended_children))
-    begins = decided.state is State.ONGOING and (
-        before is None or before.state is not decided.state
-    )
-    if begins and is_adoption:
+        return _joined_child(before, decision, begins, kin, now_ms, take_producer_id)
+    children = kin.children(decided.transactional_id)
+    if not children:
         return decision
+    ended_children = _ended_children(before, decided, kin, now_ms, take_producer_id)
+    votes = _votes(children.values())
+    if decided.state is State.PREPARE_COMMIT and votes:
+        decided = replace(decided, votes=votes)
+    return Decision((decided, *ended_children))
+
+
+def _joined_child(
+    before: Txn | None,
+    decision: Decision[Txn],
+    begins: bool,
+    kin: Kin,
+    now_ms: int,
+    take_producer_id: Callable[[], int],
+) -> Decision[Txn]:
+    """As `joined`, for a decision about one child, which `begins` a transaction or does not."""
+    (decided,) = decision.records
+    assert decided.parent_id is not None
     if begins and len(kin.children(decided.parent_id)) >= CHILDREN_MAX:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
