@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.config import compression
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -15,7 +16,6 @@ from magnetar.config.setting import (
     ConfigType,
     boolean,
     double,
-    gzip_level,
     integer,
     long,
     optional_integer,
@@ -26,7 +26,6 @@ from magnetar.config.setting import (
 
 _OWN = "magnetar 0.1"
 _KIP_1030 = "KIP-1030"
-COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
@@ -163,29 +162,10 @@ class BrokerConfig(Config):
     message_max_bytes = integer(
         1048588, minimum=0, since="0.8", doc="Largest record batch, its 12 bytes of frame included."
     )
-    compression_type = string(
-        "producer",
-        one_of=COMPRESSION_TYPES,
-        since="0.9",
-        doc="Codec of stored batches: others are compressed again as they arrive, in the loop;"
-        " producer: all are kept as they came.",
-    )
-    compression_gzip_level = gzip_level(doc="Level of gzip where the broker compresses.")
-    compression_lz4_level = integer(
-        9,
-        minimum=1,
-        maximum=17,
-        since="3.8",
-        doc="Shown: lz4 has one level here, the fast one.",
-        acts=False,
-    )
-    compression_zstd_level = integer(
-        3,
-        minimum=-131072,
-        maximum=22,
-        since="3.8",
-        doc="As compression.gzip.level, of zstd.",
-    )
+    compression_type = compression.compression_type()
+    compression_gzip_level = compression.gzip_level()
+    compression_lz4_level = compression.lz4_level()
+    compression_zstd_level = compression.zstd_level()
     log_segment_bytes = integer(
         1073741824, minimum=1048576, rule=_KIP_1030, since="0.7", doc="Size at which a log rolls."
     )

@@ -338,18 +338,6 @@ def words(
     )
 
 
-def gzip_level(*, doc: str, synonyms: Sequence[str] = (), acts: bool = True) -> Setting[int]:
-    """Declare the level of gzip: 1 to 9, or -1 for the codec's own choice."""
-
-    def parse(text: str) -> int:
-        value = parse_integer(text)
-        if value != -1 and not 1 <= value <= 9:
-            raise InvalidValue("is neither from 1 to 9 nor -1")
-        return value
-
-    return Setting(ConfigType.INT, parse, -1, doc=doc, since="3.8", synonyms=synonyms, acts=acts)
-
-
 def throttled_replicas(*, doc: str) -> Setting[list[str]]:
     """Declare a list of partition:broker, or the word `*` for all."""
 

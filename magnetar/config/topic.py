@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from magnetar.config.broker import (
-    CLEANUP_POLICIES,
-    COMPRESSION_TYPES,
-    TIMESTAMP_TYPES,
-    BrokerConfig,
-)
+from magnetar.config import compression
+from magnetar.config.broker import CLEANUP_POLICIES, TIMESTAMP_TYPES, BrokerConfig
 from magnetar.config.setting import (
     INT64_MAX,
     Config,
     InvalidValue,
     boolean,
     double,
-    gzip_level,
     integer,
     long,
     string,
@@ -40,35 +35,10 @@ class TopicConfig(Config):
         doc="delete: old segments are deleted by age and size. compact: of each key the last"
         " record stays. Both may be given.",
     )
-    compression_type = string(
-        "producer",
-        one_of=COMPRESSION_TYPES,
-        synonyms=("compression.type",),
-        since="0.9",
-        doc="Codec of stored batches: others are compressed again as they arrive, in the loop;"
-        " producer: all are kept as they came.",
-    )
-    compression_gzip_level = gzip_level(
-        synonyms=("compression.gzip.level",),
-        doc="Level of gzip where the broker compresses.",
-    )
-    compression_lz4_level = integer(
-        9,
-        minimum=1,
-        maximum=17,
-        synonyms=("compression.lz4.level",),
-        since="3.8",
-        doc="Shown: lz4 has one level here, the fast one.",
-        acts=False,
-    )
-    compression_zstd_level = integer(
-        3,
-        minimum=-131072,
-        maximum=22,
-        synonyms=("compression.zstd.level",),
-        since="3.8",
-        doc="As compression.gzip.level, of zstd.",
-    )
+    compression_type = compression.compression_type(synonyms=("compression.type",))
+    compression_gzip_level = compression.gzip_level(synonyms=("compression.gzip.level",))
+    compression_lz4_level = compression.lz4_level(synonyms=("compression.lz4.level",))
+    compression_zstd_level = compression.zstd_level(synonyms=("compression.zstd.level",))
     delete_retention_ms = long(
         86400000,
         minimum=0,
