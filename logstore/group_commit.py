@@ -99,6 +99,15 @@ class SyncExecutor(Protocol):
         ...
 
 
+def failure_of(work: Callable[[], None]) -> OSError | None:
+    """Do `work`; return the error of the storage with which it ended, if it did."""
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
+
+
 class ThreadExecutor:
     """One daemon thread, blocked on a queue; started with the first work, from a running loop."""
 
@@ -137,12 +146,7 @@ class ThreadExecutor:
         assert self._loop is not None
         while (item := self._work.get()) is not None:
             work, done = item
-            failure = None
-            try:
-                work()
-            except OSError as error:
-                failure = error
-            self._loop.call_soon_threadsafe(done, failure)
+            self._loop.call_soon_threadsafe(done, failure_of(work))
 
 
 class SteppedExecutor:
@@ -164,11 +168,7 @@ class SteppedExecutor:
 
     def submit(self, work: Callable[[], None], done: _Done) -> None:
         def perform() -> None:
-            failure = None
-            try:
-                work()
-            except OSError as error:
-                failure = error
+            failure = failure_of(work)
             self._steps.append(lambda: done(failure))
 
         self._steps.append(perform)

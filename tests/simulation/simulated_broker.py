@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit
+from logstore.group_commit import GroupCommit, failure_of
 from logstore.log_config import LogConfig
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
@@ -69,11 +69,7 @@ class LoopExecutor:
 
     def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
         def perform() -> None:
-            failure = None
-            try:
-                work()
-            except OSError as error:
-                failure = error
+            failure = failure_of(work)
             self._later(lambda: done(failure))
 
         self._later(perform)
