@@ -182,21 +182,11 @@ class Cleaner:
             return False
         except WireError as error:
             self.uncleanable.add(log)
-            _log.error(
-                "a damaged log is not cleaned any more",
-                topic=log.topic,
-                partition=log.partition,
-                reason=str(error),
-            )
+            _report("a damaged log is not cleaned any more", log, error)
             return False
         except OSError as error:
             if not log.is_deleted:
-                _log.error(
-                    "a log could not be cleaned",
-                    topic=log.topic,
-                    partition=log.partition,
-                    reason=str(error),
-                )
+                _report("a log could not be cleaned", log, error)
             return False
         if log.is_deleted:
             return False
@@ -243,3 +233,7 @@ class Cleaner:
                 await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
                 if self._broker.config.log_cleaner_threads > 0:
                     await self.clean()
+
+
+def _report(event: str, log: PartitionLog, error: Exception) -> None:
+    _log.error(event, topic=log.topic, partition=log.partition, reason=str(error))
