@@ -10,9 +10,8 @@ import pytest
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import State
-from logstore.testing.partitions import batch_of
 from magnetar.topic_names import TRANSACTION_STATE
-from tests.magnetar.transaction_world import A0, A1, World, refused
+from tests.magnetar.transaction_world import A0, A1, World, batch_by, refused
 from wire.error_code import ErrorCode
 from wire.records import BatchHeader
 
@@ -26,20 +25,13 @@ def send(
     world: World, identity: ProducerIdentity, partition: TopicPartition, sequence: int = 0
 ) -> None:
     """Add and append in one step, as Produce v12 does."""
-    batch = batch_of(
-        b"apple",
-        producer_id=identity.producer_id,
-        epoch=identity.producer_epoch,
-        sequence=sequence,
-        transactional=True,
-    )
 
     def verify(header: BatchHeader) -> None:
         world.coordinator.hold(
             "tx", header.producer_id, header.producer_epoch, frozenset({partition})
         )
 
-    world.logs[partition].append(batch, world.now_ms, verify=verify)
+    world.logs[partition].append(batch_by(identity, sequence), world.now_ms, verify=verify)
 
 
 async def end(world: World, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:

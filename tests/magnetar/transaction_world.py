@@ -259,14 +259,7 @@ class World:
         self, identity: ProducerIdentity, partition: TopicPartition, *, sequence: int = 0
     ) -> None:
         self.coordinator.check_produce("tx", *identity, *partition, version=11)
-        batch = batch_of(
-            b"apple",
-            producer_id=identity.producer_id,
-            epoch=identity.producer_epoch,
-            sequence=sequence,
-            transactional=True,
-        )
-        self.logs[partition].append(batch, self.now_ms)
+        self.logs[partition].append(batch_by(identity, sequence), self.now_ms)
 
     def state(self, transactional_id: str = "tx") -> State:
         txn = self.coordinator.find(transactional_id)
@@ -290,6 +283,17 @@ class World:
         found = self.logs[partition].read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
         return bool(found.aborted)
+
+
+def batch_by(identity: ProducerIdentity, sequence: int) -> bytearray:
+    """Return a transactional batch of one record."""
+    return batch_of(
+        b"apple",
+        producer_id=identity.producer_id,
+        epoch=identity.producer_epoch,
+        sequence=sequence,
+        transactional=True,
+    )
 
 
 def refused(code: ErrorCode) -> Any:
