@@ -171,12 +171,7 @@ class Connection:
             raise ClientError(f"cannot ask the broker that: {error}") from None
         self.is_usable = False
         try:
-            self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(_SIZE.pack(len(body)) + body)
-            (size_bytes,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
-            if not 4 <= size_bytes <= RESPONSE_BYTES_MAX:
-                raise WireError(f"an answer of {size_bytes} bytes")
-            frame = self._receive(size_bytes, deadline)
+            frame = self._exchange(body, deadline)
             answered, start = ResponseHeader.decode_from(
                 frame, response_class.header_version(version)
             )
@@ -194,6 +189,15 @@ class Connection:
             raise Unreachable(f"{self._name}: {error.strerror or error}") from None
         except WireError as error:
             raise ClientError(f"{self._name} does not speak Kafka's protocol: {error}") from None
+
+    def _exchange(self, body: bytes, deadline: float) -> bytes:
+        """Send a request, return the frame that comes next. TimeoutError, OSError, WireError."""
+        self._socket.settimeout(self._timeout_s)
+        self._socket.sendall(_SIZE.pack(len(body)) + body)
+        (size_bytes,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
+        if not 4 <= size_bytes <= RESPONSE_BYTES_MAX:
+            raise WireError(f"an answer of {size_bytes} bytes")
+        return self._receive(size_bytes, deadline)
 
     def _receive(self, size_bytes: int, deadline: float) -> bytes:
         received = bytearray()

@@ -85,17 +85,8 @@ async def _serve(config: BrokerConfig) -> None:
 
     keep_freed_memory()
     open_files.raise_limit()
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            print("magnetar: stopped at once", file=sys.stderr, flush=True)
-            os._exit(EXIT_FORCED)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    stop = _set_by_signals(loop)
     metrics = _metrics_endpoint(config)
     broker = Broker(config)
     # What recovery builds lives as long as the process: collections need not look at it, while it
@@ -118,6 +109,21 @@ async def _serve(config: BrokerConfig) -> None:
         await metrics.stop()
     await broker.stop()
     print("magnetar: stopped", flush=True)
+
+
+def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Return what the first SIGTERM or SIGINT sets; the next one ends the process at once."""
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            print("magnetar: stopped at once", file=sys.stderr, flush=True)
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
 
 
 def _metrics_endpoint(config: BrokerConfig) -> MetricsEndpoint | None:
