@@ -133,20 +133,24 @@ class Driver:
         assert isinstance(answer, SyncAnswer)
         return answer
 
-    def stable(self, count: int, **fields: Any) -> list[str]:
-        """Bring `count` members to a stable generation; return their ids, the leader's first."""
+    def formed(self, count: int, **fields: Any) -> list[str]:
+        """Bring `count` members into a generation that waits for its assignment; return their ids,
+        the leader's first."""
         for _ in range(count):
             known = list(self.group.members)
             tokens = [self.join("", **fields)]
             tokens += [self.join(member_id, **fields) for member_id in known]
             assert all(token in self.answers for token in tokens)
-        leader = self.group.leader
-        assert leader is not None
+        return sorted(self.group.members, key=lambda member_id: member_id != self.group.leader)
+
+    def stable(self, count: int, **fields: Any) -> list[str]:
+        """Bring `count` members to a stable generation; return their ids, the leader's first."""
+        members = self.formed(count, **fields)
         assigned = {member_id: member_id.encode() for member_id in self.group.members}
-        self.sync(leader, assignments=assigned)
+        self.sync(members[0], assignments=assigned)
         for member_id in self.group.members:
             self.sync(member_id)
-        return sorted(self.group.members, key=lambda member_id: member_id != leader)
+        return members
 
     # --- what always holds
 

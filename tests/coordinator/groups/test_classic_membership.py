@@ -63,10 +63,7 @@ def test_only_the_leader_hears_who_the_members_are(driver: Any) -> None:
 
 
 def test_everyone_gets_the_assignment_the_leader_brought(driver: Any) -> None:
-    leader = driver.joined(driver.join()).member_id
-    second = driver.join()
-    driver.join(leader)
-    follower = driver.joined(second).member_id
+    leader, follower = driver.formed(2)
     waiting = driver.sync(follower)
     assert waiting not in driver.answers
     brought = driver.sync(leader, assignments={leader: b"L", follower: b"F", "stranger": b"S"})
@@ -307,10 +304,7 @@ def test_asking_for_the_assignment_is_a_sign_of_life(driver: Any) -> None:
 
 
 def test_a_second_sync_of_the_same_member_supersedes_the_first(driver: Any) -> None:
-    leader = driver.joined(driver.join()).member_id
-    second = driver.join()
-    driver.join(leader)
-    follower = driver.joined(second).member_id
+    leader, follower = driver.formed(2)
     waiting, again = driver.sync(follower), driver.sync(follower)
     assert driver.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
     driver.sync(leader, assignments={follower: b"F"})
@@ -318,10 +312,7 @@ def test_a_second_sync_of_the_same_member_supersedes_the_first(driver: Any) -> N
 
 
 def test_leaving_answers_a_parked_sync(driver: Any) -> None:
-    leader = driver.joined(driver.join()).member_id
-    second = driver.join()
-    driver.join(leader)
-    follower = driver.joined(second).member_id
+    _, follower = driver.formed(2)
     waiting = driver.sync(follower)
     driver.leave(follower)
     assert driver.synced(waiting).error_code is ErrorCode.UNKNOWN_MEMBER_ID
