@@ -15,9 +15,10 @@ from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from magnetar.spark import register
+from magnetar.spark.cluster import Cluster
 from magnetar.spark.committing import commit_batch
 from magnetar.spark.progress import Progress
-from magnetar.spark.requests import Cluster, QueryParent
+from magnetar.spark.query_parent import QueryParent
 
 _PARTITIONS = 4
 _RECORD_BYTES = (1000, 100)

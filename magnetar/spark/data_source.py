@@ -21,11 +21,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from magnetar.spark.cluster import Cluster, Promises
 from magnetar.spark.committing import commit_batch
 from magnetar.spark.errors import BadOptions, SinkError
 from magnetar.spark.options import Guarantee, SinkOptions, check_separated, parse_options
 from magnetar.spark.progress import Progress, is_written
-from magnetar.spark.requests import Cluster, Promises, QueryParent
+from magnetar.spark.query_parent import QueryParent
 from magnetar.spark.rows import check_columns
 from magnetar.spark.task import (
     Family,

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
+from magnetar.spark.cluster import Cluster
 from magnetar.spark.errors import SinkError
-from magnetar.spark.requests import Cluster, QueryParent
+from magnetar.spark.query_parent import QueryParent
 
 
 def test_a_broker_that_is_away_for_too_long_is_named_with_the_option() -> None:
