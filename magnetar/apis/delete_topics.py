@@ -35,13 +35,7 @@ _DELETION_DISABLED_SINCE = 3
 async def delete_topics(
     broker: Broker, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    if not broker.config.delete_topic_enable:
-        code = (
-            ErrorCode.TOPIC_DELETION_DISABLED
-            if context.version >= _DELETION_DISABLED_SINCE
-            else ErrorCode.INVALID_REQUEST
-        )
-        raise KafkaError(code, "delete.topic.enable is false.")
+    _check_enabled(broker, context.version)
     asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
     named = Counter((topic.name, topic.topic_id) for topic in asked)
     twice = _named_by_both(broker, asked)
@@ -71,6 +65,16 @@ async def delete_topics(
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             result.error_message = "There is no such topic."
     return DeleteTopicsResponse(responses=results)
+
+
+def _check_enabled(broker: Broker, version: int) -> None:
+    if not broker.config.delete_topic_enable:
+        code = (
+            ErrorCode.TOPIC_DELETION_DISABLED
+            if version >= _DELETION_DISABLED_SINCE
+            else ErrorCode.INVALID_REQUEST
+        )
+        raise KafkaError(code, "delete.topic.enable is false.")
 
 
 def _named_by_both(broker: Broker, asked: list[DeleteTopicState]) -> dict[UUID, str]:
