@@ -28,6 +28,7 @@ MakeName = Callable[[str], str]
 MakeTopic = Callable[..., str]
 StartBroker = Callable[..., Broker]
 Enter = Callable[..., "Member"]
+EnterOn = Callable[[Broker], Enter]
 #: The client libraries' own: deprecated calls, and sockets they leave to the garbage collector.
 _CLIENTS_OWN_WARNINGS = (
     "ignore::DeprecationWarning",
@@ -190,15 +191,24 @@ def topic_on(name: MakeName) -> MakeTopic:
 
 
 @pytest.fixture
-def enter(broker: Broker, name: MakeName) -> Iterator[Enter]:
+def enter(broker: Broker, enter_on: EnterOn) -> Enter:
     """Make members of the test's group: connected, and nothing else."""
+    return enter_on(broker)
+
+
+@pytest.fixture
+def enter_on(name: MakeName) -> Iterator[EnterOn]:
+    """As `enter`, on any broker."""
     # Not before the warnings of kafka-python are filtered.
     from compat_tests.group_frames import Member
 
     group = name("group")
     with ExitStack() as stack:
 
-        def make(instance: str | None = None, group_id: str = group) -> Member:
-            return stack.enter_context(Member(broker.bootstrap, group_id, instance))
+        def on(broker: Broker) -> Enter:
+            def make(instance: str | None = None, group_id: str = group) -> Member:
+                return stack.enter_context(Member(broker.bootstrap, group_id, instance))
 
-        yield make
+            return make
+
+        yield on

@@ -1,4 +1,4 @@
-"""A group's committed offsets: read them, and stage one in an open transaction."""
+"""A group's committed offsets: read them, go on from them, stage one in an open transaction."""
 
 from __future__ import annotations
 
@@ -36,6 +36,26 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int:
             time.sleep(0.05)
     finally:
         reader.close()
+
+
+def check_the_next_member_goes_on(
+    bootstrap: str, group: str, topic: str, join: Callable[[], Consumer]
+) -> None:
+    """Have a member read, commit and leave: the one that joins after it begins where it was."""
+    pairs = [(b"k", b"%d" % n) for n in range(10)]
+    confluent_client.send(confluent_client.producer(bootstrap), topic, pairs)
+    first = join()
+    assert [_polled(first) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    first.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    first.close()
+    assert committed_offset(bootstrap, group, topic) == 4
+    assert _polled(join()) == b"4"
+
+
+def _polled(member: Consumer) -> bytes | None:
+    message = member.poll(TIMEOUT_S)
+    assert message is not None
+    return message.value()
 
 
 def delete_records(bootstrap: str, *positions: TopicPartition) -> None:

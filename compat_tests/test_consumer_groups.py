@@ -30,7 +30,7 @@ from compat_tests.clients import CONFLUENT
 from compat_tests.config_frames import GROUP, SET, alter
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.consumer_group_frames import ConsumerMember
-from compat_tests.offsets import committed_offset
+from compat_tests.offsets import check_the_next_member_goes_on, committed_offset
 
 EVERYTHING = {0, 1, 2, 3}
 Join = Callable[..., Consumer]
@@ -149,18 +149,7 @@ def test_a_pattern_reads_topics_that_come_later(broker: Broker, name: MakeName, 
 def test_offsets_are_committed_and_found_by_the_next_member(
     broker: Broker, group: str, orders: str, join: Join
 ) -> None:
-    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"%d" % n) for n in range(10)])
-    first = join()
-    for n in range(4):
-        message = first.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.value() == b"%d" % n
-    first.commit(offsets=[TopicPartition(orders, 0, 4)], asynchronous=False)
-    first.close()
-    assert committed_offset(broker.bootstrap, group, orders) == 4
-    message = join().poll(TIMEOUT_S)
-    assert message is not None
-    assert message.value() == b"4"
+    check_the_next_member_goes_on(broker.bootstrap, group, orders, join)
 
 
 def test_members_commit_in_transactions_while_they_are_members(

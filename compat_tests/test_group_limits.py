@@ -6,14 +6,13 @@ One broker of each kind, configured for all of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker, running
-from compat_tests.conftest import Enter, MakeName
+from compat_tests.conftest import Enter, EnterOn
 from compat_tests.group_frames import OTHER_TOPIC, RANGE, Code, Member
 from compat_tests.waiting import eventually
 
@@ -37,15 +36,9 @@ def limited(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def enter_limited(limited: Broker, name: MakeName) -> Iterator[Enter]:
+def enter_limited(limited: Broker, enter_on: EnterOn) -> Enter:
     """As `enter`, on the broker with limits."""
-    group = name("group")
-    with ExitStack() as stack:
-
-        def make(instance: str | None = None, group_id: str = group) -> Member:
-            return stack.enter_context(Member(limited.bootstrap, group_id, instance))
-
-        yield make
+    return enter_on(limited)
 
 
 def keep(member: Member) -> None:

@@ -15,9 +15,8 @@ from compat_tests import confluent_client, java, kafka_python_client
 from compat_tests.assignments import PARTITIONS, await_partitions, settle
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
-from compat_tests.clients import CONFLUENT
 from compat_tests.conftest import MakeName, MakeTopic
-from compat_tests.offsets import committed_offset
+from compat_tests.offsets import check_the_next_member_goes_on, committed_offset
 
 SESSION_MS = 30_000
 Join = Callable[..., Consumer]
@@ -117,19 +116,7 @@ def test_offsets_are_committed_and_found_by_the_next_member(
     broker: Broker, topic: MakeTopic, name: MakeName, join: Join
 ) -> None:
     orders, group = topic("orders"), name("group")
-    CONFLUENT.produce(broker.bootstrap, orders, [(b"k", b"%d" % n) for n in range(10)])
-    first = join(group, orders)
-    for n in range(4):
-        message = first.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.value() == b"%d" % n
-    first.commit(offsets=[TopicPartition(orders, 0, 4)], asynchronous=False)
-    first.close()
-    assert committed_offset(broker.bootstrap, group, orders) == 4
-    second = join(group, orders)
-    message = second.poll(TIMEOUT_S)
-    assert message is not None
-    assert message.value() == b"4"
+    check_the_next_member_goes_on(broker.bootstrap, group, orders, lambda: join(group, orders))
 
 
 def test_a_commit_of_an_older_generation_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -166,8 +167,7 @@ def test_a_deleted_topic_takes_along_what_a_transaction_would_commit(
 ) -> None:
     orders = topic("orders")
     member = enter()
-    end = staged(broker.bootstrap, orders, member.group, name("txn"))
-    assert _stable_code(member, orders) is Code.UNSTABLE_OFFSET_COMMIT
+    end = _pending(broker, member, orders, name("txn"))
     assert member.committed([(orders, [0])])[orders, 0] == NOTHING
     delete_topic(broker.bootstrap, orders)
     eventually(lambda: _stable_code(member, orders) is Code.NONE)
@@ -180,12 +180,21 @@ def test_a_deleted_offset_does_not_come_back_with_its_transaction(
 ) -> None:
     orders = topic("orders")
     member = enter()
-    end = staged(broker.bootstrap, orders, member.group, name("txn"))
-    assert _stable_code(member, orders) is Code.UNSTABLE_OFFSET_COMMIT
+    end = _pending(broker, member, orders, name("txn"))
     assert member.delete_offset(orders) is Code.NONE
     assert _stable_code(member, orders) is Code.NONE
     end(True)
     assert member.committed([(orders, [0])]) == {(orders, 0): NOTHING}
+
+
+def _pending(
+    broker: Broker, member: Member, topic: str, transactional_id: str
+) -> Callable[[bool], None]:
+    """Commit an offset of the member's group in a transaction that is open still; return what ends
+    it (True commits)."""
+    end = staged(broker.bootstrap, topic, member.group, transactional_id)
+    assert _stable_code(member, topic) is Code.UNSTABLE_OFFSET_COMMIT
+    return end
 
 
 def _stable_code(member: Member, topic: str) -> Code:
