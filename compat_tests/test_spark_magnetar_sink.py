@@ -60,6 +60,37 @@ def stream(sink: Spark, tmp_path: Path) -> Stream:
     return run
 
 
+class Copied:
+    """Numbers that a query copies from a topic of the test's own to another."""
+
+    def __init__(
+        self, sink: Spark, broker: Broker, stream: Stream, topic: MakeTopic, query: str
+    ) -> None:
+        self.source, self.target, self.query = topic("source"), topic("target", 2), query
+        self._sink, self._broker, self._stream = sink, broker, stream
+
+    def fill(self, count: int, start: int = 0) -> None:
+        fill(self._broker, self.source, count, start)
+
+    def numbers(self, per_batch: int) -> DataFrame:
+        """Return what there is to copy, as a stream of so many in each batch."""
+        return numbers_of(self._sink, self.source, per_batch)
+
+    def run(self, per_batch: int, checkpoint: str = "checkpoint") -> None:
+        """Copy what there is now."""
+        options = {"topic": self.target, "queryId": self.query}
+        self._stream(self.numbers(per_batch), checkpoint, **options)
+
+    def values(self) -> list[int]:
+        """Return what has been copied, sorted."""
+        return values(self._sink, self.target)
+
+
+@pytest.fixture
+def copied(sink: Spark, broker: Broker, stream: Stream, topic: MakeTopic, name: MakeName) -> Copied:
+    return Copied(sink, broker, stream, topic, name("query"))
+
+
 def values(spark: Spark, topic: str) -> list[int]:
     """Return the visible values of a topic, sorted."""
     frame = spark.read(subscribe=topic, kafka_isolation_level="read_committed")
@@ -156,112 +187,88 @@ def test_a_batch_job_writes_anew_each_time_unless_the_batch_has_a_name(
 
 
 @EXACTLY_ONCE
-def test_a_stream_goes_on_where_it_was(
-    sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, stream: Stream
-) -> None:
-    source, target, query = topic("source"), topic("target", partitions=2), name("query")
-    fill(broker, source, 10)
+def test_a_stream_goes_on_where_it_was(copied: Copied) -> None:
+    copied.fill(10)
     for _ in range(2):
-        stream(numbers_of(sink, source, 4), topic=target, queryId=query)
-    fill(broker, source, 3, start=10)
-    stream(numbers_of(sink, source, 4), topic=target, queryId=query)
-    assert values(sink, target) == list(range(13))
+        copied.run(4)
+    copied.fill(3, start=10)
+    copied.run(4)
+    assert copied.values() == list(range(13))
 
 
 @EXACTLY_ONCE
 def test_a_batch_that_spark_forgot_to_have_committed_is_written_once(
-    sink: Spark,
-    broker: Broker,
-    topic: MakeTopic,
-    name: MakeName,
-    stream: Stream,
-    tmp_path: Path,
+    copied: Copied, tmp_path: Path
 ) -> None:
-    source, target, query = topic("source"), topic("target"), name("query")
-    fill(broker, source, 6)
-    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+    copied.fill(6)
+    copied.run(2)
     forgotten = [tmp_path / "checkpoint" / "commits" / each for each in ("2", ".2.crc")]
     for path in forgotten:
         path.unlink()
-    fill(broker, source, 1, start=6)
-    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+    copied.fill(1, start=6)
+    copied.run(2)
     assert forgotten[0].exists()
-    assert values(sink, target) == list(range(7))
+    assert copied.values() == list(range(7))
 
 
 @EXACTLY_ONCE
 def test_a_checkpoint_of_before_the_last_batch_is_refused_if_there_is_more_to_read_now(
-    sink: Spark,
-    broker: Broker,
-    topic: MakeTopic,
-    name: MakeName,
-    stream: Stream,
-    tmp_path: Path,
+    copied: Copied, tmp_path: Path
 ) -> None:
     """The batch of that number would be skipped as written, and what is new in it lost."""
-    source, target, query = topic("source"), topic("target"), name("query")
-    fill(broker, source, 4)
-    stream(numbers_of(sink, source, 4), topic=target, queryId=query)
+    copied.fill(4)
+    copied.run(4)
     for log in ("offsets", "commits"):
         for each in ("0", ".0.crc"):
             (tmp_path / "checkpoint" / log / each).unlink()
-    fill(broker, source, 2, start=4)
+    copied.fill(2, start=4)
     with pytest.raises(PySparkException, match=r"batch 0 .* with 4 rows, now it has 6: .*set back"):
-        stream(numbers_of(sink, source, 10), topic=target, queryId=query)
-    assert values(sink, target) == [0, 1, 2, 3]
+        copied.run(10)
+    assert copied.values() == [0, 1, 2, 3]
 
 
 @EXACTLY_ONCE
-def test_a_second_query_under_the_same_id_is_refused_and_both_are_named(
-    sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, stream: Stream
-) -> None:
-    source, target, query = topic("source"), topic("target"), name("query")
-    fill(broker, source, 4)
-    stream(numbers_of(sink, source, 2), topic=target, queryId=query)
+def test_a_second_query_under_the_same_id_is_refused_and_both_are_named(copied: Copied) -> None:
+    copied.fill(4)
+    copied.run(2)
     with pytest.raises(PySparkException) as refused:
-        stream(numbers_of(sink, source, 2), "fresh", topic=target, queryId=query)
+        copied.run(2, "fresh")
     said = str(refused.value)
     assert "written up to batch 1; this is Spark query" in said
-    assert f"magnetar groups delete 'magnetar.spark.{query}'" in said
-    assert values(sink, target) == [0, 1, 2, 3]
+    assert f"magnetar groups delete 'magnetar.spark.{copied.query}'" in said
+    assert copied.values() == [0, 1, 2, 3]
 
 
 @EXACTLY_ONCE
 def test_foreach_batch_writes_each_batch_once(
-    sink: Spark,
-    broker: Broker,
-    topic: MakeTopic,
-    name: MakeName,
-    write: Write,
-    tmp_path: Path,
+    sink: Spark, copied: Copied, write: Write, tmp_path: Path
 ) -> None:
     """The function fails after its write, so Spark repeats the batch."""
-    source, target, query = topic("source"), topic("target"), name("query")
-    fill(broker, source, 6)
+    copied.fill(6)
     fails = {1}
 
     def each(batch: DataFrame, batch_id: int) -> list[int]:
-        write(batch, topic=target, queryId=query, batchId=str(batch_id))
+        write(batch, topic=copied.target, queryId=copied.query, batchId=str(batch_id))
         if batch_id in fails:
             fails.discard(batch_id)
             raise ValueError("after the write")
         return []
 
     def run() -> None:
-        sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "foreach", each)
+        sink.micro_batches(copied.numbers(2), tmp_path / "foreach", each)
 
     with pytest.raises(PySparkException, match="after the write"):
         run()
     run()
-    assert values(sink, target) == list(range(6))
+    assert copied.values() == list(range(6))
 
     def unnamed(batch: DataFrame, batch_id: int) -> list[int]:
-        write(batch, topic=target)
+        write(batch, topic=copied.target)
         return []
 
     with pytest.raises(PySparkException, match="needs the options queryId and batchId"):
-        sink.micro_batches(numbers_of(sink, source, 2), tmp_path / "unnamed", unnamed)
-    assert values(sink, target) == list(range(6))
+        sink.micro_batches(copied.numbers(2), tmp_path / "unnamed", unnamed)
+    assert copied.values() == list(range(6))
 
 
 @EXACTLY_ONCE
