@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,15 +168,9 @@ def name() -> MakeName:
 
 
 @pytest.fixture
-def topic(broker: Broker, name: MakeName) -> MakeTopic:
+def topic(broker: Broker, topic_on: MakeTopic) -> MakeTopic:
     """Create a topic on the shared broker: `topic("orders", partitions=4)` returns its name."""
-
-    def create(base: str, partitions: int = 1, **configs: str) -> str:
-        created = name(base)
-        create_topic(broker.bootstrap, created, partitions, configs)
-        return created
-
-    return create
+    return partial(topic_on, broker)
 
 
 @pytest.fixture
