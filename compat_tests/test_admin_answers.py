@@ -16,17 +16,11 @@ import pytest
 from kafka.protocol import admin
 
 from compat_tests.admin import create_topic
+from compat_tests.answers import comparable
 from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName
 from compat_tests.raw import Connection, batch
 
-#: Of a text only whether there is one may matter, and that not to clients.
-OTHERWISE = {
-    *("throttle_time_ms", "error_message", "documentation"),
-    *("topic_id", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"),
-}
-#: The cluster of Kafka sets it for itself, and for each broker.
-OF_REPLICAS = "min.insync.replicas"
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ANY, MATCH, DEFAULT = 2, 0, 1
@@ -407,17 +401,3 @@ def test_both_brokers_answer_alike(
             if ours != kafkas:
                 differing.append((version, fields, ours, kafkas))
     assert not differing
-
-
-def comparable(answer: Any) -> Any:
-    """Return an answer without what differs between any two brokers, lists in one order."""
-    if isinstance(answer, dict):
-        return {name: comparable(each) for name, each in answer.items() if name not in OTHERWISE}
-    if isinstance(answer, list):
-        kept = [
-            comparable(each)
-            for each in answer
-            if not (isinstance(each, dict) and each.get("name") == OF_REPLICAS)
-        ]
-        return sorted(kept, key=repr)
-    return answer

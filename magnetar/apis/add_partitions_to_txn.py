@@ -4,7 +4,8 @@ Versions 0-5.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EP
 flexible.  4: between brokers: many transactions at once, each to add or only to verify (KIP-890):
 a partition that is not held is TRANSACTION_ABORTABLE.  5: an add may answer that too.
 
-All or nothing: where one partition does not exist it is UNKNOWN_TOPIC_OR_PARTITION, the others are
+All or nothing: where one partition does not exist it is UNKNOWN_TOPIC_OR_PARTITION, one of the
+coordinators' topics TOPIC_AUTHORIZATION_FAILED up to version 3; the others are
 OPERATION_NOT_ATTEMPTED, and nothing is added.
 """
 
@@ -22,6 +23,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
+from magnetar.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.add_partitions_to_txn import (
@@ -75,7 +77,7 @@ async def _answer(
         for topic in transaction.topics
         for partition in topic.partitions
     ]
-    codes = _missing(broker, partitions)
+    codes = _refused(broker, partitions, is_client=context.version < _BATCHED_SINCE)
     if not codes:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         try:
@@ -106,19 +108,21 @@ async def _answer(
     return _results(transaction.topics, codes)
 
 
-def _missing(broker: Broker, partitions: Iterable[TopicPartition]) -> Codes:
-    """Return a code for every partition if one of them does not exist, else nothing."""
+def _refused(broker: Broker, partitions: Iterable[TopicPartition], *, is_client: bool) -> Codes:
+    """Return a code for every partition if one of them cannot be added, else nothing."""
     codes: Codes = {}
-    is_missing = False
+    is_any_refused = False
     for partition in partitions:
         try:
+            if is_client and partition.topic in INTERNAL:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
             broker.topics.partition(*partition)
         except KafkaError as refusal:
-            is_missing = True
+            is_any_refused = True
             codes[partition] = refusal.code
         else:
             codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
-    return codes if is_missing else {}
+    return codes if is_any_refused else {}
 
 
 def _results(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import Member as GroupMember
 from coordinator.groups.consumer.partitions import Target, as_target
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
@@ -44,10 +44,7 @@ async def consumer_group_describe(
                 group.authorized_operations = GROUP_OPERATIONS
         except KafkaError as refusal:
             group = DescribedGroup(
-                group_id=group_id,
-                error_code=refusal.code,
-                error_message=refusal.detail,
-                group_state=ConsumerGroupState.DEAD.value,
+                group_id=group_id, error_code=refusal.code, error_message=refusal.detail
             )
         described.append(group)
     await broker.groups.durable(request.group_ids)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from magnetar.broker import Broker
 
 TOPIC_IDS_SINCE = 13
+_NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 @handles(FetchRequest, versions="4-18")
@@ -145,7 +146,8 @@ def _answer(asked: FetchPartitionRequest, read: PartitionRead) -> PartitionData:
             partition_index=asked.partition,
             error_code=read.error.code,
             high_watermark=-1,
-            aborted_transactions=None,
+            # As in Kafka: none of what is not there, null of what was not read.
+            aborted_transactions=[] if read.error.code in _NOT_THERE else None,
             records=b"",
         )
     aborted = None

@@ -85,12 +85,17 @@ def _answer(
     try:
         return _describe(broker, _find(broker, asked, request), request)
     except KafkaError as refusal:
-        return MetadataResponseTopic(
+        # Who asks by id is answered by id, whatever the name beside it.
+        name = asked.name if asked.topic_id == ZERO_UUID else None
+        refused = MetadataResponseTopic(
             error_code=refusal.code,
-            name=asked.name,
+            name=name,
             topic_id=asked.topic_id,
-            is_internal=asked.name is not None and broker.topics.is_internal(asked.name),
+            is_internal=name is not None and broker.topics.is_internal(name),
         )
+        if request.include_topic_authorized_operations and name is not None:
+            refused.topic_authorized_operations = TOPIC_OPERATIONS
+        return refused
 
 
 def _find(broker: Broker, asked: MetadataRequestTopic, request: MetadataRequest) -> Topic:

@@ -151,6 +151,15 @@ async def test_where_one_partition_is_missing_nothing_is_added(world: World) -> 
     assert (await call(world, end_txn, end, 4)).error_code == ErrorCode.INVALID_TXN_STATE
 
 
+async def test_clients_hold_no_partition_of_the_coordinators(world: World) -> None:
+    identity = await world.init()
+    offsets = TopicPartition("__consumer_offsets", 0)
+    assert await added(world, identity, A0, offsets) == {
+        A0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        offsets: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+
+
 async def test_a_whole_transaction_through_its_requests(world: World) -> None:
     identity = await world.init()
     assert await added(world, identity, A0) == {A0: ErrorCode.NONE}
