@@ -239,9 +239,9 @@ class _Transaction:
         self._add(good, verify_only=True, **me)
         self._add(good, **me)
         self._add(good, verify_only=True, **me)
-        self._describe()
         self._add_offsets(group_id="", **me)
         self._add_offsets(**me)
+        self._describe()
         # What another id is told is decided by the data's transaction here, by the id in Kafka.
         for who in (me, *others[:2]):
             self._commit_offset(self._orders, **who)

@@ -12,6 +12,9 @@ from array import array
 from functools import lru_cache
 from sys import byteorder
 
+#: From here on a 32-bit number is a negative one.
+_SIGN = 2**31
+_SIGN_TWICE = 2**32
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 
@@ -31,6 +34,7 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partition_count: int) -> int:
     """Return the partition in [0, partition_count) that coordinates `key`.
 
-    The sign bit is masked, not negated: so it stays positive for the hash -2**31 too.
+    By the hash without its sign; -2**31, which has no counterpart, counts as 0.
     """
-    return (java_string_hash(key) & 0x7FFFFFFF) % partition_count
+    value = java_string_hash(key)
+    return (value if value < _SIGN else _SIGN_TWICE - value) % _SIGN % partition_count

@@ -27,10 +27,12 @@ def test_hash_is_java_string_hash_code(text: str, signed_hash: int) -> None:
     ("key", "partition_count", "partition"),
     [
         ("hello", 50, 22),
-        ("orders-etl-3", 50, 45),  # negative hash: the sign bit is masked, not negated
+        ("orders-etl-3", 50, 3),  # a negative hash: -405761253
         ("polygenelubricants", 50, 0),  # the one hash that has no positive counterpart
         ("hello", 1, 0),
     ],
 )
-def test_partition_is_masked_positive(key: str, partition_count: int, partition: int) -> None:
+def test_partition_is_that_of_the_hash_without_its_sign(
+    key: str, partition_count: int, partition: int
+) -> None:
     assert partition_for(key, partition_count) == partition
