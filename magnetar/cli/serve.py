@@ -96,10 +96,9 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.enable()
     addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
-    print(
+    _say(
         f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
-        f" (node {broker.node_id}, cluster {broker.cluster_id})",
-        flush=True,
+        f" (node {broker.node_id}, cluster {broker.cluster_id})"
     )
     if metrics is not None:
         metrics.start(broker)
@@ -108,7 +107,18 @@ async def _serve(config: BrokerConfig) -> None:
     if metrics is not None:
         await metrics.stop()
     await broker.stop()
-    print("magnetar: stopped", flush=True)
+    _say("magnetar: stopped")
+
+
+def _say(line: str) -> None:
+    """Print a line. Whoever read the output may have closed it: then nobody is told any more."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # What is still in the buffer is written again at the exit, which must not fail either.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:

@@ -123,6 +123,23 @@ def test_a_server_properties_of_kafka_starts_a_broker(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "catalog.sqlite").exists()
 
 
+def test_a_stop_is_clean_also_where_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "magnetar", "serve", "--listen", "127.0.0.1:0"]
+        + ["--data-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    assert "ready" in process.stdout.readline()
+    process.stdout.close()
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
 def test_a_failing_disk_stops_the_broker_with_a_plain_message(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
         broker.stop()
