@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Set
 
 from coordinator.decision import Decision
-from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import (
     ProducerIdentity,
     TopicPartition,
@@ -24,11 +23,6 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 OFFSETS_TOPIC = "__consumer_offsets"
-
-
-def offsets_partition(group_id: str, offsets_partition_count: int) -> TopicPartition:
-    """Return the partition that holds the committed offsets of `group_id`."""
-    return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, offsets_partition_count))
 
 
 def add_partitions(

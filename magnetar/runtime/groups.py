@@ -95,6 +95,9 @@ class Groups:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shards: list[RunningShard] = []
+        #: Groups that a log holds elsewhere than where they would belong, as older versions put
+        #: those whose hash is negative: there they stay.
+        self._displaced: dict[str, int] = {}
         self._deadlines = Deadlines()
         self._alarm = Alarm(self._on_alarm)
         self._retention_alarm = Alarm(self._on_retention_alarm)
@@ -230,7 +233,7 @@ class Groups:
 
     async def durable(self, group_ids: Iterable[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
-        shards = {partition_for(group_id, len(self._shards)) for group_id in group_ids}
+        shards = {self.partition_of(group_id) for group_id in group_ids}
         ends = [(self._shards[index].log, self._shards[index].log.end_offset) for index in shards]
         for log, end_offset in ends:
             await log.durable(end_offset)
@@ -271,9 +274,15 @@ class Groups:
 
     def shard_of(self, group_id: str) -> RunningShard:
         """Return the shard that coordinates the group; the topic is made when first needed."""
+        return self._shards[self.partition_of(group_id)]
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that has the group. As `shard_of`."""
         if not self._shards:
             self._open_shards()
-        return self._shards[partition_for(group_id, len(self._shards))]
+        if self._displaced and group_id in self._displaced:
+            return self._displaced[group_id]
+        return partition_for(group_id, len(self._shards))
 
     def refuse_beyond_limit(self, shard: RunningShard, group_id: str) -> None:
         """Raise POLICY_VIOLATION where this would be one group more than `max.groups`.
@@ -317,6 +326,11 @@ class Groups:
             for group in shard.state.groups.values():
                 self.watch(group, now_ms)
             self.consumer.resume(shard, now_ms)
+        for index, shard in enumerate(self._shards):
+            for group_id in shard.state.group_ids():
+                home = partition_for(group_id, len(self._shards))
+                if home != index and not self._shards[home].state.exists(group_id):
+                    self._displaced[group_id] = index
         self._check_retention_later(now_ms)
 
     # --- one step

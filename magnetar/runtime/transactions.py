@@ -361,8 +361,8 @@ class Transactions:
         return codes
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        topic = self._broker.topics.ensure_internal(add_partitions.OFFSETS_TOPIC)
-        return add_partitions.offsets_partition(group_id, len(topic.partitions))
+        index = self._broker.groups.partition_of(group_id)
+        return TopicPartition(add_partitions.OFFSETS_TOPIC, index)
 
     def _init(
         self,

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from coordinator.partitioning import partition_for
 from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
@@ -28,7 +29,7 @@ from logstore.partition import Isolation, PartitionLog
 from logstore.testing.partitions import batch_of, complete
 from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.transactions import Transactions
-from magnetar.topic_names import TRANSACTION_STATE
+from magnetar.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker
@@ -105,6 +106,9 @@ class World:
         if self.by_name(name) is None:
             self.add_topic(name, 2)
         return self.by_name(name)
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_for(group_id, len(self.ensure_internal(CONSUMER_OFFSETS).partitions))
 
     def partition(self, name: str, index: int) -> PartitionLog:
         log = self.logs.get(TopicPartition(name, index))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.add_partitions import add_partitions, offsets_partition
+from coordinator.transactions.add_partitions import add_partitions
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from coordinator.transactions.states import State
 from coordinator.transactions.txn_id import COUNT_MAX, TxnId
@@ -115,7 +115,3 @@ def test_an_unknown_id_has_no_producer() -> None:
     with pytest.raises(KafkaError) as refused:
         decide(None, {A0})
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-
-
-def test_the_offsets_of_a_group_are_its_partition_of_the_offsets_topic() -> None:
-    assert offsets_partition("hello", 50) == TopicPartition("__consumer_offsets", 22)
