@@ -165,13 +165,17 @@ class View:
     by_offset: dict[int, int] = field(default_factory=dict)
 
 
-def read_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> View | None:
-    """Read to the end as it is now; None where the broker went away meanwhile."""
-    client = consumer(bootstrap, isolation_level=isolation, enable_partition_eof=True)
+def read_all(bootstrap: str, topic: str) -> View | None:
+    """Read what is committed, up to the log's end as it is now; None where the broker went away
+    meanwhile. Where a transaction is open before that end, its own end is waited for.
+    """
+    place = TopicPartition(topic, 0, 0)
+    client = consumer(bootstrap, isolation_level="read_committed", enable_partition_eof=True)
     view = View()
     deadline = time.monotonic() + 60
     try:
-        client.assign([TopicPartition(topic, 0, 0)])
+        end_offset = _end_offset(bootstrap, place)
+        client.assign([place])
         while time.monotonic() < deadline:
             message = client.poll(1.0)
             if message is None:
@@ -179,16 +183,26 @@ def read_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> V
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
-                    return view
-                if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
-                    continue
-                return None
+                    if (message.offset() or 0) >= end_offset:
+                        return view
+                elif error.code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                    return None
+                continue
             _add(view, message)
     except KafkaException:
         return None
     finally:
         client.close()
     return None
+
+
+def _end_offset(bootstrap: str, place: TopicPartition) -> int:
+    """Return where the log ends, open transactions and all."""
+    client = consumer(bootstrap, isolation_level="read_uncommitted")
+    try:
+        return client.get_watermark_offsets(place, _CALL_S)[1]
+    finally:
+        client.close()
 
 
 def _add(view: View, message: object) -> None:
