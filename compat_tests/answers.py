@@ -116,7 +116,7 @@ class Script:
             heard = answer.to_dict(json=False)
             if _NOT_YET.isdisjoint(_codes(heard)) or time.monotonic() > deadline:
                 break
-            time.sleep(0.02)
+            time.sleep(0.02)  # Nothing tells when the coordinator is there.
         shown = repr(fields)[:300]
         self.answers.append(
             Answer(request.__name__, version, shown, comparable(heard, self._names))

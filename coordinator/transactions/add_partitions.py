@@ -22,8 +22,6 @@ from coordinator.transactions.states import UNSETTLED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 
 def add_partitions(
     txn: TransactionMetadata | None,

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from coordinator.transactions.add_partitions import OFFSETS_TOPIC
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
 from logstore.ledger import LedgerClosed
 from logstore.partition import PartitionLog
 from logstore.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger
+from magnetar.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -61,7 +61,7 @@ class LocalParticipants:
         broker = self._broker
         now_ms = broker.clock.now_ms()
         log = broker.topics.partition(*partition)
-        if partition.topic == OFFSETS_TOPIC:
+        if partition.topic == CONSUMER_OFFSETS:
             return broker.groups.append_marker(partition.partition, marker, now_ms)
         return log, log.append_marker(marker, now_ms).end_offset
 

@@ -29,7 +29,7 @@ from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_shards import RunningShard
 from magnetar.runtime.transaction_store import TransactionStore
-from magnetar.topic_names import TRANSACTION_STATE
+from magnetar.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -361,8 +361,7 @@ class Transactions:
         return codes
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        index = self._broker.groups.partition_of(group_id)
-        return TopicPartition(add_partitions.OFFSETS_TOPIC, index)
+        return TopicPartition(CONSUMER_OFFSETS, self._broker.groups.partition_of(group_id))
 
     def _init(
         self,

@@ -22,6 +22,7 @@ _SEPARATOR = "joint.transactions.separator"
 _TIMEOUT_MAX = "transaction.max.timeout.ms"
 #: The parent's transaction lasts for a few requests; of a driver that dies in it, so long.
 PARENT_TIMEOUT_MS = 60_000
+#: A broker that starts again, or a coordinator that is busy, is asked again so soon.
 _RETRY_DELAY_S = 0.05
 _WAITED_FOR = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
