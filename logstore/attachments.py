@@ -61,16 +61,18 @@ class Attachments:
         self._note(name)
         yield Barrier((), (self._directory,))
 
-    def append(self, name: str, data: Buffer) -> bool:
-        """Append to one; True if that made a new file, whose name is not durable yet."""
+    def append(self, name: str, data: Buffer) -> tuple[int, bool]:
+        """Append to one; return where, and whether that made a new file, whose name is not durable
+        yet."""
         file = self.dirty.get(name)
         is_new = False
         if file is None:
             is_new = not self._files.exists(self._path(name))
             self._note(name)
             file = self.dirty[name] = self._files.open(self._path(name), create=True)
-        file.write((data,), file.size())
-        return is_new
+        position = file.size()
+        file.write((data,), position)
+        return position, is_new
 
     def read(self, name: str) -> bytes | None:
         if self._names is not None and name not in self._names:

@@ -2,6 +2,7 @@
 
     <directory>/.kafka_cleanshutdown               there only between a clean stop and a start
     <directory>/.magnetar-closed-logs              there only then: what the start need not find out
+    <directory>/.magnetar-journal                  there only while a broker runs, or was killed
     <directory>/recovery-point-offset-checkpoint   where recovery of each log's bytes may begin
     <directory>/log-start-offset-checkpoint        where logs begin that DeleteRecords has cut
     <directory>/cleaner-offset-checkpoint          up to where logs are compacted
@@ -58,6 +59,7 @@ from logstore.file_ledger import FileLedger
 from logstore.files import FileSystem
 from logstore.foreign_logs import foreign_recovery_point
 from logstore.group_commit import GroupCommit
+from logstore.journal import Journal, remove_journal, replay_journal
 from logstore.ledger import Ledger, StorageFailure
 from logstore.log_config import LogConfig
 from logstore.log_offsets import LogOffsets
@@ -153,7 +155,13 @@ class LogDirectory(ClaimedDirectory):
         # From here on a stop is not clean, unless `close` says so again.
         self._top.delete(CLEAN_SHUTDOWN)
         self._top.delete(CLOSED_LOGS)
+        if not self.was_clean:  # else somebody may have gone on from what it tells of
+            replay_journal(files, self.path, self._read_topic_id)
+        remove_journal(files, self.path)
         files.sync_directory(self.path)
+        if self._group_commit.durability is Durability.FSYNC and files.can_sync_all:
+            self._group_commit.use_journal(Journal(files, self.path))
+            files.sync_directory(self.path)
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions that lie on the disk, opened or not: to adopt them."""
@@ -264,7 +272,7 @@ class LogDirectory(ClaimedDirectory):
         recovery_point = self._offsets.recovery_points.get(key, 0)
         if closed is None and not self._in_memory and self._offsets.tells_of(key):
             self._departures.forget_lost(key)
-        ledger = self._ledger(key, config, recovery_point, closed)
+        ledger = self._ledger(key, config, recovery_point, closed, topic_id)
         log = PartitionLog(
             topic,
             partition,
@@ -297,6 +305,7 @@ class LogDirectory(ClaimedDirectory):
         config: LogConfig,
         recovery_point: int,
         closed: ClosedLog | None,
+        topic_id: UUID | None,
     ) -> Ledger:
         if self._in_memory:
             return MemoryLedger(self._group_commit, segment_bytes=config.segment_bytes)
@@ -309,6 +318,7 @@ class LogDirectory(ClaimedDirectory):
             recovery_point=recovery_point,
             clean=self.was_clean,
             closed=None if closed is None else closed.ledger,
+            topic_id=topic_id,
         )
 
     def _directory_of(self, key: tuple[str, int]) -> str:
@@ -444,6 +454,10 @@ class LogDirectory(ClaimedDirectory):
         for log in self._logs.values():
             log.close()
         if clean and not self._in_memory:
+            if self._group_commit.has_journal:
+                with self._storing():
+                    await self._aside(self._files.sync_all)
+                    remove_journal(self._files, self.path)
             self._note_recovery_points()
             self._offsets.write(RECOVERY_POINTS, sync=True)
             self._offsets.write(LOG_START_OFFSETS, sync=True)

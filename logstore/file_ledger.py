@@ -12,8 +12,9 @@ segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from uuid import UUID
 
 from logstore.attachments import Attachments
 from logstore.barriers import Barrier, Procedure
@@ -28,6 +29,7 @@ from logstore.replacement import FileReplacement
 from logstore.segment import SUFFIXES, Segment
 from logstore.segment_swap import DELETED
 from logstore.stored_segments import StoredSegments
+from logstore.unsynced import Unsynced
 from wire.records import BatchHeader
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
@@ -50,6 +52,7 @@ class FileLedger(StoredSegments):
         recovery_point: int = 0,
         clean: bool = False,
         closed: ClosedSegments | None = None,
+        topic_id: UUID | None = None,
     ) -> None:
         """`start_offset` and `recovery_point` as last checkpointed; `clean`: closed cleanly then,
         and what nobody has changed since is known as `closed`.
@@ -75,6 +78,7 @@ class FileLedger(StoredSegments):
         self._index_files: list[File] = []
         self._new_names: set[str] = set()
         self._is_dirty = False  # the active segment has bytes that no sync has covered
+        self._unsynced = Unsynced(directory, topic_id)
         # How often names were made, and how many of those times are durable. A segment is begun
         # only when all names before it are, so that none can be missing at the log's beginning.
         self._names_made = self._names_durable = 0
@@ -147,7 +151,14 @@ class FileLedger(StoredSegments):
 
     # Appending
 
-    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
+    def append(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        may_wait: bool = False,
+        is_atomic: bool = False,
+    ) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
@@ -157,12 +168,25 @@ class FileLedger(StoredSegments):
         try:
             if not self._segments:
                 self._add_segment()
-            self._segments[-1].append(batch, header, self.limits.index_interval_bytes)
+            self._append_to(self._segments[-1], batch, header, is_atomic=is_atomic)
         except OSError as error:
             raise self.failed(error) from error
-        self._is_dirty = True
         self._end_offset = header.next_offset
         self._appended_bytes += len(batch)
+
+    def _append_to(
+        self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
+    ) -> None:
+        position, unsynced = segment.size, self._unsynced
+        has_journal = self._group_commit.has_journal
+        if has_journal and (is_atomic or unsynced.is_holding):
+            segment.make_room(header, self.limits.index_interval_bytes)
+            unsynced.hold(segment, batch, position, is_atomic=is_atomic)
+            return
+        segment.append(batch, header, self.limits.index_interval_bytes)
+        self._is_dirty = True
+        if has_journal:
+            unsynced.note_written(segment.log_name, position, batch)
 
     def _roll(self) -> None:
         self._close_active()
@@ -218,6 +242,9 @@ class FileLedger(StoredSegments):
         self._begun_end_offset = self._end_offset
         self._begun_bytes = self._appended_bytes
         sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        written, sync.held = self._unsynced.begin()
+        if not (self._index_files or self._new_names):
+            sync.written = written
         if self._group_commit.durability is Durability.PAGE_CACHE and self._is_flush_due():
             self._attempt(partial(self._make_flush, sync))
         self._files_in_sync = sync.files
@@ -268,6 +295,29 @@ class FileLedger(StoredSegments):
             file.close()
         self._closing = []
         self._files_in_sync = ()
+        if self._unsynced.is_holding and not self.is_closed:
+            self._attempt(self._write_released)
+
+    def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
+        yield from super()._scan(offset, whole=whole)
+        yield from self._unsynced.batches_held(offset)
+
+    def _write_released(self) -> None:
+        """Write what was held back until the sync that has been."""
+        durable, followers = self._unsynced.take_released()
+        for held in durable:
+            held.write()
+        for held in followers:
+            held.write()
+            self._unsynced.note_written(held.segment.log_name, *held.entry[2:])
+            if held.segment is self._segments[-1]:
+                self._is_dirty = True
+            else:
+                held.segment.file.pin()
+                self._rolled_files.append(held.segment.file)
+
+    async def settled(self) -> None:
+        await self._group_commit.settle()
 
     # Trimming
 
@@ -336,7 +386,9 @@ class FileLedger(StoredSegments):
         self._group_commit.touch(self)
         self._attempt(self._ensure_directory)
         try:
-            if self._attachments.append(name, data):
+            position, is_new = self._attachments.append(name, data)
+            self._unsynced.note_written(name, position, data)
+            if is_new:
                 self._new_names.add(self._directory)
         except OSError as error:
             raise self.failed(error) from error
@@ -356,6 +408,7 @@ class FileLedger(StoredSegments):
         if clean and self._group_commit.failure is None:
             self._attempt(lambda: perform_all(self._files, self.securing()))
         self._stop_committing()
+        self._unsynced.drop()
         self.discard_later = None
         self._attachments.close()
         for file in self._index_files:
@@ -378,7 +431,10 @@ class FileLedger(StoredSegments):
 
     def securing(self) -> Procedure[None]:
         """What a sync under way covers is synced here too: its end is not waited for."""
-        is_synced = self._recovery_point == self._end_offset
+        for held in self._unsynced.drop():
+            held.write()
+            self._is_dirty = True
+        is_synced = self._recovery_point == self._end_offset and not self._is_dirty
         if is_synced and not (self._new_names or self._attachments.dirty or self._files_in_sync):
             return
         if self._segments:

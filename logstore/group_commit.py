@@ -14,8 +14,9 @@ A failed sync is final. The kernel may have dropped the pages and called them cl
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
 recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
 
-One dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none.
-Figures and alternatives: docs/decisions/0002-group-commit.md.
+Where there is a journal, a sync that covers little writes that there, once (`logstore.journal`).
+Otherwise one dirty file is synced by fdatasync, more by one syncfs, or one by one where there is
+none. Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journal.md.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ from typing import Protocol, TypeAlias
 from logstore.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.durability import Durability
 from logstore.files import File, FileSystem
+from logstore.journal import Entry, Journal
 from logstore.ledger import StorageFailure
 from logstore.sync_durations import SyncDurations
 
 #: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
 PATIENCE_SECONDS = 0.05
+#: A sync that covers more is better performed on the files themselves than written twice.
+JOURNALED_BYTES_MAX = 128 * 1024
 
 _Done: TypeAlias = Callable[[OSError | None], None]
 
@@ -50,6 +54,14 @@ class Sync:
     directories: Sequence[str] = ()
     #: Whether it is to be performed also where durability asks for none: `flush.messages`.
     is_flush: bool = False
+    #: What was appended to the files, where nothing else has to be durable: the journal may have
+    #: that instead. None: it may not.
+    written: Sequence[Entry] | None = None
+    #: What is in no file yet, and may be after this sync: nothing of it may become durable without
+    #: all of it, over all ledgers, and without what else they wrote. Only where there is a journal.
+    held: Sequence[Entry] = ()
+    #: Whether the journal is to be empty afterwards.
+    settles: bool = False
 
 
 class Member(Protocol):
@@ -77,6 +89,28 @@ class Member(Protocol):
     def fail_waiters(self, failure: StorageFailure) -> None:
         """Tell those who wait that it will never be durable."""
         ...
+
+
+class _Settlement:
+    """Takes part in one sync, so that it empties the journal."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self._done = done
+
+    def begin_sync(self) -> Sync:
+        return Sync(0, settles=True)
+
+    def complete_sync(self, sync: Sync) -> None: ...
+
+    def announce_durable(self) -> None: ...
+
+    def resume_waiters(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def fail_waiters(self, failure: StorageFailure) -> None:
+        if not self._done.done():
+            self._done.set_exception(failure)
 
 
 class SyncExecutor(Protocol):
@@ -214,11 +248,42 @@ class GroupCommit:
         self._on_failure = on_failure
         self._executor: SyncExecutor = ThreadExecutor() if executor is None else executor
         self._sync_all_from = sync_all_from
+        self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
         self._covered: list[tuple[Member, Sync]] = []
         self._busy = False  # a sync is under way, or about to begin
         self._is_awaited = False  # somebody waits for what the sync under way does not cover
         self._is_patient = False  # the time runs after which what may wait has waited long enough
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether what is appended in one step of the event loop, to whichever ledgers, with
+        `Ledger.append`'s `is_atomic`, is there after a crash only with all that was before it.
+
+        Against a crash that it survives at all: of the process where durability asks for no more.
+        """
+        return self._journal is not None or self.durability is not Durability.FSYNC
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether appends may be held back until the journal has them."""
+        return self._journal is not None
+
+    def use_journal(self, journal: Journal) -> None:
+        """Have small syncs go there; before anything is appended. It is closed with this."""
+        assert self.durability is Durability.FSYNC
+        assert self._files is not None and self._files.can_sync_all
+        self._journal = journal
+
+    async def settle(self) -> None:
+        """Return when everything durable is so in its own file, and nothing is in the journal.
+
+        Raises the failure, if there was one.
+        """
+        if self._journal is not None:
+            done = asyncio.get_running_loop().create_future()
+            self.touch(_Settlement(done))
+            await done
 
     @property
     def is_idle(self) -> bool:
@@ -278,6 +343,9 @@ class GroupCommit:
     def close(self) -> None:
         """End the thread. Close the ledgers first: what is dirty is not synced any more."""
         self._executor.close()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
     def _begin(self) -> None:
         self._is_awaited = False
@@ -296,19 +364,39 @@ class GroupCommit:
             if not performed:
                 self._complete(None)
                 return
-        files = [file for sync in performed for file in sync.files]
-        directories = {directory for sync in performed for directory in sync.directories}
-        self._executor.submit(lambda: self._timed_sync(files, directories), self._complete)
+        self._executor.submit(self._work_of(performed), self._complete)
 
-    def _timed_sync(self, files: list[File], directories: set[str]) -> None:
-        began = perf_counter()
-        self._sync(files, directories)
-        self.sync_durations.observe(perf_counter() - began)
+    def _work_of(self, syncs: Sequence[Sync]) -> Callable[[], None]:
+        """What is to be done in the thread for these."""
+        entries = None if self._journal is None else _entries_of(syncs)
+        files: list[File] = []
+        directories: set[str] = set()
+        if entries is None:
+            entries = [entry for sync in syncs for entry in sync.held]
+            files = [file for sync in syncs for file in sync.files]
+            directories = {directory for sync in syncs for directory in sync.directories}
+        settles = any(sync.settles for sync in syncs)
 
-    def _sync(self, files: list[File], directories: set[str]) -> None:
+        def work() -> None:
+            began = perf_counter()
+            if settles or files or directories:
+                self._sync(files, directories, settles=settles)
+            if self._journal is not None and (entries or settles):
+                self._journal.append(entries)
+            self.sync_durations.observe(perf_counter() - began)
+
+        return work
+
+    def _sync(self, files: list[File], directories: set[str], *, settles: bool) -> None:
         """In the thread."""
         assert self._files is not None
-        sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
+        if self._journal is None:
+            sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
+        elif settles or len(files) + len(directories) >= self._sync_all_from:
+            self._files.sync_all()
+            self._journal.restart()
+        else:
+            sync_barriers(self._files, [Barrier(files, list(directories))])
 
     def _complete(self, error: OSError | None) -> None:
         covered, self._covered = self._covered, []
@@ -319,12 +407,21 @@ class GroupCommit:
             if error is not None:
                 self.fail(StorageFailure(f"sync failed: {error}"))
             return
-        for member, sync in covered:
-            member.complete_sync(sync)
+        try:
+            for member, sync in covered:
+                member.complete_sync(sync)
+        except StorageFailure as failure:
+            for member, _ in covered:
+                member.fail_waiters(failure)
+            return
         for member, _ in covered:
             member.announce_durable()
         for member, _ in covered:
             member.resume_waiters()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A sync has ended: begin the next, if somebody waits for it."""
         if not self._is_awaited:
             self._busy = False
             if self._dirty:
@@ -333,3 +430,18 @@ class GroupCommit:
             self._begin()
         else:
             self._executor.call_soon(self._begin)
+
+
+def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
+    """What the journal is to have of these, so that no file needs a sync; None: it is too much."""
+    entries: list[Entry] = []
+    for sync in syncs:
+        if sync.written is None:
+            if sync.settles:
+                continue
+            return None
+        entries += sync.written
+        entries += sync.held
+    if sum(len(entry.data) for entry in entries) > JOURNALED_BYTES_MAX:
+        return None
+    return entries

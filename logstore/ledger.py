@@ -148,13 +148,22 @@ class Ledger(Protocol):
         """All that opening looks for beside the batches has been read; forget what serves that."""
         ...
 
-    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
+    def append(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        may_wait: bool = False,
+        is_atomic: bool = False,
+    ) -> None:
         """Write one whole batch, which the caller has placed (base offset, leader epoch).
 
         Goes to the page cache and returns; wait with `durable(end_offset)`. `batch` is not kept,
         nor copied where avoidable. With `may_wait` nobody waits for it yet: it needs no sync of
-        its own until somebody calls `durable`, or some time has passed. Raises `StorageFailure`,
-        then nothing of the batch is visible and the ledger takes no more.
+        its own until somebody calls `durable`, or some time has passed. With `is_atomic`, where
+        `GroupCommit.is_atomic`, it survives a crash only if all does that was appended before it,
+        to whichever ledger, in this step of the event loop. Raises `StorageFailure`, then nothing
+        of the batch is visible and the ledger takes no more.
         """
         ...
 
@@ -162,6 +171,13 @@ class Ledger(Protocol):
         """Return once `durable_end_offset >= end_offset`.
 
         Raises `StorageFailure` or `LedgerClosed` if it will never be.
+        """
+        ...
+
+    async def settled(self) -> None:
+        """Return when all that is durable is so in the ledger's own segments, as cleaning needs it.
+
+        As `durable`.
         """
         ...
 

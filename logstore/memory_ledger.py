@@ -81,7 +81,14 @@ class MemoryLedger(CommittedLedger):
     def flush(self) -> bool:
         return False
 
-    def append(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
+    def append(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        may_wait: bool = False,
+        is_atomic: bool = False,
+    ) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
         assert header.size_bytes == len(batch), "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
@@ -109,6 +116,9 @@ class MemoryLedger(CommittedLedger):
         self._begun_end_offset = self._end_offset
         self._begun_bytes = self._appended_bytes
         return Sync(self._end_offset)
+
+    async def settled(self) -> None:
+        """There is nowhere else that it could be."""
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True

@@ -171,11 +171,12 @@ class PartitionLog(VisibleLog):
         producer_epoch: int = -1,
         is_transactional: bool = False,
         may_wait: bool = False,
+        is_atomic: bool = False,
         is_bounded: bool = True,
     ) -> Appended:
         """Append a coordinator's own records as one batch, which carries no sequence.
 
-        `may_wait`: nobody waits for them yet, as `Ledger.append`. `is_bounded`: by the topic's
+        `may_wait`, `is_atomic`: as `Ledger.append`. `is_bounded`: by the topic's
         max.message.bytes, which may have become less since the coordinator asked.
 
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, MESSAGE_TOO_LARGE.
@@ -196,11 +197,14 @@ class PartitionLog(VisibleLog):
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
         header = BatchHeader.parse(batch)
-        return self._append(batch, header, now_ms, _NO_APPEND_TIME, may_wait=may_wait)
+        return self._append(
+            batch, header, now_ms, _NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
+        )
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
         """Append the marker that ends the producer's transaction here, or an empty one.
 
+        Atomic, as `Ledger.append` has it, with what its decision has appended in the same step.
         Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
@@ -219,7 +223,7 @@ class PartitionLog(VisibleLog):
             leader_epoch=self.leader_epoch,
         )
         header = BatchHeader.parse(batch)
-        self._write(batch, header)
+        self._write(batch, header, is_atomic=True)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         completed = state.on_marker(header, Marker(kind, coordinator_epoch), now_ms)
         if completed is not None and completed.is_aborted:
@@ -241,12 +245,13 @@ class PartitionLog(VisibleLog):
         append_time_ms: int,
         *,
         may_wait: bool = False,
+        is_atomic: bool = False,
     ) -> Appended:
         state, leader_epoch = self._state, self.leader_epoch
         base_offset = state.end_offset
         place(batch, base_offset, leader_epoch)
         header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
-        self._write(batch, header, may_wait=may_wait)
+        self._write(batch, header, may_wait=may_wait, is_atomic=is_atomic)
         state.on_batch(header, now_ms)
         self._after_append(header.batch_length, now_ms)
         end_offset = state.end_offset
@@ -259,12 +264,19 @@ class PartitionLog(VisibleLog):
             False,
         )
 
-    def _write(self, batch: Buffer, header: BatchHeader, *, may_wait: bool = False) -> None:
+    def _write(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        may_wait: bool = False,
+        is_atomic: bool = False,
+    ) -> None:
         if self.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
         if self._metadata.leader_epoch != self.leader_epoch:
             self._write_metadata()
-        self._ledger.append(batch, header, may_wait=may_wait)
+        self._ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
 
     def _after_append(self, size_bytes: int, now_ms: int) -> None:
         self.expire_producers_if_due(now_ms)
@@ -329,13 +341,15 @@ class PartitionLog(VisibleLog):
     # Being cleaned.
 
     async def secure_state(self) -> None:
-        """Return when all of the state is durable, in a snapshot too. As `durable`."""
+        """Return when all of the state is durable, in a snapshot too, and every batch in its own
+        segment. As `durable`."""
         if self.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
         end_offset = self._state.end_offset
         self._snapshots.take(self._state, for_kafka=False, synced=True)
         self._snapshots.on_durable(self.high_watermark)
         await self.durable(end_offset)
+        await self._ledger.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
         """One segment holds [first_offset, end_offset) from this step on, cleaned.

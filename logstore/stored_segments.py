@@ -89,7 +89,12 @@ class StoredSegments(CommittedLedger):
                 if index is None:
                     return None
                 plan = plan_read(
-                    index, segment.size, offset, max_bytes, end_offset, at_least_one=at_least_one
+                    index,
+                    segment.written_size,
+                    offset,
+                    max_bytes,
+                    end_offset,
+                    at_least_one=at_least_one,
                 )
                 found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
                 if found is not ABSENT:
@@ -118,7 +123,7 @@ class StoredSegments(CommittedLedger):
                     assert segment.offset_index is not None
                 plan = plan_read(
                     segment.offset_index,
-                    segment.size,
+                    segment.written_size,
                     offset,
                     max_bytes,
                     end_offset,

@@ -131,6 +131,11 @@ class Logs:
         return self._group_commit.sync_durations
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether appends of one step, to several logs, can be atomic: `GroupCommit.is_atomic`."""
+        return self._group_commit.is_atomic
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster that the directory says it belongs to, if it says one."""
         return self._directory.identity().get("cluster.id")

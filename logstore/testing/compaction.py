@@ -6,6 +6,7 @@ does, from its start; `check_compacted` compares the two.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -161,6 +162,19 @@ def perform(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise AssertionError("it waits")
 
 
+def _perform_beside(settle: Callable[[], None], coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run what waits for nothing but the disk; `settle` makes all durable."""
+
+    async def run() -> _T:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        while not task.done():
+            await asyncio.sleep(0)
+            settle()
+        return await task
+
+    return asyncio.run(run())
+
+
 def clean(
     log: PartitionLog,
     now_ms: int,
@@ -178,7 +192,7 @@ def clean(
     if not found.dirty_bytes:
         return None
     cleaning = Cleaning(log, found, now_ms, run=run_here, pause=lambda _: None, limits=limits)
-    return perform(cleaning.perform())
+    return _perform_beside(settle, cleaning.perform())
 
 
 def committed_records(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes | None]]:

@@ -9,7 +9,8 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
@@ -31,16 +32,33 @@ _log = get_logger("transactions")
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
+class AppendedMarker(NamedTuple):
+    """A marker in a partition's log, not durable yet."""
+
+    work: MarkerWork
+    partition: TopicPartition
+    log: PartitionLog
+    #: Of the log after it (exclusive): what to await.
+    end_offset: int
+
+
 class Participants(Protocol):
     """Where markers go."""
 
-    async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
-        """Return when every partition of `work`, and of its votes, that exists holds its marker,
-        durably and visibly.
+    def append(
+        self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool
+    ) -> Sequence[AppendedMarker]:
+        """Append the markers of `work`, and of its votes, to every partition that exists.
 
-        The first drive marks every partition, empty ones too, as Kafka does, so that offsets
-        agree; a re-drive skips those in which the producer has nothing open any more.
+        In this step, so that they are atomic with a decision that was appended in it. The first
+        drive marks every partition, empty ones too, as Kafka does, so that offsets agree; a
+        re-drive skips those in which the producer has nothing open any more.
         """
+        ...
+
+    async def durable(self, markers: Sequence[AppendedMarker]) -> None:
+        """Return when all of them are durable and visible, but for those of partitions that are
+        gone meanwhile."""
         ...
 
 
@@ -65,10 +83,10 @@ class LocalParticipants:
             return broker.groups.append_marker(partition.partition, marker, now_ms)
         return log, log.append_marker(marker, now_ms).end_offset
 
-    async def end(self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool) -> None:
-        """As `Participants.end`: appends all markers, also those of votes, in one step; one sync
-        covers them."""
-        awaited = []
+    def append(
+        self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool
+    ) -> list[AppendedMarker]:
+        markers = []
         for one in work:
             marker = TransactionMarker(
                 one.producer_id,
@@ -87,14 +105,17 @@ class LocalParticipants:
                         raise
                     _report_skipped(one, partition, refusal)
                 else:
-                    awaited.append((one, partition, appended))
-        for one, partition, (log, end_offset) in awaited:
+                    markers.append(AppendedMarker(one, partition, *appended))
+        return markers
+
+    async def durable(self, markers: Sequence[AppendedMarker]) -> None:
+        for work, partition, log, end_offset in markers:
             try:
                 await log.durable(end_offset)
             except LedgerClosed as closed:
                 if not self._is_gone(partition, log):
                     raise
-                _report_skipped(one, partition, closed)
+                _report_skipped(work, partition, closed)
 
     def _is_closed(self, partition: TopicPartition, producer_id: int) -> bool:
         return not self._broker.topics.partition(*partition).transactions.is_open(producer_id)

@@ -1,22 +1,28 @@
 """Settling: from the decision over a transaction to the moment when nothing of it is open.
 
-Each decided transaction has a task of its own, which no client's disconnect can stop: the decision
-durable, then every marker and pending ack durable and visible. That wakes who waits for it, in that
-step. COMPLETE_* is due after that, and no answer to this transaction waits for it. Under version 1
-the next transaction does (`completions`), so it is appended and synced at once, while the client
-has the answer before it. Under version 2 it is appended at the next request for the id or after a
-short delay, whichever is first, and costs no sync of its own.
+Each decided transaction has a task of its own, which no client's disconnect can stop: until its
+decision, every marker and pending ack are durable and visible. That wakes who waits for it, in that
+step. Where appends of one step are atomic the markers are appended in that of the decision, and one
+sync makes both durable; elsewhere the decision is durable first.
+
+COMPLETE_* is due after that, and no answer to this transaction waits for it. Under version 1 the
+next transaction does (`completions`), so it is appended with the markers where that is atomic, and
+else as soon as they are durable. Under version 2 it is appended at the next request for the id or
+after a short delay, whichever is first, and costs no sync of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from coordinator.transactions.work import MarkerWork
-from magnetar.runtime.participants import Participants
+from logstore.ledger import StorageFailure
+from magnetar.runtime.participants import AppendedMarker, Participants
 from magnetar.runtime.shard_log import ShardLog
+from wire.errors import KafkaError
 
 #: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
 #: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
@@ -29,6 +35,26 @@ COMPLETION_DELAY_MS = 50
 _SLICE = 50
 
 
+@dataclass(slots=True)
+class _Drive:
+    """One decision being carried out, which `log` holds before `end_offset` (exclusive)."""
+
+    work: MarkerWork
+    log: ShardLog
+    end_offset: int
+    is_redrive: bool
+    behind: Sequence[asyncio.Task[None]]
+    #: None: not appended yet.
+    markers: Sequence[AppendedMarker] | None = None
+    #: Whether COMPLETE_* is in the log with them.
+    is_completed: bool = False
+
+    def append_markers(self, participants: Participants) -> None:
+        self.markers = participants.append(
+            self.work, self.log.coordinator_epoch, is_redrive=self.is_redrive
+        )
+
+
 class Settling:
     """The transactions that are decided and not yet COMPLETE_*, at most one of each id."""
 
@@ -36,11 +62,16 @@ class Settling:
         self,
         participants: Participants,
         *,
+        is_atomic: bool,
         complete: Callable[[str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`complete` is called with an id whose work `take_done` will return; `fail` stops."""
+        """`is_atomic`: as `GroupCommit.is_atomic`, of all logs that take part.
+
+        `complete` is called with an id whose work `take_done` will return; `fail` stops.
+        """
         self._participants = participants
+        self._is_atomic = is_atomic
         self._complete = complete
         self._fail = fail
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -57,7 +88,8 @@ class Settling:
         is_redrive: bool,
         others: Sequence[str] = (),
     ) -> None:
-        """Carry out the decision that `log` holds before `end_offset`.
+        """Carry out the decision that `log` holds before `end_offset`, appended in this step unless
+        it `is_redrive`.
 
         It is done only when those of `others` are too that are under way now; and of its own id,
         which has none but where an abort of nothing waits for its children.
@@ -66,11 +98,28 @@ class Settling:
         if others or work.transactional_id in self._under_way:
             related = (work.transactional_id, *others)
             behind = [self._under_way[each] for each in related if each in self._under_way]
-        task = asyncio.get_running_loop().create_task(
-            self._settle(work, log, end_offset, is_redrive=is_redrive, behind=behind)
-        )
+        drive = _Drive(work, log, end_offset, is_redrive=is_redrive, behind=behind)
+        if self._is_atomic and not is_redrive:
+            self._append_markers(drive)
+        task = asyncio.get_running_loop().create_task(self._settle(drive))
         self._under_way[work.transactional_id] = task
         task.add_done_callback(lambda task: self._on_ended(work.transactional_id, task))
+        if drive.markers is not None and work.is_completion_awaited and not behind:
+            drive.is_completed = True
+            self._done[work.transactional_id] = work
+            self._complete(work.transactional_id)
+
+    def is_under_way(self, transactional_id: str) -> bool:
+        """Whether the id's decision, or one of its markers, may not be durable yet."""
+        return transactional_id in self._under_way
+
+    def _append_markers(self, drive: _Drive) -> None:
+        """In the step of the decision. A failure leaves it decided and due: stop, replay."""
+        try:
+            drive.append_markers(self._participants)
+        except (KafkaError, StorageFailure) as failure:
+            self._fail(failure)
+            raise
 
     async def settled(self, transactional_id: str) -> bool:
         """Return whether all markers of the id are durable, waiting up to the bound for it."""
@@ -104,30 +153,30 @@ class Settling:
             self._completing.cancel()
         self.complete_all()
 
-    async def _settle(
-        self,
-        work: MarkerWork,
-        log: ShardLog,
-        end_offset: int,
-        *,
-        is_redrive: bool,
-        behind: Sequence[asyncio.Task[None]],
-    ) -> None:
-        await log.durable(end_offset)
-        await self._participants.end(work, log.coordinator_epoch, is_redrive=is_redrive)
-        if behind:
-            await asyncio.gather(*behind)
+    async def _settle(self, drive: _Drive) -> None:
+        await drive.log.durable(drive.end_offset)
+        if drive.markers is None:
+            drive.append_markers(self._participants)
+        await self._participants.durable(drive.markers or ())
+        if drive.behind:
+            await asyncio.gather(*drive.behind)
+        work = drive.work
         transactional_id = work.transactional_id
         if self._under_way[transactional_id] is not asyncio.current_task():
             return  # The id has gone on: all wait for its later work, which waits for this.
         del self._under_way[transactional_id]
-        self._done[transactional_id] = work
         for waiter in self._waiters.pop(transactional_id, ()):
             if not waiter.done():
                 waiter.set_result(True)
+        if not drive.is_completed:
+            self._done[transactional_id] = work
+            self._complete_soon(work)
+
+    def _complete_soon(self, work: MarkerWork) -> None:
         loop = asyncio.get_running_loop()
         if work.is_completion_awaited:
-            loop.call_soon(self._complete, transactional_id)  # behind those who have been woken
+            # Behind those who have been woken.
+            loop.call_soon(self._complete, work.transactional_id)
         elif self._completing is None:
             self._completing = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)
 

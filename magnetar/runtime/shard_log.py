@@ -45,12 +45,14 @@ class ShardLog:
         producer_epoch: int = -1,
         is_transactional: bool = False,
         may_wait: bool = False,
+        is_atomic: bool = False,
     ) -> int:
         """Return the log's end offset (exclusive) after appending `records`, also when there are
         none.
 
         Await `durable` with it before anyone hears of the records. With `may_wait` they are
-        durable with the next sync that anybody waits for, or soon.
+        durable with the next sync that anybody waits for, or soon. `is_atomic`: as
+        `logstore.ledger.Ledger.append`.
         """
         if not records:
             return self._log.log_end_offset
@@ -61,6 +63,7 @@ class ShardLog:
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
             may_wait=may_wait,
+            is_atomic=is_atomic,
             is_bounded=self._is_bounded,
         ).end_offset
 

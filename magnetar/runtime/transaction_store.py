@@ -50,7 +50,10 @@ class TransactionStore:
         self.producer_ids = ProducerIds(broker.catalog)
         self.clients = TransactionClients()  #: Who speaks for each id, for the log.
         self.settling = Settling(
-            participants or LocalParticipants(broker), complete=self.complete, fail=broker.fail
+            participants or LocalParticipants(broker),
+            is_atomic=broker.logs.is_atomic,
+            complete=self.complete,
+            fail=broker.fail,
         )
         self.expiry = TransactionExpiry(
             broker,
@@ -118,12 +121,14 @@ class TransactionStore:
         decide: Decide,
         *,
         may_wait: bool = False,
+        is_atomic: bool = False,
         is_adoption: bool = False,
     ) -> tuple[TransactionMetadata | None, int]:
-        """Decide, append, apply, without an await; return the new state and what to await.
+        """Decide, append, apply, without an await; return the state decided and what to await.
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
-        `is_adoption`: as `joint.joined`.
+        `may_wait`, `is_atomic`: as `logstore.ledger.Ledger.append`; `is_adoption`: as
+        `joint.joined`.
         """
         self.complete(transactional_id)
         txn = shard.state.get(transactional_id)
@@ -148,13 +153,17 @@ class TransactionStore:
             is_adoption=is_adoption,
         )
         end_offset = shard.log.append(
-            [encoded(record, shard.log) for record in decision.records], now_ms, may_wait=may_wait
+            [encoded(record, shard.log) for record in decision.records],
+            now_ms,
+            may_wait=may_wait,
+            is_atomic=is_atomic,
         )
         for record in decision.records:
             shard.state.apply(record)
             self.expiry.schedule(record)
+        txn = shard.state.get(transactional_id)
         self._begin_all(decision.records, shard, end_offset)
-        return shard.state.get(transactional_id), end_offset
+        return txn, end_offset
 
     def _begin_all(
         self, records: Sequence[TransactionMetadata], shard: RunningShard, end_offset: int
@@ -185,7 +194,8 @@ class TransactionStore:
             self.settling.begin(work, shard.log, end_offset, is_redrive=False, others=others)
 
     def complete(self, transactional_id: str) -> None:
-        """Append COMPLETE_* if the id's markers are durable and it was not appended yet."""
+        """Append COMPLETE_* if the id's markers are durable, or atomic with it, and it was not
+        appended yet."""
         work = self.settling.take_done(transactional_id)
         if work is not None:
             now_ms = self._broker.clock.now_ms()
@@ -195,6 +205,7 @@ class TransactionStore:
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
                 may_wait=not is_awaited,
+                is_atomic=self.settling.is_under_way(transactional_id),
             )
             for each in work if is_awaited else ():
                 if each.transaction_version == TRANSACTION_VERSION_1:

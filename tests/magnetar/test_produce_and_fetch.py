@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from logstore.files import File
-from logstore.group_commit import GroupCommit
+from logstore.group_commit import GroupCommit, Sync
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -165,13 +164,13 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     may_sync = threading.Event()
-    whole_sync = GroupCommit._sync
+    whole_work = GroupCommit._work_of
 
-    def held_sync(self: GroupCommit, files: list[File], directories: set[str]) -> None:
-        may_sync.wait(10)
-        whole_sync(self, files, directories)
+    def held_work(self: GroupCommit, syncs: Sequence[Sync]) -> Callable[[], None]:
+        work = whole_work(self, syncs)
+        return lambda: (may_sync.wait(10), work())[1]
 
-    monkeypatch.setattr(GroupCommit, "_sync", held_sync)
+    monkeypatch.setattr(GroupCommit, "_work_of", held_work)
     broker = await start_broker({"durability": "fsync"})
     kept, gone = broker.topics.create(TOPIC, 1), broker.topics.create("gone", 1)
     request = produce_request(batch(b"apple"))

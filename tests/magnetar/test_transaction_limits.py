@@ -207,6 +207,7 @@ async def test_ten_thousand_abandoned_transactions_end_at_once_and_others_are_se
             ended = broker.transactions.timed_out
             most, before = max(most, ended - before), ended
     assert broker.transactions.timed_out == count
+    await broker.transactions.durable()
     log = broker.topics.partition("a", 0)
     assert log.last_stable_offset == log.log_end_offset == count
     assert 0 < most <= 100, "so many in one turn of the event loop"

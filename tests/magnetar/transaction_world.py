@@ -45,7 +45,7 @@ class FailingLedger(MemoryLedger):
 
     appends_left: int | None = None
 
-    def append(self, batch: Any, header: BatchHeader, *, may_wait: bool = False) -> None:
+    def append(self, batch: Any, header: BatchHeader, **options: bool) -> None:
         if self.appends_left is not None:
             if self.appends_left == 0:
                 raise StorageFailure("no space left")
@@ -88,6 +88,7 @@ class World:
                 joint_vote_timeout_ms=900_000,
                 joint_child_expiration_ms=3_600_000,
             ),
+            logs=SimpleNamespace(is_atomic=False),  # Each log has syncs of its own.
             fail=self.failures.append,
         )
 

@@ -125,6 +125,8 @@ class World:
     loop: SimulatedLoop
     random: Random
     durability: Durability = Durability.FSYNC
+    #: Without it there is no journal.
+    can_sync_all: bool = True
     settings: dict[str, str] = field(default_factory=dict)
     failures: list[BaseException] = field(default_factory=list)
     incarnations: int = 0
@@ -132,7 +134,8 @@ class World:
     healed: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.disk = SimulatedDisk(seed=self.random.getrandbits(32))
+        seed = self.random.getrandbits(32)
+        self.disk = SimulatedDisk(seed=seed, can_sync_all=self.can_sync_all)
         self.catalog = Catalog(None)
         self.apis = load_apis()
         self.is_dark = asyncio.Event()

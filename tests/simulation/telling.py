@@ -86,7 +86,8 @@ def run(
     loop = SimulatedLoop()
 
     async def story() -> tuple[World, History]:
-        world = World(loop, random, durability)
+        can_sync_all = random.random() < 0.8
+        world = World(loop, random, durability, can_sync_all)
         history = await tell(world, random, workers_of, names)
         witnesses = [*check(history, world.broker), *map(repr, world.failures)]
         await world.close()

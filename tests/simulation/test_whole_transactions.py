@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+import logstore.directory
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.work import MarkerWork
 from logstore.durability import Durability
@@ -107,6 +108,12 @@ FLAWS = {
         "durable",
         _nothing,
         "torn|dirty|lost|refused",
+    ),
+    "a restart forgets the journal": (
+        logstore.directory,
+        "replay_journal",
+        lambda *_: 0,
+        "lost|torn|refused",
     ),
     "a restart forgets the work due": (Settling, "begin", _begin_no_redrive, "hanging|refused"),
 }

@@ -1,0 +1,219 @@
+"""The journal: small appends to many files, made durable by one write to one file.
+
+Syncing an appended file also writes its new size, and every file is synced by itself. So what a
+group commit covers goes here as one record, over blocks that are already the file's, and that
+record is synced alone. The partitions' own files get the same bytes by the page cache, and are
+synced when this file is full, all at once; then it begins anew at its first byte.
+
+A record is there whole or not at all, whichever files its entries are of. So an entry may be kept
+from its own file until the record is durable (`Sync.held`), and then a crash cannot leave a part of
+them: a decision, its markers.
+
+    <directory>/.magnetar-journal    records, one after another, then what an earlier round has left
+      bytes 0-10  seal                 magic "MGNJ", version 1, CRC-32C over bytes 10 to the end
+           10-14  bytes from here on   int32
+           14-22  generation           int64, one more in each round
+           22-30  number               int64, of the record in its round, from 0
+                  entries, each: topic id 16 bytes, position int64, bytes of path int16, bytes of
+                  data int32, the path below the directory, the data
+
+After an unclean stop, before any log is opened, all entries are written to their files again and
+everything is synced (`replay_journal`). Files that are gone, and those of a partition with another
+topic id, are passed over. What is in a file at an entry's position is always the same, with one
+exception, segments that the cleaner exchanges: before that the journal is emptied
+(`GroupCommit.settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.files import Buffer, File, FileSystem
+from logstore.sealed import BODY_AT, BrokenSeal, Seal
+
+JOURNAL = ".magnetar-journal"
+#: Records go up to here in one round; a larger one has a round of its own.
+CAPACITY_BYTES = 16 * 1024 * 1024
+#: The file grows by so many zeros at once, so that records mostly go over blocks that it has.
+_GROWTH = bytes(1024 * 1024)
+
+_SEAL = Seal(b"MGNJ", 1)
+_RECORD = Struct(">iqq")
+_ENTRY = Struct(">16sqhi")
+_NO_TOPIC_ID = bytes(16)
+
+
+class Entry(NamedTuple):
+    """Bytes that stand, or will stand, in a file."""
+
+    topic_id: bytes
+    #: Below the directory: that of the partition, and the file's name.
+    path: str
+    position: int
+    data: Buffer
+
+
+def entry_id(topic_id: UUID | None) -> bytes:
+    """Return how a topic id stands in an entry."""
+    return _NO_TOPIC_ID if topic_id is None else topic_id.bytes
+
+
+class Journal:
+    """The journal of one directory. After its making in one thread: that of group commit."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
+    ) -> None:
+        """Make the file, if it is missing: empty, of a name that is not durable yet."""
+        self._files = files
+        self._path = f"{directory}/{JOURNAL}"
+        self._file: File = files.open(self._path, create=True)
+        self._file.pin()
+        self._capacity_bytes = capacity_bytes
+        self._reserved = 0  # bytes that the file has
+        self._position = 0
+        self._generation = 1
+        self._number = 0
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Make `entries` durable, all of them or none. Blocks; raises OSError, which is final.
+
+        Each is in its file's page cache already, or will be before the next append.
+        """
+        record = _encode(self._generation, self._number, entries)
+        if self._position and self._position + len(record) > self._capacity_bytes:
+            self._files.sync_all()
+            self.restart()
+            record = _encode(self._generation, self._number, entries)
+        self._reserve(self._position + len(record))
+        self._file.write((record,), self._position)
+        self._file.sync()
+        self._position += len(record)
+        self._number += 1
+
+    def restart(self) -> None:
+        """Begin anew: everything that was appended is durable in its own file too."""
+        self._generation += 1
+        self._position = self._number = 0
+
+    def close(self) -> None:
+        """Let go of the file, as it is."""
+        self._file.unpin()
+        self._file.close()
+
+    def _reserve(self, end: int) -> None:
+        if self._reserved < end:
+            while self._reserved < end:
+                self._file.write((_GROWTH,), self._reserved)
+                self._reserved += len(_GROWTH)
+            self._file.sync()
+
+
+def replay_journal(
+    files: FileSystem, directory: str, topic_id_of: Callable[[str], UUID | None]
+) -> int:
+    """Write what the journal holds to the files again, durably; return how many entries.
+
+    `topic_id_of` a partition's directory: as the disk says. Blocks; raises OSError.
+    """
+    try:
+        file = files.open(f"{directory}/{JOURNAL}")
+    except FileNotFoundError:
+        return 0
+    try:
+        data = file.read(file.size(), 0)
+    finally:
+        file.close()
+    written = 0
+    topic_ids: dict[str, bytes | None] = {}
+    for entry in read_entries(data):
+        name = entry.path.partition("/")[0]
+        if name not in topic_ids:
+            topic_ids[name] = _stored_id(topic_id_of, name)
+        if topic_ids[name] == entry.topic_id:
+            with suppress(FileNotFoundError):  # trimmed since, or with its topic
+                _write_again(files, f"{directory}/{entry.path}", entry)
+                written += 1
+    if written:
+        files.sync_all()
+    return written
+
+
+def remove_journal(files: FileSystem, directory: str) -> None:
+    """Delete the journal, if there is one: nothing in it is needed. Not synced."""
+    path = f"{directory}/{JOURNAL}"
+    if files.exists(path):
+        files.unlink(path)
+
+
+def read_entries(data: bytes) -> Iterator[Entry]:
+    """Yield the entries of the records that are whole, up to the first that is not, or older."""
+    position, expected = 0, None
+    while (record := _record_at(data, position)) is not None:
+        size, generation, number = _RECORD.unpack_from(record, BODY_AT)
+        if expected is None:
+            expected = (generation, 0)
+        if (generation, number) != expected:
+            return
+        yield from _entries(record)
+        expected = (generation, number + 1)
+        position += BODY_AT + size
+
+
+def _record_at(data: bytes, position: int) -> bytes | None:
+    head = position + BODY_AT + _RECORD.size
+    if head > len(data):
+        return None
+    (size, _, _) = _RECORD.unpack_from(data, position + BODY_AT)
+    record = data[position : position + BODY_AT + size]
+    if size < _RECORD.size or len(record) < BODY_AT + size:
+        return None
+    try:
+        _SEAL.check(record)
+    except BrokenSeal:
+        return None
+    return record
+
+
+def _encode(generation: int, number: int, entries: Iterable[Entry]) -> bytes:
+    parts: list[Buffer] = [b""]
+    size = _RECORD.size
+    for topic_id, path, position, data in entries:
+        name = path.encode()
+        parts.append(_ENTRY.pack(topic_id, position, len(name), len(data)))
+        parts.append(name)
+        parts.append(data)
+        size += _ENTRY.size + len(name) + len(data)
+    parts[0] = _RECORD.pack(size, generation, number)
+    return _SEAL.sealed(b"".join(parts))
+
+
+def _entries(record: bytes) -> Iterator[Entry]:
+    at = BODY_AT + _RECORD.size
+    while at < len(record):
+        topic_id, position, name_size, data_size = _ENTRY.unpack_from(record, at)
+        at += _ENTRY.size
+        path = record[at : at + name_size].decode()
+        at += name_size
+        yield Entry(topic_id, path, position, record[at : at + data_size])
+        at += data_size
+
+
+def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
+    """As an entry has it; None where there is no such partition."""
+    try:
+        return entry_id(topic_id_of(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write_again(files: FileSystem, path: str, entry: Entry) -> None:
+    file = files.open(path)
+    try:
+        file.write((entry.data,), entry.position)
+    finally:
+        file.close()
