@@ -79,6 +79,11 @@ class Journal:
         self._generation = 1
         self._number = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records of this round."""
+        return self._position
+
     def append(self, entries: Iterable[Entry]) -> None:
         """Make `entries` durable, all of them or none. Blocks; raises OSError, which is final.
 
