@@ -34,6 +34,7 @@ from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
+from magnetar.runtime.patience import Patience
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.answers import AnswerMemory
@@ -91,6 +92,7 @@ class Broker:
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self.patience = Patience()
         self.answer_memory = AnswerMemory(config.queued_max_request_bytes)
         #: This start's number, from 0: the leader epoch of every partition.
         self.epoch = 0

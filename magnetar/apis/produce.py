@@ -14,7 +14,6 @@ closes its connection.  KIP-98, KIP-890.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
@@ -193,7 +192,7 @@ class _Appending:
         is_held = self._held is None
         patience_ms = max(self._request.timeout_ms, _PATIENCE_MS_MIN)
         try:
-            async with asyncio.timeout(patience_ms / 1000):
+            with self._broker.patience.bounded(patience_ms / 1000):
                 for log, end_offset, answer in self.appended:
                     try:
                         await log.durable(end_offset)

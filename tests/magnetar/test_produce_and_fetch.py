@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from logstore.group_commit import GroupCommit, Sync
+from logstore.memory_ledger import MemoryLedger
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -156,6 +158,20 @@ async def test_a_sync_has_the_time_that_it_needs(
     broker.topics.create(TOPIC, 1)
     answer = await produce(await connect(broker), batch(b"apple"), acks=acks, timeout_ms=0)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+
+
+@pytest.mark.usefixtures("topic")
+async def test_what_is_not_durable_in_time_is_said_to_be_so_and_stays(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = time.monotonic()
+    with monkeypatch.context() as held:
+        held.setattr(MemoryLedger, "complete_sync", lambda ledger, sync: None)
+        answer = await produce(client, batch(b"apple"), timeout_ms=0)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert time.monotonic() - began_s >= 1
+    assert (await produce(client, batch(b"pear"))).base_offset == 1
+    assert (await fetch(client, 0)).high_watermark == 2
 
 
 async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
