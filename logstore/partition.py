@@ -160,6 +160,9 @@ class PartitionLog(VisibleLog):
             set_log_append_time(batch, now_ms)
             header = BatchHeader.parse(batch)
             append_time_ms = now_ms
+        base_offset, leader_epoch = self._state.end_offset, self.leader_epoch
+        place(batch, base_offset, leader_epoch)
+        header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
         return self._append(batch, header, now_ms, append_time_ms)
 
     def append_records(
@@ -187,6 +190,8 @@ class PartitionLog(VisibleLog):
                 self.transactions.check_plain(producer_id)
         batch = build_batch(
             records,
+            base_offset=self._state.end_offset,
+            leader_epoch=self.leader_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
@@ -247,16 +252,14 @@ class PartitionLog(VisibleLog):
         may_wait: bool = False,
         is_atomic: bool = False,
     ) -> Appended:
-        state, leader_epoch = self._state, self.leader_epoch
-        base_offset = state.end_offset
-        place(batch, base_offset, leader_epoch)
-        header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        """Append a batch that has its place, which is the log's end."""
+        state = self._state
         self._write(batch, header, may_wait=may_wait, is_atomic=is_atomic)
         state.on_batch(header, now_ms)
         self._after_append(header.batch_length, now_ms)
         end_offset = state.end_offset
         return Appended(
-            base_offset,
+            header.base_offset,
             end_offset - 1,
             end_offset,
             append_time_ms,

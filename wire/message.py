@@ -124,6 +124,8 @@ class Message(Struct):
     max_version: ClassVar[int] = -1
     #: The first version with compact lengths and tagged fields, or None.
     flexible_since: ClassVar[int | None] = None
+    #: The version of its header, before and from `flexible_since` on.
+    _header_versions: ClassVar[tuple[int, int]] = (0, 0)
     _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
     _encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
 
@@ -137,6 +139,9 @@ class Message(Struct):
         cls.flexible_since = None if flexible == "none" else int(flexible.rstrip("+"))
         cls._decoders = {}
         cls._encoders = {}
+        cls._header_versions = (1, 2) if cls.__name__.endswith("Request") else (0, 1)
+        if cls.__name__ == "ApiVersionsResponse":
+            cls._header_versions = (0, 0)
 
     @classmethod
     def header_version(cls, version: int) -> int:
@@ -146,9 +151,7 @@ class Message(Struct):
         can read it (KIP-511).
         """
         flexible = cls.flexible_since is not None and version >= cls.flexible_since
-        if cls.__name__.endswith("Request"):
-            return 2 if flexible else 1
-        return 1 if flexible and cls.api_key != 18 else 0
+        return cls._header_versions[flexible]
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:

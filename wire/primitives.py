@@ -42,6 +42,10 @@ def read_string_length(buffer: Buffer, position: int, first: int) -> tuple[int, 
 
 def uvarint(value: int) -> bytes:
     """Encode an unsigned 32-bit varint."""
+    if 0 <= value < 0x80:
+        return ONE_BYTE[value]
+    if 0x80 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if not 0 <= value <= 0xFFFFFFFF:
         raise ValueError(f"{value} does not fit an unsigned varint")
     encoded = bytearray()
@@ -104,7 +108,7 @@ def _scalars(code: str, count: int) -> Struct:
 
 def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, bytes]]) -> bytes:
     """Encode the tagged fields of a struct: count, then tag, size and bytes by ascending tag."""
-    fields = sorted([*known, *unknown], key=lambda field: field[0])
+    fields = sorted([*known, *unknown])
     section = [uvarint(len(fields))]
     previous = -1
     for tag, content in fields:

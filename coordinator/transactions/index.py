@@ -7,9 +7,12 @@ them too: at most three producer ids for each transactional id.
 from __future__ import annotations
 
 from collections.abc import Set
+from operator import attrgetter
 
 from coordinator.transactions.metadata import NO_PRODUCER_ID, TransactionMetadata
 from coordinator.transactions.states import State
+
+_PRODUCER_IDS = attrgetter("producer_id", "previous_producer_id", "next_producer_id")
 
 
 class TransactionIndex:
@@ -57,9 +60,9 @@ class TransactionIndex:
             self._votes[new.transactional_id] = new
         elif old is not None and old.state is State.VOTED:
             self._votes.pop(old.transactional_id, None)
-        before, after = _producer_ids(old), _producer_ids(new)
-        if before == after:
+        if old is not None and new is not None and _PRODUCER_IDS(old) == _PRODUCER_IDS(new):
             return
+        before, after = _producer_ids(old), _producer_ids(new)
         for producer_id in before - after:
             self._transactional_ids.pop(producer_id, None)
         if new is not None:
@@ -70,4 +73,4 @@ class TransactionIndex:
 def _producer_ids(txn: TransactionMetadata | None) -> Set[int]:
     if txn is None:
         return frozenset()
-    return {txn.producer_id, txn.previous_producer_id, txn.next_producer_id} - {NO_PRODUCER_ID}
+    return {*_PRODUCER_IDS(txn)} - {NO_PRODUCER_ID}

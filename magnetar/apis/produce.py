@@ -200,7 +200,8 @@ class _Appending:
                         _withdraw(answer, deleted.code)
                 if self._held is not None:
                     shard_log, end_offset = self._held
-                    await shard_log.durable(end_offset)
+                    if not shard_log.is_durable(end_offset):
+                        await shard_log.durable(end_offset)
                     is_held = True
         except TimeoutError:
             for log, end_offset, answer in self.appended:

@@ -335,10 +335,13 @@ class Transactions:
         is_abortable_known: bool,
     ) -> tuple[ShardLog, int]:
         transactional_id = checks.check_named(transactional_id)
-        txn = self.find(transactional_id)
+        store = self.store
+        shard = store.shard_of(transactional_id) if store.shards else None
+        txn = None if shard is None else shard.state.get(transactional_id)
         checks.check_holds(txn, *identity, partition, is_abortable_known=is_abortable_known)
-        log = self.store.shard_of(transactional_id).log
-        self.store.completions.require(transactional_id, log)
+        assert shard is not None, "what is known is in a shard"
+        log = shard.log
+        store.completions.require(transactional_id, log)
         return log, log.end_offset
 
     async def verify_partitions(

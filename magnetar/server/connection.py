@@ -199,14 +199,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._is_pumping:
             return
         self._is_pumping = True
-        backlog = self._backlog
+        backlog, exchanges = self._backlog, self._exchanges
         ready: Answer = []
         while True:
-            ready += self._take_ready()
-            if len(ready) >= GATHER_MAX:
-                # Now, not at the end: it may turn out that the client does not read.
-                self._send(ready)
-                ready = []
+            if exchanges and exchanges[0].answer is not None:
+                ready += self._take_ready()
+                if len(ready) >= GATHER_MAX:
+                    # Now, not at the end: it may turn out that the client does not read.
+                    self._send(ready)
+                    ready = []
             if not backlog or not self._may_start(backlog[0]):
                 break
             self._start(backlog.popleft())

@@ -127,7 +127,9 @@ class Dispatcher:
         api, request, context = call
         try:
             response: Message | None = await api.handler(self._broker, request, context)
-            return [] if response is None else encode_answer(response, context)
+            if response is None:
+                return []
+            return encode_response(response, context.version, context.correlation_id)
         except KafkaError as refusal:
             is_routine = refusal.code.retriable or refusal.code in _ROUTINE
             write = _log.debug if is_routine else _log.info
@@ -145,16 +147,14 @@ class Dispatcher:
     def _refuse(self, call: Call, refusal: KafkaError) -> Answer:
         api, request, context = call
         response = error_response(request, context.version, api.response_class, refusal)
-        return [] if response is None else encode_answer(response, context)
-
-
-def encode_answer(response: Message, context: RequestContext) -> Answer:
-    """Return the buffers of an answer to the request of `context`; large parts are not copied."""
-    return encode_response(response, context.version, context.correlation_id)
+        if response is None:
+            return []
+        return encode_response(response, context.version, context.correlation_id)
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> Answer:
-    """Return size, response header and body, in buffers none of which is empty.
+    """Return size, response header and body, in buffers none of which is empty; large parts are
+    not copied.
 
     Raises TypeError for what cannot be sent: a bug.
     """

@@ -14,6 +14,11 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, begins_like
 from wire.records.header import (
+    ATTRIBUTE_COMPRESSION,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_TIMESTAMP_TYPE,
+    ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -21,7 +26,6 @@ from wire.records.header import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
-    TimestampType,
     computed_crc,
 )
 from wire.records.record import iterate_records
@@ -41,18 +45,19 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
     """
     header = _one_batch(records)
     assert records is not None
+    size_bytes = header.size_bytes
     if header.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}, 0 from a producer"
         )
-    if size_bytes_max is not None and header.size_bytes > size_bytes_max:
-        detail = f"a batch of {header.size_bytes} bytes, at most {size_bytes_max}"
+    if size_bytes_max is not None and size_bytes > size_bytes_max:
+        detail = f"a batch of {size_bytes} bytes, at most {size_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, detail)
-    if header.crc != computed_crc(records, 0, header.size_bytes):
+    if header.crc != computed_crc(records, 0, size_bytes):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
     _check_counts(header)
     _check_producer(header)
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.attributes & ATTRIBUTE_TIMESTAMP_TYPE:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is for the broker to set")
     _check_codec(header, records)
     return header
@@ -91,9 +96,10 @@ def _check_counts(header: BatchHeader) -> None:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    if header.is_control:
+    attributes = header.attributes
+    if attributes & ATTRIBUTE_CONTROL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "control records are for brokers to write")
-    if header.has_delete_horizon:
+    if attributes & ATTRIBUTE_DELETE_HORIZON:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a delete horizon is for brokers to write")
     if header.producer_id < NO_PRODUCER_ID:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"producer id {header.producer_id}")
@@ -104,11 +110,13 @@ def _check_producer(header: BatchHeader) -> None:
                 f" and base sequence {header.base_sequence}"
             )
             raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-    elif header.is_transactional:
+    elif attributes & ATTRIBUTE_TRANSACTIONAL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without producer id")
 
 
 def _check_codec(header: BatchHeader, records: Buffer) -> None:
+    if not header.attributes & ATTRIBUTE_COMPRESSION:
+        return
     try:
         codec = header.compression
     except WireError as failure:
