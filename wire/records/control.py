@@ -18,21 +18,21 @@ from wire.errors import WireError
 from wire.records.header import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
-    BATCH_OVERHEAD,
+    HEADER,
     LENGTH_OVERHEAD,
     MAGIC,
     NO_SEQUENCE,
     BatchHeader,
     Buffer,
-    pack_batch,
+    set_crc,
 )
 from wire.records.record import iterate_records
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
-#: The one record of a marker: length 16, attributes and deltas 0, a key of 4 bytes, a value of 6,
-#: no headers (a length's zigzag varint is twice the length).
-_RECORD = Struct(">bbbbbhhbhib")
+#: A marker: a batch's header; then its one record: length 16, attributes and deltas 0, a key of 4
+#: bytes, a value of 6, no headers (a length's zigzag varint is twice the length).
+_MARKER = Struct(HEADER.format + "bbbbbhhbhib")
 _MARKER_VERSION = 0
 #: No marker's record needs more than this, compressed or not.
 _MARKER_BYTES_MAX = 4096
@@ -63,26 +63,27 @@ def build_marker(
     leader_epoch: int = 0,
 ) -> bytearray:
     """Return the batch that ends the producer's transaction, CRC set."""
+    batch = bytearray(_MARKER.size)
+    header = (
+        base_offset,
+        _MARKER.size - LENGTH_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,  # the CRC, which is set at the end
+        ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
-    record = _RECORD.pack(
-        32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, coordinator_epoch, 0
-    )
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(record),
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
-        last_offset_delta=0,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        record_count=1,
-    )
-    return pack_batch(header, record)
+    record = (32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, coordinator_epoch, 0)
+    _MARKER.pack_into(batch, 0, *header, *record)
+    set_crc(batch)
+    return batch
 
 
 def parse_marker(batch: Buffer) -> Marker:

@@ -206,7 +206,12 @@ def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     attributes = header.attributes | ATTRIBUTE_TIMESTAMP_TYPE
     _ATTRIBUTES.pack_into(batch, CRC_COVERS_FROM, attributes)
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
-    _UINT32.pack_into(batch, _CRC_AT, computed_crc(batch, 0, header.size_bytes))
+    set_crc(batch)
+
+
+def set_crc(batch: bytearray | memoryview) -> None:
+    """Write the CRC of one whole (writable) batch into it."""
+    _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -230,5 +235,5 @@ def pack_batch(header: BatchHeader, body: Buffer) -> bytearray:
     batch = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(batch, 0, *header)
     batch += body
-    _UINT32.pack_into(batch, _CRC_AT, computed_crc(batch, 0, len(batch)))
+    set_crc(batch)
     return batch
