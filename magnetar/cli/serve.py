@@ -24,8 +24,8 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
-#: How many more objects there are when cycles among the new ones are looked for. Requests leave next
-#: to none, and Python's 700 are reached while a dozen of them are under way.
+#: How many more objects there are when cycles among the new ones are looked for. Requests leave
+#: next to none, and Python's 700 are reached while a dozen of them are under way.
 _COLLECTED_FROM = 10_000
 #: Behind the first clients, which care how soon they are served.
 _LOGGING_PREPARED_AFTER_S = 1.0
