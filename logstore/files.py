@@ -34,6 +34,11 @@ class File(Protocol):
         """The path it was opened by."""
         ...
 
+    @property
+    def descriptor(self) -> int:
+        """The operating system's descriptor of a pinned file, -1 where there is none."""
+        ...
+
     def size(self) -> int:
         """The file's size in bytes."""
         ...

@@ -22,13 +22,11 @@ none. Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journa
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from logstore.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.durability import Durability
@@ -36,13 +34,12 @@ from logstore.files import File, FileSystem
 from logstore.journal import Entry, Journal
 from logstore.ledger import StorageFailure
 from logstore.sync_durations import SyncDurations
+from logstore.sync_executors import BesideLoop, SyncExecutor
 
 #: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
 PATIENCE_SECONDS = 0.05
 #: A sync that covers more is better performed on the files themselves than written twice.
 JOURNALED_BYTES_MAX = 128 * 1024
-
-_Done: TypeAlias = Callable[[OSError | None], None]
 
 
 @dataclass(slots=True)
@@ -113,116 +110,6 @@ class _Settlement:
             self._done.set_exception(failure)
 
 
-class SyncExecutor(Protocol):
-    """Where syncs run. The thread in production; step by step in a simulation."""
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this turn of the event loop."""
-        ...
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back after that time; one at a time is asked for."""
-        ...
-
-    def submit(self, work: Callable[[], None], done: _Done) -> None:
-        """Do `work` aside, then call `done` on the event loop with the error, if there was one."""
-        ...
-
-    def close(self) -> None:
-        """Finish the work under way and release everything. Nothing is called afterwards."""
-        ...
-
-
-def failure_of(work: Callable[[], None]) -> OSError | None:
-    """Do `work`; return the error of the storage with which it ended, if it did."""
-    try:
-        work()
-    except OSError as error:
-        return error
-    return None
-
-
-class ThreadExecutor:
-    """One daemon thread, blocked on a queue; started with the first work, from a running loop."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._work: SimpleQueue[tuple[Callable[[], None], _Done] | None] = SimpleQueue()
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._running_loop().call_soon(callback)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._timer = self._running_loop().call_later(seconds, callback)
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
-    def submit(self, work: Callable[[], None], done: _Done) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
-            self._thread.start()
-        self._work.put((work, done))
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        assert self._loop is not None
-        while (item := self._work.get()) is not None:
-            work, done = item
-            self._loop.call_soon_threadsafe(done, failure_of(work))
-
-
-class SteppedExecutor:
-    """For simulations and tests: nothing happens but by `step`, on the caller's thread."""
-
-    def __init__(self) -> None:
-        self._steps: deque[Callable[[], None]] = deque()
-
-    @property
-    def pending(self) -> int:
-        """How many steps are due."""
-        return len(self._steps)
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._steps.append(callback)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._steps.append(callback)
-
-    def submit(self, work: Callable[[], None], done: _Done) -> None:
-        def perform() -> None:
-            failure = failure_of(work)
-            self._steps.append(lambda: done(failure))
-
-        self._steps.append(perform)
-
-    def step(self) -> bool:
-        """Do the next thing: begin a sync, perform it, or complete it. False: nothing was due."""
-        if not self._steps:
-            return False
-        self._steps.popleft()()
-        return True
-
-    def run(self) -> None:
-        """Step until nothing is due: everything appended is durable then."""
-        while self.step():
-            pass
-
-    def close(self) -> None:
-        self._steps.clear()
-
-
 class GroupCommit:
     """Makes durable what ledgers have written, many at a time."""
 
@@ -246,7 +133,7 @@ class GroupCommit:
         self.sync_durations = SyncDurations()
         self._files = files
         self._on_failure = on_failure
-        self._executor: SyncExecutor = ThreadExecutor() if executor is None else executor
+        self._executor: SyncExecutor = BesideLoop() if executor is None else executor
         self._sync_all_from = sync_all_from
         self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
@@ -364,26 +251,41 @@ class GroupCommit:
             if not performed:
                 self._complete(None)
                 return
-        self._executor.submit(self._work_of(performed), self._complete)
+        self._perform(performed)
 
-    def _work_of(self, syncs: Sequence[Sync]) -> Callable[[], None]:
-        """What is to be done in the thread for these."""
-        entries = None if self._journal is None else _entries_of(syncs)
-        files: list[File] = []
-        directories: set[str] = set()
-        if entries is None:
-            entries = [entry for sync in syncs for entry in sync.held]
-            files = [file for sync in syncs for file in sync.files]
-            directories = {directory for sync in syncs for directory in sync.directories}
+    def _perform(self, syncs: Sequence[Sync]) -> None:
+        """Have these done, then `_complete`."""
         settles = any(sync.settles for sync in syncs)
+        entries = None if self._journal is None or settles else _entries_of(syncs)
+        began = perf_counter()
+
+        def done(error: OSError | None) -> None:
+            self.sync_durations.observe(perf_counter() - began)
+            self._complete(error)
+
+        if entries is None or self._journal is None:
+            self._executor.submit(self._work_of(syncs, settles=settles), done)
+            return
+        try:
+            is_written = self._journal.write(entries)
+        except OSError as error:
+            self._complete(error)
+            return
+        if is_written:
+            self._executor.sync(self._journal.file, done)
+        else:
+            self._executor.submit(partial(self._journal.append, entries), done)
+
+    def _work_of(self, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
+        """What is to be done in the thread where the files themselves are to be synced."""
+        entries = [entry for sync in syncs for entry in sync.held]
+        files = [file for sync in syncs for file in sync.files]
+        directories = {directory for sync in syncs for directory in sync.directories}
 
         def work() -> None:
-            began = perf_counter()
-            if settles or files or directories:
-                self._sync(files, directories, settles=settles)
+            self._sync(files, directories, settles=settles)
             if self._journal is not None and (entries or settles):
                 self._journal.append(entries)
-            self.sync_durations.observe(perf_counter() - began)
 
         return work
 
@@ -437,8 +339,6 @@ def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
     entries: list[Entry] = []
     for sync in syncs:
         if sync.written is None:
-            if sync.settles:
-                continue
             return None
         entries += sync.written
         entries += sync.held

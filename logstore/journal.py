@@ -63,16 +63,17 @@ def entry_id(topic_id: UUID | None) -> bytes:
 
 
 class Journal:
-    """The journal of one directory. After its making in one thread: that of group commit."""
+    """The journal of one directory. One call at a time, in any thread."""
 
     def __init__(
         self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
     ) -> None:
         """Make the file, if it is missing: empty, of a name that is not durable yet."""
-        self._files = files
+        self.files = files
         self._path = f"{directory}/{JOURNAL}"
-        self._file: File = files.open(self._path, create=True)
-        self._file.pin()
+        #: Pinned.
+        self.file: File = files.open(self._path, create=True)
+        self.file.pin()
         self._capacity_bytes = capacity_bytes
         self._reserved = 0  # bytes that the file has
         self._position = 0
@@ -84,19 +85,31 @@ class Journal:
         """Bytes of the records of this round."""
         return self._position
 
-    def append(self, entries: Iterable[Entry]) -> None:
-        """Make `entries` durable, all of them or none. Blocks; raises OSError, which is final.
+    def write(self, entries: Iterable[Entry]) -> bool:
+        """Write `entries` to the page cache: durable, all of them or none, when `file` is synced.
 
-        Each is in its file's page cache already, or will be before the next append.
+        False, and nothing is written, where that is not all there is to do: use `append`. Each is
+        in its file's page cache already, or will be before the next one. Raises OSError: final.
         """
         record = _encode(self._generation, self._number, entries)
+        if self._position + len(record) > min(self._reserved, self._capacity_bytes):
+            return False
+        self._write(record)
+        return True
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """As `write`, and durable on return. Blocks: call it in a thread."""
+        record = _encode(self._generation, self._number, entries)
         if self._position and self._position + len(record) > self._capacity_bytes:
-            self._files.sync_all()
+            self.files.sync_all()
             self.restart()
             record = _encode(self._generation, self._number, entries)
         self._reserve(self._position + len(record))
-        self._file.write((record,), self._position)
-        self._file.sync()
+        self._write(record)
+        self.file.sync()
+
+    def _write(self, record: bytes) -> None:
+        self.file.write((record,), self._position)
         self._position += len(record)
         self._number += 1
 
@@ -107,15 +120,15 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file, as it is."""
-        self._file.unpin()
-        self._file.close()
+        self.file.unpin()
+        self.file.close()
 
     def _reserve(self, end: int) -> None:
         if self._reserved < end:
             while self._reserved < end:
-                self._file.write((_GROWTH,), self._reserved)
+                self.file.write((_GROWTH,), self._reserved)
                 self._reserved += len(_GROWTH)
-            self._file.sync()
+            self.file.sync()
 
 
 def replay_journal(

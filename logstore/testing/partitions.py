@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from logstore.barriers import Procedure
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import PartitionLog
 from logstore.partition_reads import Appended
+from logstore.sync_executors import SteppedExecutor
 from logstore.transaction_marker import TransactionMarker
 from wire.records import Compression, SimpleRecord, build_batch
 

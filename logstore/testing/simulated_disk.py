@@ -169,6 +169,10 @@ class SimulatedFile:
     def path(self) -> str:
         return self._path
 
+    @property
+    def descriptor(self) -> int:
+        return -1
+
     def size(self) -> int:
         self._check()
         return len(self._content.seen)

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import FileSystem
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
+from logstore.sync_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 

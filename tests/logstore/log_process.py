@@ -9,10 +9,11 @@ from typing import Any
 from logstore.barriers import Aside
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.compaction import perform
 from logstore.testing.simulated_disk import SimulatedDisk
 

@@ -22,9 +22,10 @@ from logstore.closed_logs import (
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
 from logstore.files import File
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.partitions import batch_of
 from logstore.testing.simulated_disk import SimulatedDisk
 from wire.records import SimpleRecord, build_batch

@@ -14,8 +14,9 @@ import pytest
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
+from logstore.sync_executors import SteppedExecutor
 
 MAX = 16
 

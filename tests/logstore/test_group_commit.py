@@ -12,8 +12,9 @@ import pytest
 from logstore.durability import Durability
 from logstore.durable_end import CommittedLedger
 from logstore.files import DiskFiles, File, FileSystem
-from logstore.group_commit import GroupCommit, SteppedExecutor, Sync
+from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import StorageFailure
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import SimulatedDisk
 
 

@@ -12,7 +12,7 @@ import pytest
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles, FileSystem
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import (
     Ledger,
     LedgerClosed,
@@ -23,6 +23,7 @@ from logstore.ledger import (
 )
 from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import SimulatedDisk
 from wire.records import BatchHeader, SimpleRecord, build_batch
 

@@ -14,9 +14,10 @@ from logstore.descriptors import DiskFile
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles, FileSystem
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore import ledgers
 from wire.error_code import ErrorCode

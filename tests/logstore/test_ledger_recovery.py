@@ -12,9 +12,10 @@ import pytest
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.files import DiskFiles
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import LedgerFenced, StorageFailure
 from logstore.log_config import LogConfig
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import SimulatedDisk
 from wire.records import BatchHeader, SimpleRecord, build_batch, place
 

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from logstore import file_ledger
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
 from wire.records import BatchHeader, SimpleRecord, build_batch

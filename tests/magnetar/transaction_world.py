@@ -21,11 +21,12 @@ from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, SteppedExecutor
+from logstore.group_commit import GroupCommit
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.memory_ledger import MemoryLedger
 from logstore.partition import Isolation, PartitionLog
+from logstore.sync_executors import SteppedExecutor
 from logstore.testing.partitions import batch_of, complete
 from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.transactions import Transactions

@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
-from logstore.group_commit import GroupCommit, failure_of
+from logstore.files import File
+from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
+from logstore.sync_executors import Done, failure_of
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import RequestContext, load_apis
@@ -67,7 +69,10 @@ class LoopExecutor:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(seconds, self._run, callback)
 
-    def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, file: File, done: Done) -> None:
+        self.submit(file.sync, done)
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
         def perform() -> None:
             failure = failure_of(work)
             self._later(lambda: done(failure))
