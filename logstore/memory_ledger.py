@@ -90,20 +90,22 @@ class MemoryLedger(CommittedLedger):
         is_atomic: bool = False,
     ) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
-        assert header.size_bytes == len(batch), "one whole batch"
+        size_bytes = len(batch)
+        assert header.size_bytes == size_bytes, "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
-        if self._segment_sizes[-1] + len(batch) > self._segment_bytes:
+        if self._segment_sizes[-1] + size_bytes > self._segment_bytes:
             self.roll()
         self._batches.append(bytes(batch))
         self._base_offsets.append(header.base_offset)
         self._end_offset = header.next_offset
-        self._appended_bytes += len(batch)
-        self._size_bytes += len(batch)
-        self._note(header)
+        self._appended_bytes += size_bytes
+        self._size_bytes += size_bytes
+        self._note(size_bytes, header.max_timestamp)
 
-    def _note(self, header: BatchHeader) -> None:
-        self._segment_sizes[-1] += header.size_bytes
-        self._max_timestamps[-1] = max(self._max_timestamps[-1], header.max_timestamp)
+    def _note(self, size_bytes: int, max_timestamp: int) -> None:
+        self._segment_sizes[-1] += size_bytes
+        if max_timestamp > self._max_timestamps[-1]:
+            self._max_timestamps[-1] = max_timestamp
 
     def roll(self) -> None:
         if self._segment_sizes[-1]:
@@ -251,7 +253,7 @@ class MemoryLedger(CommittedLedger):
             del self._segments[-1], self._segment_sizes[-1], self._max_timestamps[-1]
         self._segment_sizes[-1], self._max_timestamps[-1] = 0, NO_TIMESTAMP
         for batch in self._batches[bisect_right(self._base_offsets, self._segments[-1] - 1) :]:
-            self._note(BatchHeader.parse(batch))
+            self._note(len(batch), BatchHeader.parse(batch).max_timestamp)
 
     def _from(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Batches from the one containing `offset` on, or from the next where there is none."""

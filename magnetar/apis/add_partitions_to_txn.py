@@ -11,7 +11,7 @@ OPERATION_NOT_ATTEMPTED, and nothing is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coordinator.transactions.error_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
@@ -108,21 +108,19 @@ async def _answer(
     return _results(transaction.topics, codes)
 
 
-def _refused(broker: Broker, partitions: Iterable[TopicPartition], *, is_client: bool) -> Codes:
+def _refused(broker: Broker, partitions: Sequence[TopicPartition], *, is_client: bool) -> Codes:
     """Return a code for every partition if one of them cannot be added, else nothing."""
-    codes: Codes = {}
-    is_any_refused = False
+    refused: Codes = {}
     for partition in partitions:
         try:
             if is_client and partition.topic in INTERNAL:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
             broker.topics.partition(*partition)
         except KafkaError as refusal:
-            is_any_refused = True
-            codes[partition] = refusal.code
-        else:
-            codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
-    return codes if is_any_refused else {}
+            refused[partition] = refusal.code
+    if refused:
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+    return refused
 
 
 def _results(
@@ -134,8 +132,8 @@ def _results(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=codes.get(
-                        TopicPartition(topic.name, partition), ErrorCode.NONE
+                    partition_error_code=(
+                        codes[TopicPartition(topic.name, partition)] if codes else ErrorCode.NONE
                     ),
                 )
                 for partition in topic.partitions

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
@@ -51,11 +52,13 @@ class _Exchange:
 
     __slots__ = ("answer", "context", "is_produce", "size_bytes")
 
-    def __init__(self, size_bytes: int, is_produce: bool) -> None:
+    def __init__(
+        self, size_bytes: int, is_produce: bool, context: RequestContext | None = None
+    ) -> None:
         self.size_bytes = size_bytes
         self.is_produce = is_produce
         self.answer: Answer | None = None
-        self.context: RequestContext | None = None
+        self.context = context
 
     def end(self) -> Answer:
         """Return the answer, which is about to be sent."""
@@ -238,26 +241,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._only_produce and frame[:2] == b"\0\0"
 
     def _start(self, frame: bytearray) -> None:
-        self._memory.take(len(frame))
-        self._memory.resize_partial(-len(frame))
+        size_bytes = len(frame)
+        self._memory.begin(size_bytes)
         if self._reader.error is not None and not frame:
             self._refuse(self._reader.error)
             return
         try:
             call = self._dispatcher.decode(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
-            self._memory.give_back(len(frame))
+            self._memory.give_back(size_bytes)
             self._refuse_version(unsupported)
             return
         except WireError as error:
-            self._memory.give_back(len(frame))
+            self._memory.give_back(size_bytes)
             self._refuse(error)
             return
         self.client_id = call.context.client_id
         is_produce = call.api.key == PRODUCE
         self._only_produce = self._only_produce and is_produce
-        exchange = _Exchange(len(frame), is_produce)
-        exchange.context = call.context
+        exchange = _Exchange(size_bytes, is_produce, call.context)
         self._exchanges.append(exchange)
         self._run(call, exchange)
 
@@ -276,7 +278,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._memory.give_back(exchange.size_bytes)
             exchange.size_bytes = 0
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._finished(done, exchange))
+        task.add_done_callback(partial(self._finished, exchange))
 
     async def _serve(self, call: Call, exchange: _Exchange) -> None:
         """Work on a request. An answer that was waited for leaves in the step that brings it.
@@ -296,14 +298,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             ready += exchanges.popleft().end()
         return ready
 
-    def _finished(self, task: asyncio.Task[None], exchange: _Exchange) -> None:
+    def _finished(self, exchange: _Exchange, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if exchange.answer is None:
             self._answered(exchange, [])
         if error is not None:
             self._refuse(error)
-        self._pump()
+        if self._exchanges or self._backlog or self._pause:
+            self._pump()
 
     def _answered(self, exchange: _Exchange, answer: Answer) -> None:
         exchange.answer = answer

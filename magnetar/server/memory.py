@@ -45,9 +45,12 @@ class RequestMemory:
         self._favoured: Receiver | None = None
         self._favoured_bytes = 0
 
-    def take(self, size_bytes: int) -> None:
-        """Account for a request that is begun."""
+    def begin(self, size_bytes: int) -> None:
+        """Account for a request that is begun, and was partial."""
         self.in_flight_bytes += size_bytes
+        self.partial_bytes -= size_bytes
+        if self._waiting:
+            self._wake()
 
     def give_back(self, size_bytes: int) -> None:
         """Account for a request that is done with."""
