@@ -294,11 +294,13 @@ class GroupCommit:
         assert self._files is not None
         if self._journal is None:
             sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
-        elif settles or len(files) + len(directories) >= self._sync_all_from:
+        elif settles or directories or len(files) >= self._sync_all_from:
+            # With a new name also what is written beside it unsynced: the topic id, by which a
+            # start knows whose entries the journal has.
             self._files.sync_all()
             self._journal.restart()
         else:
-            sync_barriers(self._files, [Barrier(files, list(directories))])
+            sync_barriers(self._files, [Barrier(files)])
 
     def _complete(self, error: OSError | None) -> None:
         covered, self._covered = self._covered, []

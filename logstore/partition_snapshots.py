@@ -113,8 +113,10 @@ class Snapshots:
         offset = state.end_offset
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
-        self._write_kafkas(offset, encode_kafka_snapshot(state))
+        kafkas = encode_kafka_snapshot(state)
         yield from self._ledger.replacing_attachment(snapshot_name(offset), encode_snapshot(state))
+        # Behind ours, or a crash could leave the one alone that knows less.
+        self._write_kafkas(offset, kafkas)
         self._synced_at = offset
         self._on_written(offset)
 

@@ -236,3 +236,19 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         assert world.log.log_start_offset in (0, bases[3], world.highest_seen)
         if is_whole and world.log.log_start_offset:
             assert len(world.log.ledger.segment_base_offsets) <= 2
+
+
+def test_power_loss_in_a_stop_forgets_none_of_the_batches_that_may_be_sent_again() -> None:
+    for point in range(40):
+        world = World(SimulatedDisk(seed=point))
+        traffic = world.traffic = Traffic(world.start())
+        for _ in range(12):
+            world.perform("idempotent", 0, 1)
+        world.perform("settle", 0, 0)
+        world.disk.lose_power_after(point % 20)
+        with contextlib.suppress(PowerLost):
+            world.stop()
+        world.disk.keep_power()
+        world.disk = world.disk.crash(Random(point))
+        traffic.log = world.start()
+        check_recovered(world, traffic)

@@ -321,6 +321,27 @@ def test_nothing_of_a_deleted_topic_comes_back_in_the_next_of_its_name() -> None
         assert seen <= log.log_end_offset <= 1
 
 
+def test_a_topic_id_that_a_crash_has_torn_is_durable_before_the_journal_is_used_again() -> None:
+    stories = 0
+    for seed in range(200):
+        random = Random(seed)
+        process = Process(SimulatedDisk(seed=seed))
+        (log,) = process.start(1)
+        data = batch_of(b"first", producer_id=0, epoch=0, sequence=0, transactional=True)
+        log.append(data, NOW_MS)
+        process.disk = process.disk.crash(random)
+        (log,) = process.start(1)
+        if not log.log_end_offset:
+            continue  # Nothing of it is left.
+        stories += 1
+        log.append_marker(marker(), NOW_MS)  # Healing's, and nothing else at first.
+        for _ in range(2):
+            process.append_all(b"acknowledged")
+        process.disk = process.disk.crash(random)
+        assert process.start(1)[0].log_end_offset == 4
+    assert stories > 5
+
+
 def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
     process = Process(disk := SimulatedDisk())
     process.start()
