@@ -32,6 +32,8 @@ PRODUCE = 0
 API_VERSIONS = 18
 #: How many buffers of answers are gathered before they are handed over.
 GATHER_MAX = 64
+#: Up to here answers are joined: a copy costs less than handing over more than one buffer.
+JOINED_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
@@ -223,7 +225,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None or not buffers:
             return
         self.last_active = self._loop.time()
-        self.sent_bytes += sum(map(len, buffers))
+        size_bytes = sum(map(len, buffers))
+        self.sent_bytes += size_bytes
+        if size_bytes <= JOINED_BYTES_MAX:
+            self._transport.write(b"".join(buffers))
+            return
         # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
         # that the client does not read (CVE-2024-12254).
         last = buffers.pop()
