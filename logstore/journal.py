@@ -147,15 +147,10 @@ def replay_journal(
     finally:
         file.close()
     written = 0
-    topic_ids: dict[str, bytes | None] = {}
-    for entry in read_entries(data):
-        name = entry.path.partition("/")[0]
-        if name not in topic_ids:
-            topic_ids[name] = _stored_id(topic_id_of, name)
-        if topic_ids[name] == entry.topic_id:
-            with suppress(FileNotFoundError):  # trimmed since, or with its topic
-                _write_again(files, f"{directory}/{entry.path}", entry)
-                written += 1
+    for path, entries in _by_file(data, topic_id_of).items():
+        with suppress(FileNotFoundError):  # trimmed since, or with its topic
+            _write_again(files, f"{directory}/{path}", entries)
+            written += len(entries)
     if written:
         files.sync_all()
     return written
@@ -221,6 +216,19 @@ def _entries(record: bytes) -> Iterator[Entry]:
         at += data_size
 
 
+def _by_file(data: bytes, topic_id_of: Callable[[str], UUID | None]) -> dict[str, list[Entry]]:
+    """The entries of each file, in order, of the partitions that still are what they were."""
+    found: dict[str, list[Entry]] = {}
+    topic_ids: dict[str, bytes | None] = {}
+    for entry in read_entries(data):
+        name = entry.path.partition("/")[0]
+        if name not in topic_ids:
+            topic_ids[name] = _stored_id(topic_id_of, name)
+        if topic_ids[name] == entry.topic_id:
+            found.setdefault(entry.path, []).append(entry)
+    return found
+
+
 def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
     """As an entry has it; None where there is no such partition."""
     try:
@@ -229,9 +237,21 @@ def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | 
         return None
 
 
-def _write_again(files: FileSystem, path: str, entry: Entry) -> None:
+def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> None:
+    """Write these, those that follow one another at once."""
     file = files.open(path)
     try:
-        file.write((entry.data,), entry.position)
+        position = end = 0
+        pieces: list[Buffer] = []
+        for entry in entries:
+            if entry.position != end and pieces:
+                file.write(pieces, position)
+                pieces = []
+            if not pieces:
+                position = end = entry.position
+            pieces.append(entry.data)
+            end += len(entry.data)
+        if pieces:
+            file.write(pieces, position)
     finally:
         file.close()
