@@ -12,7 +12,7 @@ segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -27,9 +27,10 @@ from logstore.ledger import Buffer, LedgerFenced, SegmentLimits
 from logstore.recovery import LEFTOVER_SUFFIXES, Recovered, Recovery
 from logstore.replacement import FileReplacement
 from logstore.segment import SUFFIXES, Segment
+from logstore.segment_reads import Readable
 from logstore.segment_swap import DELETED
 from logstore.stored_segments import StoredSegments
-from logstore.unsynced import Unsynced
+from logstore.unsynced import Held, Unsynced
 from wire.records import BatchHeader
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
@@ -177,16 +178,16 @@ class FileLedger(StoredSegments):
     def _append_to(
         self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
     ) -> None:
-        position, unsynced = segment.size, self._unsynced
+        position, interval_bytes = segment.size, self.limits.index_interval_bytes
         has_journal = self._group_commit.has_journal
-        if has_journal and (is_atomic or unsynced.is_holding):
-            segment.make_room(header, self.limits.index_interval_bytes)
-            unsynced.hold(segment, batch, position, is_atomic=is_atomic)
+        if has_journal and is_atomic:
+            segment.make_room(header, interval_bytes)
+            self._unsynced.hold(segment, batch, position)
             return
-        segment.append(batch, header, self.limits.index_interval_bytes)
+        segment.append(batch, header, interval_bytes)
         self._is_dirty = True
         if has_journal:
-            unsynced.note_written(segment.log_name, position, batch)
+            self._unsynced.note_written(segment.log_name, position, batch)
 
     def _roll(self) -> None:
         self._close_active()
@@ -295,26 +296,15 @@ class FileLedger(StoredSegments):
             file.close()
         self._closing = []
         self._files_in_sync = ()
-        if self._unsynced.is_holding and not self.is_closed:
-            self._attempt(self._write_released)
+        held = self._unsynced.take_synced()
+        if held and not self.is_closed:
+            self._attempt(partial(_write, held))
 
-    def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
-        yield from super()._scan(offset, whole=whole)
-        yield from self._unsynced.batches_held(offset)
+    def _whole_size(self, segment: Segment) -> int:
+        return self._unsynced.whole_size(segment)
 
-    def _write_released(self) -> None:
-        """Write what was held back until the sync that has been."""
-        durable, followers = self._unsynced.take_released()
-        for held in durable:
-            held.write()
-        for held in followers:
-            held.write()
-            self._unsynced.note_written(held.segment.log_name, *held.entry[2:])
-            if held.segment is self._segments[-1]:
-                self._is_dirty = True
-            else:
-                held.segment.file.pin()
-                self._rolled_files.append(held.segment.file)
+    def _readable(self, segment: Segment) -> Readable:
+        return self._unsynced.file_of(segment)
 
     async def settled(self) -> None:
         await self._group_commit.settle()
@@ -408,7 +398,7 @@ class FileLedger(StoredSegments):
         if clean and self._group_commit.failure is None:
             self._attempt(lambda: perform_all(self._files, self.securing()))
         self._stop_committing()
-        self._unsynced.drop()
+        self._unsynced.take_all()
         self.discard_later = None
         self._attachments.close()
         for file in self._index_files:
@@ -431,8 +421,8 @@ class FileLedger(StoredSegments):
 
     def securing(self) -> Procedure[None]:
         """What a sync under way covers is synced here too: its end is not waited for."""
-        for held in self._unsynced.drop():
-            held.write()
+        if held := self._unsynced.take_all():
+            self._attempt(partial(_write, held))
             self._is_dirty = True
         is_synced = self._recovery_point == self._end_offset and not self._is_dirty
         if is_synced and not (self._new_names or self._attachments.dirty or self._files_in_sync):
@@ -454,3 +444,8 @@ class FileLedger(StoredSegments):
             perform_io()
         except OSError as error:
             raise self.failed(error) from error
+
+
+def _write(held: Sequence[Held]) -> None:
+    for one in held:
+        one.write()

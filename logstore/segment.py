@@ -58,7 +58,6 @@ class Segment:
         "_recent_offsets",
         "_recent_positions",
         "_stage",
-        "_unwritten_bytes",
         "base_offset",
         "next_offset",
         "offset_index",
@@ -74,7 +73,6 @@ class Segment:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
-        self._unwritten_bytes = 0
         #: None: on disk, not loaded (`load_indexes`).
         self.offset_index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
@@ -119,11 +117,6 @@ class Segment:
         """The name of its `.log` file, while that is appended to."""
         return f"{self.base_offset:020d}{LOG_SUFFIX}"
 
-    @property
-    def written_size(self) -> int:
-        """Bytes of `size` that are in the file."""
-        return self.size - self._unwritten_bytes
-
     def enter_stage(self, stage: str) -> None:
         """Have other names from here on, which the files have been given."""
         self._stage = stage
@@ -162,19 +155,10 @@ class Segment:
     def append(self, batch: Buffer, header: BatchHeader, index_interval_bytes: int) -> None:
         """Write the batch behind the last one. An `OSError` leaves the segment as it was."""
         self.file.write((batch,), self.size)
-        self._note_appended(header, index_interval_bytes)
+        self.make_room(header, index_interval_bytes)
 
     def make_room(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Append a batch that `write_held` will write, before anything behind it is written."""
-        self._unwritten_bytes += header.size_bytes
-        self._note_appended(header, index_interval_bytes)
-
-    def write_held(self, batch: Buffer, position: int) -> None:
-        """Write the first batch that only has room so far. Raises OSError."""
-        self.file.write((batch,), position)
-        self._unwritten_bytes -= len(batch)
-
-    def _note_appended(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Append a batch that somebody else writes, at what `size` was."""
         self.note(header, index_interval_bytes)
         recent = self._recent_offsets
         recent.append(header.base_offset)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
+from typing import Protocol
 
-from logstore.files import File
 from logstore.ledger import Buffer
 from logstore.offset_index import OffsetIndex
 from wire.error_code import ErrorCode
@@ -28,6 +28,14 @@ ABSENT = memoryview(b"")
 _PLACE = Struct(">qi11xi")
 _LENGTH_OVERHEAD = 12
 _BATCH_LENGTH_MIN = BATCH_OVERHEAD - _LENGTH_OVERHEAD
+
+
+class Readable(Protocol):
+    """A file, or what is read like one."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """As `File.read`."""
+        ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,7 +142,7 @@ def _extend(data: Buffer, stop: int, limit: int, end_offset: int) -> int:
 
 
 def scan(
-    file: File, position: int, size: int, *, whole: bool
+    file: Readable, position: int, size: int, *, whole: bool
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield (position, header, bytes) of every batch from `position` up to the file's `size`.
 

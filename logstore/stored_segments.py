@@ -19,7 +19,7 @@ from logstore.group_commit import GroupCommit
 from logstore.ledger import SegmentFacts, SegmentLimits, StorageFailure, TimestampOffset
 from logstore.replacement import SealedFile
 from logstore.segment import LOG_SUFFIX, Segment
-from logstore.segment_reads import ABSENT, perform, plan_read, scan
+from logstore.segment_reads import ABSENT, Readable, perform, plan_read, scan
 from logstore.timestamps import first_in_segments, latest_record
 from wire.records import BatchHeader
 
@@ -90,7 +90,7 @@ class StoredSegments(CommittedLedger):
                     return None
                 plan = plan_read(
                     index,
-                    segment.written_size,
+                    self._whole_size(segment),
                     offset,
                     max_bytes,
                     end_offset,
@@ -123,7 +123,7 @@ class StoredSegments(CommittedLedger):
                     assert segment.offset_index is not None
                 plan = plan_read(
                     segment.offset_index,
-                    segment.written_size,
+                    self._whole_size(segment),
                     offset,
                     max_bytes,
                     end_offset,
@@ -157,10 +157,18 @@ class StoredSegments(CommittedLedger):
         for segment in self._segments_from(offset):
             segment.load_indexes()
             assert segment.offset_index is not None
-            start = segment.offset_index.lookup(offset)
-            for _, header, data in scan(segment.file, start, segment.size, whole=whole):
+            start, file = segment.offset_index.lookup(offset), self._readable(segment)
+            for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data
+
+    def _whole_size(self, segment: Segment) -> int:
+        """How many bytes of it are in its file, to be read by anybody."""
+        return segment.size
+
+    def _readable(self, segment: Segment) -> Readable:
+        """All of it, for reading here."""
+        return segment.file
 
     def _segments_from(self, offset: int) -> Iterator[Segment]:
         """The segment that contains `offset`, then those after it, as they are when asked for."""

@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from logstore.files import File
 from logstore.journal import Entry, entry_id
 from logstore.ledger import Buffer
 from logstore.segment import Segment
-from wire.records import BatchHeader
+from logstore.segment_reads import Readable
 
 #: More than this in one sync is better synced in its own file than written twice.
 JOURNALED_BYTES_MAX = 32 * 1024
 
 
 class Held(NamedTuple):
-    """A batch that has its place in a segment, and is to be written there later."""
+    """A batch that has its place in a segment, and is written there when the journal has it."""
 
     segment: Segment
-    end_offset: int
     entry: Entry
-    #: Not before the journal has it; otherwise it waits for one before it alone.
-    is_atomic: bool
 
     def write(self) -> None:
         """Write it to its file. Raises OSError."""
-        self.segment.write_held(self.entry.data, self.entry.position)
+        self.segment.file.write((self.entry.data,), self.entry.position)
 
 
 class Unsynced:
-    """The appends of one ledger: those in the page cache, and those held back from it."""
+    """The appends of one ledger: those in the page cache, and those held back from it.
+
+    Behind what is held back others may be written: a hole in the file, of which nobody is told who
+    reads what is durable, and at which recovery would end the log.
+    """
 
     def __init__(self, directory: str, topic_id: UUID | None) -> None:
         self._topic_id = entry_id(topic_id)
         self._prefix = f"{os.path.basename(directory)}/"
         self._written: list[Entry] | None = []
         self._written_bytes = 0
-        self.held: list[Held] = []
-        #: What the sync under way makes durable.
-        self.held_in_sync: list[Held] = []
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether something is held back: what follows it is too, or a file would have a hole."""
-        return bool(self.held or self.held_in_sync)
+        self._held: list[Held] = []
+        self._held_in_sync: list[Held] = []
 
     def note_written(self, name: str, position: int, data: Buffer) -> None:
         """`data` was written to the file of that name."""
@@ -56,10 +52,9 @@ class Unsynced:
             else:
                 self._written.append(self._entry(name, position, data))
 
-    def hold(self, segment: Segment, data: Buffer, position: int, *, is_atomic: bool) -> None:
-        """Keep the batch for which `segment` has made room at `position`, its end."""
-        entry = self._entry(segment.log_name, position, data)
-        self.held.append(Held(segment, segment.next_offset, entry, is_atomic))
+    def hold(self, segment: Segment, data: Buffer, position: int) -> None:
+        """Keep the batch for which `segment` has made room at `position`."""
+        self._held.append(Held(segment, self._entry(segment.log_name, position, data)))
 
     def _entry(self, name: str, position: int, data: Buffer) -> Entry:
         return Entry(self._topic_id, self._prefix + name, position, bytes(data))
@@ -68,27 +63,46 @@ class Unsynced:
         """Begin a sync of all there is: entries of what is in the page cache, None where it is too
         much, and of what is held back."""
         written, self._written, self._written_bytes = self._written, [], 0
-        self.held_in_sync, self.held = self.held, []
-        return written, [held.entry for held in self.held_in_sync]
+        self._held_in_sync, self._held = self._held, []
+        return written, [held.entry for held in self._held_in_sync]
 
-    def take_released(self) -> tuple[list[Held], list[Held]]:
-        """The sync is done: return what may be written now, made durable by it; and what has only
-        waited for that, of which the next sync has to know."""
-        durable, self.held_in_sync = self.held_in_sync, []
-        count = 0
-        while count < len(self.held) and not self.held[count].is_atomic:
-            count += 1
-        followers, self.held = self.held[:count], self.held[count:]
-        return durable, followers
+    def take_synced(self) -> Sequence[Held]:
+        """The sync is done: return what was held back for it."""
+        synced, self._held_in_sync = self._held_in_sync, []
+        return synced
 
-    def drop(self) -> list[Held]:
+    def take_all(self) -> Sequence[Held]:
         """Hold nothing any more; return what was."""
-        dropped = [*self.held_in_sync, *self.held]
-        self.held_in_sync, self.held = [], []
-        return dropped
+        taken = [*self._held_in_sync, *self._held]
+        self._held_in_sync, self._held = [], []
+        return taken
 
-    def batches_held(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield what is held back from the batch on that contains `offset`."""
-        for held in (*self.held_in_sync, *self.held):
-            if held.end_offset > offset:
-                yield BatchHeader.parse(held.entry.data), memoryview(held.entry.data)
+    def whole_size(self, segment: Segment) -> int:
+        """Return how many bytes of a segment are in its file without a hole."""
+        for held in (*self._held_in_sync, *self._held):
+            if held.segment is segment:
+                return held.entry.position
+        return segment.size
+
+    def file_of(self, segment: Segment) -> Readable:
+        """Return a segment's file, with what is held back in its place; for reading."""
+        held = [one.entry for one in (*self._held_in_sync, *self._held) if one.segment is segment]
+        return _Whole(segment.file, held) if held else segment.file
+
+
+class _Whole:
+    """A file, and what is missing in it."""
+
+    def __init__(self, file: File, missing: Sequence[Entry]) -> None:
+        self._file = file
+        self._missing = missing
+
+    def read(self, size: int, position: int) -> bytes:
+        data = bytearray(self._file.read(size, position))
+        for entry in self._missing:
+            begin = entry.position - position
+            first, end = max(begin, 0), min(begin + len(entry.data), size)
+            if first < end:
+                data.extend(bytes(max(0, first - len(data))))
+                data[first:end] = entry.data[first - begin : end - begin]
+        return bytes(data)

@@ -14,6 +14,7 @@ from logstore.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
+from logstore.journal import JOURNAL
 from logstore.partition_names import split_partition_name
 from magnetar.catalog import FILE_NAME
 from magnetar.dumping.entry import Entry
@@ -29,6 +30,7 @@ from magnetar.dumping.segments import dump_segment
 from magnetar.dumping.small_files import (
     dump_catalog,
     dump_clean_shutdown,
+    dump_journal,
     dump_leader_epochs,
     dump_offsets,
     dump_partition_metadata,
@@ -40,6 +42,7 @@ Read = Callable[[Path], Iterator[Entry]]
 _BY_NAME: dict[str, Read] = {
     CLEAN_SHUTDOWN: dump_clean_shutdown,
     FILE_NAME: dump_catalog,
+    JOURNAL: dump_journal,
     LEADER_EPOCHS: dump_leader_epochs,
     LOG_START_OFFSETS: dump_offsets,
     META_PROPERTIES: dump_properties,

@@ -16,6 +16,7 @@ from logstore.checkpoints import (
     decode_properties,
     uuid_text,
 )
+from logstore.journal import read_entries
 from magnetar.dumping.entry import Entry
 
 _ID_BYTES = 16
@@ -53,6 +54,18 @@ def dump_partition_metadata(path: Path) -> Iterator[Entry]:
 def dump_properties(path: Path) -> Iterator[Entry]:
     """Yield what meta.properties says."""
     yield Entry("properties", dict(decode_properties(path.read_bytes())))
+
+
+def dump_journal(path: Path) -> Iterator[Entry]:
+    """Yield what a start writes to the logs' files again after an unclean stop."""
+    for entry in read_entries(path.read_bytes()):
+        place = {
+            "file": entry.path,
+            "position": entry.position,
+            "size": len(entry.data),
+            "topic_id": uuid_text(uuid.UUID(bytes=entry.topic_id)),
+        }
+        yield Entry("journaled", place)
 
 
 def dump_clean_shutdown(path: Path) -> Iterator[Entry]:

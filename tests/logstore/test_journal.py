@@ -67,11 +67,11 @@ class Process(LogProcess):
         self.executor.run()
 
 
-def stored(log: PartitionLog) -> int:
-    """How many bytes are in the file of the active segment."""
+def stored(log: PartitionLog) -> bytes:
+    """What is in the file of the active segment."""
     base = log.ledger.segment_base_offsets[-1]
     assert isinstance(log.ledger, FileLedger)
-    return len(read_file(log.ledger._files, f"/data/t-{log.partition}/{base:020d}.log"))
+    return read_file(log.ledger._files, f"/data/t-{log.partition}/{base:020d}.log")
 
 
 def read_file(disk: Any, path: str) -> bytes:
@@ -248,27 +248,47 @@ def test_without_the_journal_there_would_be(monkeypatch: pytest.MonkeyPatch) -> 
     assert any(not is_decided for is_decided, *marked in seen if any(marked))
 
 
-def test_what_follows_a_marker_waits_for_it_and_is_in_the_file_when_it_is() -> None:
+def test_a_marker_is_missing_in_its_file_until_it_is_durable_and_nothing_else_is() -> None:
     process = Process(SimulatedDisk())
     log, _ = process.start()
     process.append_all(b"makes the files")
-    before = stored(log)
+    before = log.ledger.size_bytes
     log.append_marker(marker(), NOW_MS)
+    end = log.ledger.size_bytes
     process.append(0, b"behind it")
-    assert stored(log) == before, "not even in the page cache"
+    assert stored(log)[before:end] == bytes(end - before), "not even in the page cache"
     assert len(list(log.ledger.headers(0))) == 3, "and yet in the log"
     process.executor.step()  # It begins.
     process.append(0, b"while it is under way")
-    assert stored(log) == before
     process.executor.step()  # Synced.
-    assert stored(log) == before
-    process.executor.step()  # Completed: of what came meanwhile nothing needs to be atomic.
+    assert stored(log)[before:end] == bytes(end - before)
+    assert len(list(log.ledger.headers(0))) == 4
+    process.executor.step()  # Completed.
     assert log.high_watermark == 3
-    assert stored(log) == log.ledger.size_bytes
+    marked = next(bytes(data) for header, data in log.ledger.batches(0) if header.is_control)
+    assert stored(log)[before:end] == marked
     process.executor.run()
     assert log.high_watermark == 4
     process.disk = process.disk.crash(Random(3))
     assert [one.log_end_offset for one in process.start()] == [4, 1]
+
+
+def test_readers_at_the_end_of_what_is_durable_find_nothing_and_no_hole() -> None:
+    process = Process(SimulatedDisk())
+    log, _ = process.start(config=LogConfig(index_interval_bytes=1))
+    process.append_all(b"makes the files")
+    for _ in range(600):  # More than the segment knows the places of.
+        log.append_marker(marker(), NOW_MS)
+        process.append(0, b"behind it")
+    for offset in (0, 1):
+        piece = log.ledger.read(offset, 10_000, 1)
+        assert piece is not None and bool(piece) == (offset == 0)
+        assert asyncio.run(log.ledger.read_cold(offset, 10_000, 1)) == piece
+    process.executor.run()
+    piece = log.ledger.read(1, 200_000, log.log_end_offset)
+    assert piece is not None and len(piece) == log.ledger.size_bytes - len(
+        log.ledger.read(0, 1, 1) or b""
+    )
 
 
 def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
@@ -356,7 +376,7 @@ def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
     disk.open(f"/data/{JOURNAL}", create=True).write([content], 0)
     process.start()
     assert process.logs[0].log_end_offset == 1
-    assert stored(process.logs[0]) == whole
+    assert len(stored(process.logs[0])) == whole
 
 
 @pytest.mark.parametrize("durability", [Durability.PAGE_CACHE, Durability.MEMORY])

@@ -71,6 +71,17 @@ def test_a_whole_data_directory_is_read(written: Path) -> None:
     assert "  batch base_offset=0 last_offset=0 position=0" in text
 
 
+def test_the_journal_of_a_broker_that_was_killed_says_what_is_whose(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        for _ in range(2):
+            command = ["produce", "orders", "-b", broker.bootstrap_servers]
+            assert CliRunner().invoke(main, command, input="a\n").exit_code == 0
+        broker.kill()
+        (line,) = dumped(tmp_path / ".magnetar-journal")
+    assert line["kind"] == "journaled"
+    assert line["file"].startswith("orders-")
+
+
 def test_records_are_shown_where_they_are_wanted(written: Path) -> None:
     segment = written / "orders-0" / "00000000000000000000.log"
     assert {line["kind"] for line in dumped(segment)} == {"batch"}
