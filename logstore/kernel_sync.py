@@ -66,7 +66,8 @@ class KernelSync:
 
     def __init__(self) -> None:
         """Raises KernelSyncUnavailable."""
-        numbers = _NUMBERS.get(os.uname().machine)
+        # The machine is the kernel's: a process of 32 bits has other numbers.
+        numbers = _NUMBERS.get(os.uname().machine) if sys.maxsize > 2**32 else None
         if not sys.platform.startswith("linux") or numbers is None or sys.byteorder != "little":
             raise KernelSyncUnavailable
         self._numbers = numbers
@@ -105,7 +106,7 @@ class KernelSync:
         result: int = self._system_call(ctypes.c_long(self._numbers[which]), *arguments)
         if result < 0:
             code = ctypes.get_errno()
-            if which in (_SETUP, _SUBMIT) and code in _UNAVAILABLE:
+            if which == _SETUP or (which == _SUBMIT and code in _UNAVAILABLE):
                 raise KernelSyncUnavailable(os.strerror(code))
             raise OSError(code, os.strerror(code), "native AIO")
         return result

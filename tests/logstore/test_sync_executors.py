@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +69,16 @@ async def test_where_the_kernel_cannot_a_thread_does(
     assert len(asked) == 1, "once is enough to know"
     executor.close()
     assert threads() <= before
+
+
+@pytest.mark.parametrize(("machine", "bits"), [("x86_64", 31), ("aarch64", 31), ("s390x", 63)])
+def test_no_system_call_is_made_whose_number_is_not_known(
+    machine: str, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
+    monkeypatch.setattr(sys, "maxsize", 2**bits - 1)
+    with pytest.raises(KernelSyncUnavailable):
+        KernelSync()
 
 
 async def test_what_cannot_be_synced_by_the_kernel_says_why(file: DiskFile) -> None:
