@@ -39,7 +39,7 @@ from logstore.sync_executors import BesideLoop, SyncExecutor
 #: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
 PATIENCE_SECONDS = 0.05
 #: A sync that covers more is better performed on the files themselves than written twice.
-JOURNALED_BYTES_MAX = 128 * 1024
+JOURNALED_BYTES_MAX = 32 * 1024
 
 
 @dataclass(slots=True)
@@ -140,6 +140,7 @@ class GroupCommit:
         self._covered: list[tuple[Member, Sync]] = []
         self._busy = False  # a sync is under way, or about to begin
         self._is_awaited = False  # somebody waits for what the sync under way does not cover
+        self._is_flushing = False  # what the journal has is being synced where it belongs
         self._is_patient = False  # the time runs after which what may wait has waited long enough
 
     @property
@@ -273,8 +274,20 @@ class GroupCommit:
             return
         if is_written:
             self._executor.sync(self._journal.file, done)
+            self._flush_if_due()
         else:
             self._executor.submit(partial(self._journal.append, entries), done)
+
+    def _flush_if_due(self) -> None:
+        assert self._files is not None and self._journal is not None
+        if not self._is_flushing and self._journal.take_flush_due():
+            self._is_flushing = True
+            self._executor.submit(self._files.sync_all, self._flushed)
+
+    def _flushed(self, error: OSError | None) -> None:
+        self._is_flushing = False
+        if error is not None:
+            self.fail(StorageFailure(f"sync failed: {error}"))
 
     def _work_of(self, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
         """What is to be done in the thread where the files themselves are to be synced."""
@@ -339,11 +352,12 @@ class GroupCommit:
 def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
     """What the journal is to have of these, so that no file needs a sync; None: it is too much."""
     entries: list[Entry] = []
+    written_bytes = 0
     for sync in syncs:
         if sync.written is None:
             return None
-        entries += sync.written
+        for entry in sync.written:
+            written_bytes += len(entry.data)
+            entries.append(entry)
         entries += sync.held
-    if sum(len(entry.data) for entry in entries) > JOURNALED_BYTES_MAX:
-        return None
-    return entries
+    return None if written_bytes > JOURNALED_BYTES_MAX else entries

@@ -3,7 +3,7 @@
 Syncing an appended file also writes its new size, and every file is synced by itself. So what a
 group commit covers goes here as one record, over blocks that are already the file's, and that
 record is synced alone. The partitions' own files get the same bytes by the page cache, and are
-synced when this file is full, all at once; then it begins anew at its first byte.
+synced later; at the latest when this file is full, which begins anew then, at its first byte.
 
 A record is there whole or not at all, whichever files its entries are of. So an entry may be kept
 from its own file until the record is durable (`Sync.held`), and then a crash cannot leave a part of
@@ -38,6 +38,8 @@ from logstore.sealed import BODY_AT, BrokenSeal, Seal
 JOURNAL = ".magnetar-journal"
 #: Records go up to here in one round; a larger one has a round of its own.
 CAPACITY_BYTES = 16 * 1024 * 1024
+#: After so many the files that they are of are synced too, while nobody waits for it.
+FLUSH_BYTES = 1024 * 1024
 #: The file grows by so many zeros at once, so that records mostly go over blocks that it has.
 _GROWTH = bytes(1024 * 1024)
 
@@ -69,7 +71,7 @@ class Journal:
         self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
     ) -> None:
         """Make the file, if it is missing: empty, of a name that is not durable yet."""
-        self.files = files
+        self._files = files
         self._path = f"{directory}/{JOURNAL}"
         #: Pinned.
         self.file: File = files.open(self._path, create=True)
@@ -79,6 +81,7 @@ class Journal:
         self._position = 0
         self._generation = 1
         self._number = 0
+        self._flushed = 0
 
     @property
     def size(self) -> int:
@@ -101,7 +104,7 @@ class Journal:
         """As `write`, and durable on return. Blocks: call it in a thread."""
         record = _encode(self._generation, self._number, entries)
         if self._position and self._position + len(record) > self._capacity_bytes:
-            self.files.sync_all()
+            self._files.sync_all()
             self.restart()
             record = _encode(self._generation, self._number, entries)
         self._reserve(self._position + len(record))
@@ -116,7 +119,15 @@ class Journal:
     def restart(self) -> None:
         """Begin anew: everything that was appended is durable in its own file too."""
         self._generation += 1
-        self._position = self._number = 0
+        self._position = self._number = self._flushed = 0
+
+    def take_flush_due(self) -> bool:
+        """Whether so much was appended since the last time that the files are to be synced beside
+        it: little by little, not all of it at the end of the round."""
+        is_due = self._position - self._flushed >= FLUSH_BYTES
+        if is_due:
+            self._flushed = self._position
+        return is_due
 
     def close(self) -> None:
         """Let go of the file, as it is."""

@@ -18,7 +18,7 @@ Done: TypeAlias = Callable[[OSError | None], None]
 
 
 class SyncExecutor(Protocol):
-    """Where syncs run. Called on the event loop's thread, for one sync at a time."""
+    """Where syncs run. Called on the event loop's thread."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back at the end of this turn of the event loop."""
@@ -29,11 +29,11 @@ class SyncExecutor(Protocol):
         ...
 
     def sync(self, file: File, done: Done) -> None:
-        """Sync one file, which stays pinned until then; then call `done`."""
+        """Sync one file, which stays pinned until then; then call `done`. One at a time."""
         ...
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
-        """Do `work` aside, then call `done`."""
+        """Do `work` aside, one after another, then call `done`."""
         ...
 
     def close(self) -> None:

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore import group_commit as group_commit_module
+from logstore import journal as journal_module
 from logstore import unsynced as unsynced_module
 from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
+from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.testing.partitions import batch_of
@@ -192,6 +194,28 @@ def test_a_full_journal_begins_anew_and_loses_nothing(monkeypatch: pytest.Monkey
         assert len(journal_of(process.disk)) < 20
         process.disk = process.disk.crash(Random(seed))
         assert [log.log_end_offset for log in process.start()] == [40, 40]
+
+
+def test_what_the_journal_has_is_synced_where_it_belongs_while_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_module, "FLUSH_BYTES", 2_000)
+    process = Process(disk := Counted())
+    log, _ = process.start(config=LogConfig())
+    process.append_all(b"makes the files")
+    disk.syncs.clear()
+    sizes = []
+    for _ in range(40):
+        process.append_all(b"few")
+        sizes.append(len(journal_of(disk)))
+    assert 2 <= disk.syncs.count("sync_all") <= 8
+    assert sizes == sorted(sizes), "it does not begin anew for that"
+    disk.fail("sync_all", 5)
+    while not process.failures:
+        process.append_all(b"few")
+    with pytest.raises(StorageFailure):
+        process.append(0, b"too late")
+    assert log.high_watermark > 40
 
 
 # All or nothing.
