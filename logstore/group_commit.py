@@ -273,8 +273,8 @@ class GroupCommit:
             self._complete(error)
             return
         if is_written:
-            self._executor.sync(self._journal.file, done)
-            self._flush_if_due()
+            if self._executor.sync(self._journal.file, done):
+                self._flush_if_due()
         else:
             self._executor.submit(partial(self._journal.append, entries), done)
 

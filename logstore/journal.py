@@ -21,7 +21,8 @@ After an unclean stop, before any log is opened, all entries are written to thei
 everything is synced (`replay_journal`). Files that are gone, and those of a partition with another
 topic id, are passed over. What is in a file at an entry's position is always the same, with one
 exception, segments that the cleaner exchanges: before that the journal is emptied
-(`GroupCommit.settle`).
+(`GroupCommit.settle`). A file that has something else there is somebody else's by now, of a Kafka
+that has gone on and was killed too: it is passed over as well.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ def replay_journal(
     written = 0
     for path, entries in _by_file(data, topic_id_of).items():
         with suppress(FileNotFoundError):  # trimmed since, or with its topic
-            _write_again(files, f"{directory}/{path}", entries)
-            written += len(entries)
+            if _write_again(files, f"{directory}/{path}", entries):
+                written += len(entries)
     if written:
         files.sync_all()
     return written
@@ -248,21 +249,34 @@ def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | 
         return None
 
 
-def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> None:
-    """Write these, those that follow one another at once."""
+def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
+    """Write these; False, and nothing is written, where something else stands there."""
     file = files.open(path)
     try:
-        position = end = 0
-        pieces: list[Buffer] = []
-        for entry in entries:
-            if entry.position != end and pieces:
-                file.write(pieces, position)
-                pieces = []
-            if not pieces:
-                position = end = entry.position
-            pieces.append(entry.data)
-            end += len(entry.data)
-        if pieces:
-            file.write(pieces, position)
+        pieces = _joined(entries)
+        if not all(_may_stand(file.read(len(data), at), data) for at, data in pieces):
+            return False
+        for position, data in pieces:
+            file.write((data,), position)
+        return True
     finally:
         file.close()
+
+
+def _joined(entries: Iterable[Entry]) -> list[tuple[int, bytes]]:
+    """Positions and bytes, those that follow one another in one."""
+    found: list[tuple[int, list[Buffer]]] = []
+    end = -1
+    for entry in entries:
+        if entry.position != end:
+            found.append((entry.position, []))
+        found[-1][1].append(entry.data)
+        end = entry.position + len(entry.data)
+    return [(position, b"".join(pieces)) for position, pieces in found]
+
+
+def _may_stand(found: bytes, data: bytes) -> bool:
+    """Whether what a file has is the entry's, but for what a power loss has left zero."""
+    if data.startswith(found):
+        return True
+    return all(one in (0, other) for one, other in zip(found, data, strict=False))

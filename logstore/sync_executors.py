@@ -28,8 +28,11 @@ class SyncExecutor(Protocol):
         """Call back after that time; one at a time is asked for."""
         ...
 
-    def sync(self, file: File, done: Done) -> None:
-        """Sync one file, which stays pinned until then; then call `done`. One at a time."""
+    def sync(self, file: File, done: Done) -> bool:
+        """Sync one file, which stays pinned until then; then call `done`. One at a time.
+
+        Returns whether what is submitted meanwhile is done beside it, not behind.
+        """
         ...
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
@@ -76,7 +79,7 @@ class BesideLoop:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def sync(self, file: File, done: Done) -> None:
+    def sync(self, file: File, done: Done) -> bool:
         descriptor = file.descriptor
         if self._has_kernel and descriptor >= 0:
             try:
@@ -90,11 +93,12 @@ class BesideLoop:
                 self._has_kernel = False
             except OSError as error:
                 self.call_soon(partial(done, error))
-                return
+                return False
             else:
                 self._synced = done
-                return
+                return True
         self.submit(file.sync, done)
+        return False
 
     def _on_synced(self, kernel: KernelSync) -> None:
         done, self._synced = self._synced, None
@@ -145,8 +149,9 @@ class SteppedExecutor:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._steps.append(callback)
 
-    def sync(self, file: File, done: Done) -> None:
+    def sync(self, file: File, done: Done) -> bool:
         self.submit(file.sync, done)
+        return True
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
         def perform() -> None:

@@ -27,6 +27,7 @@ from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.transaction_marker import TransactionMarker
 from tests.logstore.log_process import NOW_MS, LogProcess
 from tests.soak import SOAK
+from wire.records import place
 
 IDS = (UUID(int=1), UUID(int=2))
 CONFIG = LogConfig(segment_bytes=1_000, index_interval_bytes=200)
@@ -401,6 +402,24 @@ def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
     process.start()
     assert process.logs[0].log_end_offset == 1
     assert len(stored(process.logs[0])) == whole
+
+
+def test_what_somebody_else_has_written_there_since_is_left_alone() -> None:
+    process = Process(disk := SimulatedDisk())
+    first, _ = process.start()
+    process.append_all(b"made files")
+    process.append_all(b"journaled.")
+    content = read_file(disk, f"/data/{JOURNAL}")
+    size = first.ledger.size_bytes // 2
+    process.directory.abandon()
+    log = disk.open("/data/t-0/00000000000000000000.log")
+    log.truncate(size)
+    theirs = batch_of(b"of a Kafka that has gone on, and was killed")
+    place(theirs, 1, 7)
+    log.write([theirs], size)
+    second, other = process.start()
+    assert content and bytes(stored(second)[size:]) == theirs
+    assert (second.log_end_offset, other.log_end_offset) == (2, 2)
 
 
 @pytest.mark.parametrize("durability", [Durability.PAGE_CACHE, Durability.MEMORY])

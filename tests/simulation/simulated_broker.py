@@ -69,8 +69,9 @@ class LoopExecutor:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(seconds, self._run, callback)
 
-    def sync(self, file: File, done: Done) -> None:
+    def sync(self, file: File, done: Done) -> bool:
         self.submit(file.sync, done)
+        return True
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
         def perform() -> None:
