@@ -151,15 +151,21 @@ def replay_journal(
     `topic_id_of` a partition's directory: as the disk says. Blocks; raises OSError.
     """
     try:
-        file = files.open(f"{directory}/{JOURNAL}")
+        journal = files.open(f"{directory}/{JOURNAL}")
     except FileNotFoundError:
         return 0
     try:
-        data = file.read(file.size(), 0)
+        data = journal.read(journal.size(), 0)
+        found = _by_file(data, topic_id_of)
+        if found:
+            # A record may be in memory alone, after a kill or a failed sync. Were a part of it on
+            # the disk in its files before it is itself, a power loss could leave that part.
+            journal.write((data,), 0)
+            journal.sync()
     finally:
-        file.close()
+        journal.close()
     written = 0
-    for path, entries in _by_file(data, topic_id_of).items():
+    for path, entries in found.items():
         with suppress(FileNotFoundError):  # trimmed since, or with its topic
             if _write_again(files, f"{directory}/{path}", entries):
                 written += len(entries)

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from random import Random
-from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,83 +14,24 @@ from hypothesis import strategies as st
 from logstore import group_commit as group_commit_module
 from logstore import journal as journal_module
 from logstore import unsynced as unsynced_module
-from logstore.durability import Durability
 from logstore.file_ledger import FileLedger
 from logstore.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
-from logstore.testing.partitions import batch_of
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
-from logstore.transaction_marker import TransactionMarker
-from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.journal_process import (
+    CONFIG,
+    IDS,
+    Counted,
+    Process,
+    journal_of,
+    marker,
+    read_file,
+    stored,
+)
+from tests.logstore.log_process import NOW_MS
 from tests.soak import SOAK
-from wire.records import place
-
-IDS = (UUID(int=1), UUID(int=2))
-CONFIG = LogConfig(segment_bytes=1_000, index_interval_bytes=200)
-
-
-class Counted(SimulatedDisk):
-    """Says which syncs there were."""
-
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__(seed=seed)
-        self.syncs: list[str] = []
-
-    def before(self, operation: str) -> None:
-        if operation.startswith("sync"):
-            self.syncs.append(operation)
-        super().before(operation)
-
-
-class Process(LogProcess):
-    """Some partitions in a directory, and the process that has them open."""
-
-    def __init__(self, disk: SimulatedDisk, durability: Durability = Durability.FSYNC) -> None:
-        self.disk = disk
-        self.durability = durability
-
-    def start(
-        self, count: int = 2, topic_id: UUID = IDS[0], config: LogConfig = CONFIG
-    ) -> list[PartitionLog]:
-        self.begin(self.disk, config, self.durability)
-        self.logs = [self.directory.open("t", index, topic_id) for index in range(count)]
-        return self.logs
-
-    def append(self, index: int, *values: bytes, size: int = 0) -> None:
-        log = self.logs[index]
-        log.append(batch_of(*values, bytes(size)) if size else batch_of(*values), NOW_MS)
-
-    def append_all(self, *values: bytes) -> None:
-        for index in range(len(self.logs)):
-            self.append(index, *values)
-        self.executor.run()
-
-
-def stored(log: PartitionLog) -> bytes:
-    """What is in the file of the active segment."""
-    base = log.ledger.segment_base_offsets[-1]
-    assert isinstance(log.ledger, FileLedger)
-    return read_file(log.ledger._files, f"/data/t-{log.partition}/{base:020d}.log")
-
-
-def read_file(disk: Any, path: str) -> bytes:
-    file = disk.open(path)
-    try:
-        content: bytes = file.read(file.size(), 0)
-    finally:
-        file.close()
-    return content
-
-
-def journal_of(disk: SimulatedDisk) -> list[Entry]:
-    return list(read_entries(read_file(disk, f"/data/{JOURNAL}")))
-
-
-def marker(producer_id: int = 0) -> TransactionMarker:
-    return TransactionMarker(producer_id, 0, 0, True, 1)
-
 
 # Its records.
 
@@ -332,115 +271,6 @@ def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
         assert process.start()[0].log_end_offset in range(seen, 22)
         process.append(0, b"goes on")
         process.executor.run()
-
-
-# What a start takes from it.
-
-
-def test_a_kill_loses_nothing_that_was_in_the_journal_alone() -> None:
-    process = Process(SimulatedDisk())
-    process.start()
-    process.append_all(b"makes the files")
-    process.logs[0].append_marker(marker(), NOW_MS)
-    process.executor.step()
-    process.executor.step()  # Synced, not completed: it is in no file yet.
-    process.disk = process.disk.kill(Random(1))
-    assert process.start()[0].log_end_offset == 2
-
-
-def test_nothing_of_a_deleted_topic_comes_back_in_the_next_of_its_name() -> None:
-    for seed in range(40):
-        random = Random(seed)
-        process = Process(SimulatedDisk(seed=seed))
-        process.start(1)
-        for _ in range(6):
-            process.append_all(b"of the first")
-        asyncio.run(process.directory.delete(process.logs))
-        process.logs = [process.directory.open("t", 0, IDS[1])]
-        process.append(0, b"of the second")
-        for _ in range(random.randrange(6)):
-            process.executor.step()
-        seen = process.logs[0].high_watermark
-        process.disk = process.disk.crash(random)
-        (log,) = process.start(1, IDS[1])
-        assert seen <= log.log_end_offset <= 1
-
-
-def test_a_topic_id_that_a_crash_has_torn_is_durable_before_the_journal_is_used_again() -> None:
-    stories = 0
-    for seed in range(200):
-        random = Random(seed)
-        process = Process(SimulatedDisk(seed=seed))
-        (log,) = process.start(1)
-        data = batch_of(b"first", producer_id=0, epoch=0, sequence=0, transactional=True)
-        log.append(data, NOW_MS)
-        process.disk = process.disk.crash(random)
-        (log,) = process.start(1)
-        if not log.log_end_offset:
-            continue  # Nothing of it is left.
-        stories += 1
-        log.append_marker(marker(), NOW_MS)  # Healing's, and nothing else at first.
-        for _ in range(2):
-            process.append_all(b"acknowledged")
-        process.disk = process.disk.crash(random)
-        assert process.start(1)[0].log_end_offset == 4
-    assert stories > 5
-
-
-def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
-    process = Process(disk := SimulatedDisk())
-    process.start()
-    process.append_all(b"made files")
-    process.append_all(b"journaled.")
-    content = read_file(disk, f"/data/{JOURNAL}")
-    assert journal_of(disk)
-    process.stop()
-    assert JOURNAL not in disk.list("/data")
-    log = disk.open("/data/t-0/00000000000000000000.log")
-    log.truncate(whole := log.size() // 2)  # Somebody else has cut it, and stopped cleanly.
-    disk.open(f"/data/{JOURNAL}", create=True).write([content], 0)
-    process.start()
-    assert process.logs[0].log_end_offset == 1
-    assert len(stored(process.logs[0])) == whole
-
-
-def test_what_somebody_else_has_written_there_since_is_left_alone() -> None:
-    process = Process(disk := SimulatedDisk())
-    first, _ = process.start()
-    process.append_all(b"made files")
-    process.append_all(b"journaled.")
-    content = read_file(disk, f"/data/{JOURNAL}")
-    size = first.ledger.size_bytes // 2
-    process.directory.abandon()
-    log = disk.open("/data/t-0/00000000000000000000.log")
-    log.truncate(size)
-    theirs = batch_of(b"of a Kafka that has gone on, and was killed")
-    place(theirs, 1, 7)
-    log.write([theirs], size)
-    second, other = process.start()
-    assert content and bytes(stored(second)[size:]) == theirs
-    assert (second.log_end_offset, other.log_end_offset) == (2, 2)
-
-
-@pytest.mark.parametrize("durability", [Durability.PAGE_CACHE, Durability.MEMORY])
-def test_where_no_sync_is_asked_for_there_is_no_journal(durability: Durability) -> None:
-    process = Process(disk := SimulatedDisk(), durability)
-    process.start()
-    process.append_all(b"anything")
-    process.logs[0].append_marker(marker(), NOW_MS)
-    process.executor.run()
-    assert process.logs[0].high_watermark == 2
-    assert not disk.exists(f"/data/{JOURNAL}")
-
-
-def test_what_fsync_had_in_the_journal_is_there_with_less_durability_too() -> None:
-    process = Process(SimulatedDisk())
-    process.start()
-    process.append_all(b"makes the files")
-    process.append_all(b"journaled")
-    process.disk = process.disk.crash(Random(5))
-    process.durability = Durability.PAGE_CACHE
-    assert [log.log_end_offset for log in process.start()] == [2, 2]
 
 
 # Settled, and failed.

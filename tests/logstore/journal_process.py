@@ -1,0 +1,80 @@
+"""Some partitions with a journal, on a simulated disk; and what is in its files."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from logstore.durability import Durability
+from logstore.file_ledger import FileLedger
+from logstore.journal import JOURNAL, Entry, read_entries
+from logstore.log_config import LogConfig
+from logstore.partition import PartitionLog
+from logstore.testing.partitions import batch_of
+from logstore.testing.simulated_disk import SimulatedDisk
+from logstore.transaction_marker import TransactionMarker
+from tests.logstore.log_process import NOW_MS, LogProcess
+
+IDS = (UUID(int=1), UUID(int=2))
+CONFIG = LogConfig(segment_bytes=1_000, index_interval_bytes=200)
+
+
+class Counted(SimulatedDisk):
+    """Says which syncs there were."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.syncs: list[str] = []
+
+    def before(self, operation: str) -> None:
+        if operation.startswith("sync"):
+            self.syncs.append(operation)
+        super().before(operation)
+
+
+class Process(LogProcess):
+    """Some partitions in a directory, and the process that has them open."""
+
+    def __init__(self, disk: SimulatedDisk, durability: Durability = Durability.FSYNC) -> None:
+        self.disk = disk
+        self.durability = durability
+
+    def start(
+        self, count: int = 2, topic_id: UUID = IDS[0], config: LogConfig = CONFIG
+    ) -> list[PartitionLog]:
+        self.begin(self.disk, config, self.durability)
+        self.logs = [self.directory.open("t", index, topic_id) for index in range(count)]
+        return self.logs
+
+    def append(self, index: int, *values: bytes, size: int = 0) -> None:
+        log = self.logs[index]
+        log.append(batch_of(*values, bytes(size)) if size else batch_of(*values), NOW_MS)
+
+    def append_all(self, *values: bytes) -> None:
+        for index in range(len(self.logs)):
+            self.append(index, *values)
+        self.executor.run()
+
+
+def stored(log: PartitionLog) -> bytes:
+    """What is in the file of the active segment."""
+    base = log.ledger.segment_base_offsets[-1]
+    assert isinstance(log.ledger, FileLedger)
+    return read_file(log.ledger._files, f"/data/t-{log.partition}/{base:020d}.log")
+
+
+def read_file(disk: Any, path: str) -> bytes:
+    file = disk.open(path)
+    try:
+        content: bytes = file.read(file.size(), 0)
+    finally:
+        file.close()
+    return content
+
+
+def journal_of(disk: SimulatedDisk) -> list[Entry]:
+    return list(read_entries(read_file(disk, f"/data/{JOURNAL}")))
+
+
+def marker(producer_id: int = 0) -> TransactionMarker:
+    return TransactionMarker(producer_id, 0, 0, True, 1)
