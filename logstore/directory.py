@@ -158,10 +158,9 @@ class LogDirectory(ClaimedDirectory):
         if not self.was_clean:  # else somebody may have gone on from what it tells of
             replay_journal(files, self.path, self._read_topic_id)
         remove_journal(files, self.path)
-        files.sync_directory(self.path)
         if self._group_commit.durability is Durability.FSYNC and files.can_sync_all:
             self._group_commit.use_journal(Journal(files, self.path))
-            files.sync_directory(self.path)
+        files.sync_directory(self.path)
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions that lie on the disk, opened or not: to adopt them."""

@@ -179,15 +179,17 @@ class FileLedger(StoredSegments):
         self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
     ) -> None:
         position, interval_bytes = segment.size, self.limits.index_interval_bytes
-        has_journal = self._group_commit.has_journal
-        if has_journal and is_atomic:
+        if is_atomic and self._group_commit.has_journal:
             segment.make_room(header, interval_bytes)
             self._unsynced.hold(segment, batch, position)
             return
         segment.append(batch, header, interval_bytes)
         self._is_dirty = True
-        if has_journal:
-            self._unsynced.note_written(segment.log_name, position, batch)
+        self._note_written(segment.log_name, position, batch)
+
+    def _note_written(self, name: str, position: int, data: Buffer) -> None:
+        if self._group_commit.has_journal:
+            self._unsynced.note_written(name, position, data)
 
     def _roll(self) -> None:
         self._close_active()
@@ -377,7 +379,7 @@ class FileLedger(StoredSegments):
         self._attempt(self._ensure_directory)
         try:
             position, is_new = self._attachments.append(name, data)
-            self._unsynced.note_written(name, position, data)
+            self._note_written(name, position, data)
             if is_new:
                 self._new_names.add(self._directory)
         except OSError as error:

@@ -31,15 +31,13 @@ from typing import Protocol
 from logstore.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.durability import Durability
 from logstore.files import File, FileSystem
-from logstore.journal import Entry, Journal
+from logstore.journal import JOURNALED_BYTES_MAX, Entry, Journal
 from logstore.ledger import StorageFailure
 from logstore.sync_durations import SyncDurations
 from logstore.sync_executors import BesideLoop, SyncExecutor
 
 #: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
 PATIENCE_SECONDS = 0.05
-#: A sync that covers more is better performed on the files themselves than written twice.
-JOURNALED_BYTES_MAX = 32 * 1024
 
 
 @dataclass(slots=True)

@@ -39,6 +39,8 @@ from logstore.sealed import BODY_AT, BrokenSeal, Seal
 JOURNAL = ".magnetar-journal"
 #: Records go up to here in one round; a larger one has a round of its own.
 CAPACITY_BYTES = 16 * 1024 * 1024
+#: More than this in one sync is better synced in the files themselves than written twice.
+JOURNALED_BYTES_MAX = 32 * 1024
 #: After so many the files that they are of are synced too, while nobody waits for it.
 FLUSH_BYTES = 1024 * 1024
 #: The file grows by so many zeros at once, so that records mostly go over blocks that it has.

@@ -132,8 +132,26 @@ class BesideLoop:
             self._loop.call_soon_threadsafe(done, failure_of(work))
 
 
-class SteppedExecutor:
-    """For simulations and tests: nothing happens but by `step`, on the caller's thread."""
+class SimulatedExecutor:
+    """For simulations and tests: each thing is done when `_later` says so, on one thread."""
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def sync(self, file: File, done: Done) -> bool:
+        self.submit(file.sync, done)
+        return True
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        def perform() -> None:
+            failure = failure_of(work)
+            self._later(lambda: done(failure))
+
+        self._later(perform)
+
+
+class SteppedExecutor(SimulatedExecutor):
+    """Nothing happens but by `step`."""
 
     def __init__(self) -> None:
         self._steps: deque[Callable[[], None]] = deque()
@@ -143,22 +161,14 @@ class SteppedExecutor:
         """How many steps are due."""
         return len(self._steps)
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def _later(self, callback: Callable[[], None]) -> None:
         self._steps.append(callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._later(callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._steps.append(callback)
-
-    def sync(self, file: File, done: Done) -> bool:
-        self.submit(file.sync, done)
-        return True
-
-    def submit(self, work: Callable[[], None], done: Done) -> None:
-        def perform() -> None:
-            failure = failure_of(work)
-            self._steps.append(lambda: done(failure))
-
-        self._steps.append(perform)
+        self._later(callback)
 
     def step(self) -> bool:
         """Do the next thing: begin a sync, perform it, or complete it. False: nothing was due."""

@@ -8,13 +8,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from logstore.files import File
-from logstore.journal import Entry, entry_id
+from logstore.journal import JOURNALED_BYTES_MAX, Entry, entry_id
 from logstore.ledger import Buffer
 from logstore.segment import Segment
 from logstore.segment_reads import Readable
-
-#: More than this in one sync is better synced in its own file than written twice.
-JOURNALED_BYTES_MAX = 32 * 1024
 
 
 class Held(NamedTuple):

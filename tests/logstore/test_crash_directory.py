@@ -30,6 +30,7 @@ from logstore.testing.compaction import perform
 from logstore.testing.partitions import delete_records
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from logstore.transaction_marker import TransactionMarker
+from tests.logstore.journal_process import append_at_once
 from tests.logstore.log_process import NOW_MS, LogProcess
 from tests.soak import SOAK
 from wire.records import SimpleRecord, iterate_records
@@ -224,19 +225,12 @@ def test_no_crash_loses_tears_or_brings_back(monkeypatch: pytest.MonkeyPatch) ->
         tell(seed, monkeypatch)
 
 
-def _append_at_once(append: Callable[..., None]) -> Callable[..., None]:
-    def appended(ledger: FileLedger, *args: Any, may_wait: bool = False, **_: object) -> None:
-        append(ledger, *args, may_wait=may_wait)
-
-    return appended
-
-
 #: A rule broken on purpose, and what is found then.
 FLAWS: dict[str, tuple[object, str, Any, str]] = {
     "what is atomic is not held back": (
         FileLedger,
         "append",
-        _append_at_once(FileLedger.append),
+        append_at_once,
         "torn",
     ),
     "the journal is forgotten": (logstore.directory, "replay_journal", lambda *_: 0, "lost|torn"),

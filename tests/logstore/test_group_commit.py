@@ -16,6 +16,7 @@ from logstore.group_commit import GroupCommit, Sync
 from logstore.ledger import StorageFailure
 from logstore.sync_executors import SteppedExecutor
 from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.counted_disk import Counted
 
 
 class Journal(CommittedLedger):
@@ -37,19 +38,6 @@ class Journal(CommittedLedger):
             raise self.failure
         self._begun_end_offset = self.end_offset
         return Sync(self.end_offset, [self.file], self.directories)
-
-
-class Counted(SimulatedDisk):
-    """Says which syncs there were."""
-
-    def __init__(self, *, can_sync_all: bool = True) -> None:
-        super().__init__(can_sync_all=can_sync_all)
-        self.syncs: list[str] = []
-
-    def before(self, operation: str) -> None:
-        if operation.startswith("sync"):
-            self.syncs.append(operation)
-        super().before(operation)
 
 
 def commit(

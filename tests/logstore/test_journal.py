@@ -11,20 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore import group_commit as group_commit_module
 from logstore import journal as journal_module
-from logstore import unsynced as unsynced_module
 from logstore.file_ledger import FileLedger
 from logstore.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
 from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.counted_disk import Counted
 from tests.logstore.journal_process import (
     CONFIG,
     IDS,
-    Counted,
     Process,
+    append_at_once,
     journal_of,
     marker,
     read_file,
@@ -109,11 +108,11 @@ def test_many_bytes_are_synced_where_they_are() -> None:
     process.start(2, config=LogConfig())
     process.append_all(b"makes the files")
     for _ in range(2):
-        process.append(0, b"much", size=unsynced_module.JOURNALED_BYTES_MAX // 2)
+        process.append(0, b"much", size=journal_module.JOURNALED_BYTES_MAX // 2)
     process.executor.run()
     assert disk.syncs[-1] == "sync", "of the one file"
     assert journal_of(disk) == []
-    process.append(0, b"much", size=unsynced_module.JOURNALED_BYTES_MAX)
+    process.append(0, b"much", size=journal_module.JOURNALED_BYTES_MAX)
     process.append(1, b"little")
     process.executor.run()
     assert disk.syncs[-1] == "sync_all"
@@ -200,12 +199,7 @@ def test_no_marker_is_there_without_its_decision_nor_without_the_others() -> Non
 
 
 def test_without_the_journal_there_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = FileLedger.append
-    monkeypatch.setattr(
-        FileLedger,
-        "append",
-        lambda self, *args, may_wait=False, is_atomic=False: append(self, *args, may_wait=may_wait),
-    )
+    monkeypatch.setattr(FileLedger, "append", append_at_once)
     seen = set[tuple[bool, ...]]()
     for seed in range(400):
         seen |= tear(seed)
@@ -326,7 +320,7 @@ def test_a_failure_is_told_to_all_who_wait(what: str) -> None:
 
 def test_the_group_has_a_limit_too() -> None:
     process = Process(disk := Counted())
-    count = group_commit_module.JOURNALED_BYTES_MAX // 500
+    count = journal_module.JOURNALED_BYTES_MAX // 500
     process.start(count)
     process.append_all(b"makes the files")
     disk.syncs.clear()

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 
 from logstore.directory import LogDirectory
 from logstore.durability import Durability
-from logstore.files import File
 from logstore.group_commit import GroupCommit
 from logstore.log_config import LogConfig
-from logstore.sync_executors import Done, failure_of
+from logstore.sync_executors import SimulatedExecutor
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import RequestContext, load_apis
@@ -56,7 +55,7 @@ async def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-class LoopExecutor:
+class LoopExecutor(SimulatedExecutor):
     """Syncs take some time, and the process that asked may be dead by then."""
 
     def __init__(self, random: Random) -> None:
@@ -68,17 +67,6 @@ class LoopExecutor:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(seconds, self._run, callback)
-
-    def sync(self, file: File, done: Done) -> bool:
-        self.submit(file.sync, done)
-        return True
-
-    def submit(self, work: Callable[[], None], done: Done) -> None:
-        def perform() -> None:
-            failure = failure_of(work)
-            self._later(lambda: done(failure))
-
-        self._later(perform)
 
     def close(self) -> None:
         self._is_closed = True
