@@ -1,8 +1,9 @@
 """One client's connection: its frames, the order of its answers, and the pressure back to it.
 
-Order: answers leave in the order of the requests. Produce requests overlap, the part of each
-before its first wait running on arrival; any other request starts when all before it are answered.
-So a client that pipelines gets what it would get from Kafka, which works on one at a time.
+Order: answers leave in the order of the requests. Requests that append and then wait for a sync
+overlap (`OVERLAPPING`), the part of each before its first wait running on arrival; any other
+request starts when all before it are answered. So a client that pipelines gets what it would get
+from Kafka, which works on one at a time.
 
 Pressure: no more is read while too many requests are unanswered, while the client does not read
 its answers, or while requests hold too much memory; nothing is started while answers pile up.
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 PRODUCE = 0
 API_VERSIONS = 18
+#: The API keys, as a frame begins with them, of requests that do all they do in their first step,
+#: and then wait for what they have appended to be durable: Produce, OffsetCommit, TxnOffsetCommit.
+OVERLAPPING = frozenset(key.to_bytes(2, "big") for key in (PRODUCE, 8, 28))
 #: How many buffers of answers are gathered before they are handed over.
 GATHER_MAX = 64
 #: Up to here answers are joined: a copy costs less than handing over more than one buffer.
@@ -92,7 +96,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._pause = _Pause.NONE
-        self._only_produce = True
+        self._do_overlap = True  # the requests under way, all of them
         self._is_pumping = False
 
     # What handlers may know.
@@ -241,10 +245,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._pause & _Pause.UNREAD_ANSWERS:
             return False
         if not self._exchanges:
-            self._only_produce = True
+            self._do_overlap = True
             return True
-        # The first two bytes are the API key: 0 is Produce.
-        return self._only_produce and frame[:2] == b"\0\0"
+        return self._do_overlap and bytes(frame[:2]) in OVERLAPPING
 
     def _start(self, frame: bytearray) -> None:
         size_bytes = len(frame)
@@ -263,9 +266,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
             return
         self.client_id = call.context.client_id
-        is_produce = call.api.key == PRODUCE
-        self._only_produce = self._only_produce and is_produce
-        exchange = _Exchange(size_bytes, is_produce, call.context)
+        self._do_overlap = self._do_overlap and bytes(frame[:2]) in OVERLAPPING
+        exchange = _Exchange(size_bytes, call.api.key == PRODUCE, call.context)
         self._exchanges.append(exchange)
         self._run(call, exchange)
 

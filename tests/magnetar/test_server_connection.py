@@ -18,7 +18,9 @@ from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 Connect = Callable[[Broker], Awaitable[Any]]
 
@@ -64,6 +66,8 @@ def replace_handler(
 def gate(broker: Broker) -> Gate:
     gate = Gate()
     replace_handler(broker, ProduceRequest, ProduceResponse, gate.handler)
+    replace_handler(broker, OffsetCommitRequest, OffsetCommitResponse, gate.handler)
+    replace_handler(broker, TxnOffsetCommitRequest, TxnOffsetCommitResponse, gate.handler)
     replace_handler(broker, HeartbeatRequest, HeartbeatResponse, gate.handler)
     return gate
 
@@ -76,6 +80,45 @@ async def test_produce_requests_overlap_and_are_answered_in_order(gate: Gate, cl
     gate.let_go(second, ProduceResponse())
     gate.let_go(first, ProduceResponse())
     assert [(await client.receive())[0] for _ in range(2)] == [first, second]
+
+
+async def test_what_appends_and_waits_for_a_sync_overlaps(gate: Gate, client: Any) -> None:
+    sent = [
+        client.send(ProduceRequest(acks=1), 9),
+        client.send(TxnOffsetCommitRequest(), 3),
+        client.send(OffsetCommitRequest(), 8),
+        client.send(TxnOffsetCommitRequest(), 3),
+        client.send(ProduceRequest(acks=1), 9),
+    ]
+    await gate.until_begun(5)
+    assert gate.begun == sent
+    answers = [ProduceResponse(), TxnOffsetCommitResponse(), OffsetCommitResponse()]
+    for correlation_id, answer in zip(
+        reversed(sent), [*answers[:2], *reversed(answers)], strict=True
+    ):
+        gate.let_go(correlation_id, answer)
+    assert [(await client.receive())[0] for _ in sent] == sent
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "response"),
+    [
+        (OffsetCommitRequest(), 8, OffsetCommitResponse()),
+        (TxnOffsetCommitRequest(), 3, TxnOffsetCommitResponse()),
+    ],
+)
+async def test_nothing_else_overtakes_a_commit_of_offsets(
+    gate: Gate, client: Any, request_: Message, version: int, response: Message
+) -> None:
+    commit = client.send(request_, version)
+    heartbeat = client.send(HeartbeatRequest(), 4)
+    await gate.until_begun(1)
+    await asyncio.sleep(0.02)
+    assert gate.begun == [commit]
+    gate.let_go(commit, response)
+    await gate.until_begun(2)
+    gate.let_go(heartbeat, HeartbeatResponse())
+    assert [(await client.receive())[0] for _ in range(2)] == [commit, heartbeat]
 
 
 async def test_another_request_starts_when_all_before_it_are_answered(
