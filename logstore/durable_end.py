@@ -54,15 +54,20 @@ class CommittedLedger:
         return self._will_not_be is not None
 
     async def durable(self, end_offset: int) -> None:
+        waiter = self.until_durable(end_offset)
+        if waiter is not None:
+            await waiter
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
         if self._durable_end_offset >= end_offset:
-            return
+            return None
         if self._will_not_be is not None:
             raise self._will_not_be
         if end_offset > self._begun_end_offset:
             self._group_commit.hasten(self)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append((end_offset, waiter))
-        await waiter
+        return waiter
 
     def begin_sync(self) -> Sync:
         raise NotImplementedError
@@ -90,6 +95,7 @@ class CommittedLedger:
         for _, waiter in waiting:
             if not waiter.done():
                 waiter.set_exception(failure)
+                waiter.exception()  # retrieved: who asked may have gone before it waited
 
     def _stop_committing(self) -> None:
         """Wake all who wait: the ledger is closed."""

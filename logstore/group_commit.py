@@ -152,7 +152,8 @@ class GroupCommit:
 
     @property
     def has_journal(self) -> bool:
-        """Whether appends may be held back until the journal has them."""
+        """Whether appends may be held back until the journal has them: `is_atomic`, and none of a
+        step is there after a crash without all of it."""
         return self._journal is not None
 
     def use_journal(self, journal: Journal) -> None:

@@ -18,6 +18,7 @@ Implementations: `FileLedger`, `MemoryLedger`; one contract test serves both.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -172,6 +173,10 @@ class Ledger(Protocol):
 
         Raises `StorageFailure` or `LedgerClosed` if it will never be.
         """
+        ...
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `durable`; None where it is already. Who asked first is woken first."""
         ...
 
     async def settled(self) -> None:

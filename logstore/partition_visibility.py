@@ -11,6 +11,7 @@ Not here: what changes the log (`partition`). Source: KIP-98, KIP-101, KIP-320.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 from logstore.ledger import Ledger, LedgerClosed, TimestampOffset
@@ -95,6 +96,11 @@ class VisibleLog:
             if self.is_deleted:
                 raise PartitionDeleted(self.topic, self.partition) from None
             raise
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `durable`, but that the deletion of the partition is LedgerClosed; None where it is
+        already. Who asked first is woken first."""
+        return self._ledger.until_durable(end_offset)
 
     def _notify(self) -> None:
         for callback in tuple(self._subscribers):

@@ -17,6 +17,7 @@ from logstore.directory import Damage, FoundPartition, LogDirectory
 from logstore.durability import Durability
 from logstore.files import DiskFiles
 from logstore.group_commit import GroupCommit
+from logstore.ledger import StorageFailure
 from logstore.log_config import LogConfig
 from logstore.partition import PartitionLog
 from logstore.sync_durations import SyncDurations
@@ -134,6 +135,15 @@ class Logs:
     def is_atomic(self) -> bool:
         """Whether appends of one step, to several logs, can be atomic: `GroupCommit.is_atomic`."""
         return self._group_commit.is_atomic
+
+    @property
+    def is_all_or_nothing(self) -> bool:
+        """Whether such appends are there after a crash all together or not at all."""
+        return self._group_commit.has_journal
+
+    def fail(self, failure: BaseException) -> None:
+        """Stop because of a failure, and let nothing that is not durable yet become so."""
+        self._group_commit.fail(StorageFailure(str(failure)))
 
     @property
     def cluster_id(self) -> str | None:

@@ -44,9 +44,11 @@ class _Drive:
     end_offset: int
     is_redrive: bool
     behind: Sequence[asyncio.Task[None]]
+    #: Of the decision's being durable; asked for in its step, so woken before who waits for it all.
+    decided: asyncio.Future[None] | None
     #: None: not appended yet.
     markers: Sequence[AppendedMarker] | None = None
-    #: Whether COMPLETE_* is in the log with them.
+    #: Whether COMPLETE_* is in the log, with them.
     is_completed: bool = False
 
     def append_markers(self, participants: Participants) -> None:
@@ -86,24 +88,31 @@ class Settling:
         end_offset: int,
         *,
         is_redrive: bool,
+        is_completed: bool = False,
         others: Sequence[str] = (),
     ) -> None:
         """Carry out the decision that `log` holds before `end_offset`, appended in this step unless
         it `is_redrive`.
 
         It is done only when those of `others` are too that are under way now; and of its own id,
-        which has none but where an abort of nothing waits for its children.
+        which has none but where an abort of nothing waits for its children. `is_completed`: what
+        was appended is COMPLETE_* itself.
         """
         behind: Sequence[asyncio.Task[None]] = ()
         if others or work.transactional_id in self._under_way:
             related = (work.transactional_id, *others)
             behind = [self._under_way[each] for each in related if each in self._under_way]
-        drive = _Drive(work, log, end_offset, is_redrive=is_redrive, behind=behind)
+        decided = log.until_durable(end_offset)
+        drive = _Drive(
+            work, log, end_offset, is_redrive, behind, decided, is_completed=is_completed
+        )
         if self._is_atomic and not is_redrive:
             self._append_markers(drive)
         task = asyncio.get_running_loop().create_task(self._settle(drive))
         self._under_way[work.transactional_id] = task
         task.add_done_callback(lambda task: self._on_ended(work.transactional_id, task))
+        if is_completed:
+            return
         if drive.markers is not None and work.is_completion_awaited and not behind:
             drive.is_completed = True
             self._done[work.transactional_id] = work
@@ -114,7 +123,8 @@ class Settling:
         return transactional_id in self._under_way
 
     def _append_markers(self, drive: _Drive) -> None:
-        """In the step of the decision. A failure leaves it decided and due: stop, replay."""
+        """In the step of the decision. A failure stops, and nothing of the step is durable, or only
+        that it is decided and due: replay."""
         try:
             drive.append_markers(self._participants)
         except (KafkaError, StorageFailure) as failure:
@@ -154,7 +164,8 @@ class Settling:
         self.complete_all()
 
     async def _settle(self, drive: _Drive) -> None:
-        await drive.log.durable(drive.end_offset)
+        if drive.decided is not None:
+            await drive.decided
         if drive.markers is None:
             drive.append_markers(self._participants)
         await self._participants.durable(drive.markers or ())

@@ -8,6 +8,7 @@ refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from logstore.partition import PartitionLog
@@ -74,6 +75,10 @@ class ShardLog:
     async def durable(self, end_offset: int) -> None:
         """Return when everything before `end_offset` (exclusive) survives a power loss."""
         await self._log.durable(end_offset)
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `durable`; None where it is already. Who asked first is woken first."""
+        return self._log.until_durable(end_offset)
 
     def replay(self) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield all that the log holds, in offset order: data records, and transaction markers."""

@@ -53,7 +53,7 @@ class TransactionStore:
             participants or LocalParticipants(broker),
             is_atomic=broker.logs.is_atomic,
             complete=self.complete,
-            fail=broker.fail,
+            fail=self._fail,
         )
         self.expiry = TransactionExpiry(
             broker,
@@ -65,6 +65,11 @@ class TransactionStore:
                 self.shard_of(transactional_id), transactional_id, decide
             )[0],
         )
+
+    def _fail(self, failure: BaseException) -> None:
+        """A decision cannot be carried out: stop, before a part of what it appended is durable."""
+        self._broker.fail(failure)
+        self._broker.logs.fail(failure)
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         for shard in self.shards:
@@ -152,6 +157,8 @@ class TransactionStore:
             take_producer_id=take,
             is_adoption=is_adoption,
         )
+        if self._broker.logs.is_all_or_nothing and (work := self._ended_at_once(decision)):
+            return decision.records[0], self._end(decision.records[0], work, shard, now_ms)
         end_offset = shard.log.append(
             [encoded(record, shard.log) for record in decision.records],
             now_ms,
@@ -164,6 +171,34 @@ class TransactionStore:
         txn = shard.state.get(transactional_id)
         self._begin_all(decision.records, shard, end_offset)
         return txn, end_offset
+
+    def _ended_at_once(self, decision: Decision[TransactionMetadata]) -> MarkerWork | None:
+        """Return the work of a decision for which COMPLETE_* may stand, with its markers, where
+        nothing is there after a crash without all of it; None where it may not.
+
+        Version 2 need not have COMPLETE_* at once, and is PREPARE_* until it is durable: requests
+        that race with its end are answered by that.
+        """
+        (decided, *others) = decision.records
+        if decided.state not in PREPARED or others or decided.votes:
+            return None
+        if decided.client_transaction_version != TRANSACTION_VERSION_1:
+            return None
+        if self.settling.is_under_way(decided.transactional_id):
+            return None
+        return work_due(decided)
+
+    def _end(
+        self, decided: TransactionMetadata, work: MarkerWork, shard: RunningShard, now_ms: int
+    ) -> int:
+        """Append and apply COMPLETE_* as the decision, and the markers; return what to await."""
+        (completed,) = complete.complete(decided, work, now_ms).records
+        end_offset = shard.log.append([encoded(completed, shard.log)], now_ms, is_atomic=True)
+        self.settling.begin(work, shard.log, end_offset, is_redrive=False, is_completed=True)
+        shard.state.apply(completed)
+        self.expiry.schedule(completed)
+        self.completions.note(work.transactional_id, end_offset)
+        return end_offset
 
     def _begin_all(
         self, records: Sequence[TransactionMetadata], shard: RunningShard, end_offset: int

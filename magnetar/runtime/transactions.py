@@ -274,8 +274,8 @@ class Transactions:
             ),
         )
         assert txn is not None, "a decision over an unknown id"
-        is_settled = await self.store.settling.settled(transactional_id)
         await shard.log.durable(end_offset)
+        is_settled = await self.store.settling.settled(transactional_id)
         joint.refuse_late_vote(txn, commit=commit)
         if not is_settled:
             self.late_settlements += 1

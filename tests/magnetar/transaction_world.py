@@ -89,7 +89,9 @@ class World:
                 joint_vote_timeout_ms=900_000,
                 joint_child_expiration_ms=3_600_000,
             ),
-            logs=SimpleNamespace(is_atomic=False),  # Each log has syncs of its own.
+            logs=SimpleNamespace(
+                is_atomic=False, is_all_or_nothing=False
+            ),  # Each log has syncs of its own.
             fail=self.failures.append,
         )
 
