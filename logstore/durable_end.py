@@ -73,7 +73,8 @@ class CommittedLedger:
         raise NotImplementedError
 
     def complete_sync(self, sync: Sync) -> None:
-        self._durable_end_offset = max(self._durable_end_offset, sync.end_offset)
+        if self._durable_end_offset < sync.end_offset:
+            self._durable_end_offset = sync.end_offset
         self._durable_bytes = self._begun_bytes
 
     def announce_durable(self) -> None:

@@ -230,21 +230,27 @@ class FileLedger(StoredSegments):
     # Durability
 
     def begin_sync(self) -> Sync:
-        self._next_recovery_point = max(self._recovery_point, self._bases[-1] if self._bases else 0)
+        self._next_recovery_point = self._recovery_point
+        if self._bases and self._bases[-1] > self._recovery_point:
+            self._next_recovery_point = self._bases[-1]
+        pinned, self._rolled_files = self._rolled_files, []
         if self._is_dirty:
             active = self._segments[-1]
-            active.file.pin()
-            self._rolled_files.append(active.file)
+            file = active.file
+            file.pin()
+            pinned.append(file)
             if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
                 self._attempt(self._flush_active_indexes)
                 self._next_recovery_point = self._end_offset
-        pinned = [*self._rolled_files, *self._attachments.dirty.values()]
-        for file in self._attachments.dirty.values():
-            file.pin()
-        self._attachments.close()
+        if self._attachments.dirty:
+            for file in self._attachments.dirty.values():
+                file.pin()
+                pinned.append(file)
+            self._attachments.close()
         self._begun_end_offset = self._end_offset
         self._begun_bytes = self._appended_bytes
-        sync = Sync(self._end_offset, [*pinned, *self._index_files], sorted(self._new_names))
+        names = sorted(self._new_names) if self._new_names else ()
+        sync = Sync(self._end_offset, [*pinned, *self._index_files], names)
         written, sync.held = self._unsynced.begin()
         if not (self._index_files or self._new_names):
             sync.written = written
@@ -253,7 +259,6 @@ class FileLedger(StoredSegments):
         self._files_in_sync = sync.files
         self._names_in_sync = self._names_made
         self._closing, self._index_files = self._index_files, []
-        self._rolled_files = []
         self._new_names = set()
         self._is_dirty = False
         return sync
@@ -287,7 +292,8 @@ class FileLedger(StoredSegments):
 
     def complete_sync(self, sync: Sync) -> None:
         super().complete_sync(sync)
-        self._names_durable = max(self._names_durable, self._names_in_sync)
+        if self._names_durable < self._names_in_sync:
+            self._names_durable = self._names_in_sync
         if self._group_commit.durability is Durability.FSYNC:
             self._recovery_point = self._next_recovery_point
         if sync.is_flush:

@@ -255,8 +255,7 @@ class GroupCommit:
 
     def _perform(self, syncs: Sequence[Sync]) -> None:
         """Have these done, then `_complete`."""
-        settles = any(sync.settles for sync in syncs)
-        entries = None if self._journal is None or settles else _entries_of(syncs)
+        entries = None if self._journal is None else _entries_of(syncs)
         began = perf_counter()
 
         def done(error: OSError | None) -> None:
@@ -264,7 +263,7 @@ class GroupCommit:
             self._complete(error)
 
         if entries is None or self._journal is None:
-            self._executor.submit(self._work_of(syncs, settles=settles), done)
+            self._executor.submit(self._work_of(syncs), done)
             return
         try:
             is_written = self._journal.write(entries)
@@ -288,8 +287,9 @@ class GroupCommit:
         if error is not None:
             self.fail(StorageFailure(f"sync failed: {error}"))
 
-    def _work_of(self, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
+    def _work_of(self, syncs: Sequence[Sync]) -> Callable[[], None]:
         """What is to be done in the thread where the files themselves are to be synced."""
+        settles = any(sync.settles for sync in syncs)
         entries = [entry for sync in syncs for entry in sync.held]
         files = [file for sync in syncs for file in sync.files]
         directories = {directory for sync in syncs for directory in sync.directories}
@@ -349,11 +349,12 @@ class GroupCommit:
 
 
 def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
-    """What the journal is to have of these, so that no file needs a sync; None: it is too much."""
+    """What the journal is to have of these, so that no file needs a sync; None: it is too much, or
+    one wants it empty."""
     entries: list[Entry] = []
     written_bytes = 0
     for sync in syncs:
-        if sync.written is None:
+        if sync.written is None or sync.settles:
             return None
         for entry in sync.written:
             written_bytes += len(entry.data)

@@ -70,7 +70,7 @@ class KernelSync:
         numbers = _NUMBERS.get(os.uname().machine) if sys.maxsize > 2**32 else None
         if not sys.platform.startswith("linux") or numbers is None or sys.byteorder != "little":
             raise KernelSyncUnavailable
-        self._numbers = numbers
+        self._numbers = tuple(map(ctypes.c_long, numbers))
         self._system_call = ctypes.CDLL(None, use_errno=True).syscall
         self._system_call.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
@@ -80,19 +80,22 @@ class KernelSync:
         self._request = _Request(
             opcode=_FDSYNC, flags=_FLAG_RESFD, event_descriptor=self.event_descriptor
         )
-        self._requests = (ctypes.POINTER(_Request) * 1)(ctypes.pointer(self._request))
+        requests = (ctypes.POINTER(_Request) * 1)(ctypes.pointer(self._request))
         self._events = (_Event * 1)()
+        one = ctypes.c_long(1)
+        # Made once: a sync is a few microseconds of the caller's.
+        self._submission = (self._context, one, requests)
+        self._collection = (self._context, one, one, self._events, None)
 
     def begin(self, descriptor: int) -> None:
         """Begin to sync a file. Raises KernelSyncUnavailable, then nothing has begun."""
         self._request.descriptor = descriptor
-        self._call(_SUBMIT, self._context, ctypes.c_long(1), self._requests)
+        self._call(_SUBMIT, *self._submission)
 
     def result(self) -> OSError | None:
         """Return how the sync ended, once `event_descriptor` is readable."""
         os.eventfd_read(self.event_descriptor)
-        one = ctypes.c_long(1)
-        count = self._call(_GETEVENTS, self._context, one, one, self._events, None)
+        count = self._call(_GETEVENTS, *self._collection)
         assert count == 1, "one request, one event"
         result: int = self._events[0].result
         return None if result == 0 else OSError(-result, os.strerror(-result), "fdatasync")
@@ -103,7 +106,7 @@ class KernelSync:
         os.close(self.event_descriptor)
 
     def _call(self, which: int, *arguments: object) -> int:
-        result: int = self._system_call(ctypes.c_long(self._numbers[which]), *arguments)
+        result: int = self._system_call(self._numbers[which], *arguments)
         if result < 0:
             code = ctypes.get_errno()
             if which == _SETUP or (which == _SUBMIT and code in _UNAVAILABLE):

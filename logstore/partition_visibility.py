@@ -103,16 +103,16 @@ class VisibleLog:
         return self._ledger.until_durable(end_offset)
 
     def _notify(self) -> None:
-        for callback in tuple(self._subscribers):
-            callback()
+        if self._subscribers:
+            for callback in tuple(self._subscribers):
+                callback()
 
     def _move_bounds(self, end_offset: int) -> None:
         """Move high watermark and stable offset: the one place, one step."""
         assert end_offset <= self._state.end_offset, "durable, but not accounted for"
         self.high_watermark = end_offset
-        self.last_stable_offset = max(
-            self.transactions.stabilize(end_offset), self._ledger.start_offset
-        )
+        stable, start_offset = self.transactions.stabilize(end_offset), self._ledger.start_offset
+        self.last_stable_offset = stable if stable > start_offset else start_offset
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call back, on the event loop, when a bound has moved, or the partition is deleted."""
