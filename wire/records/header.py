@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -82,6 +82,9 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+#: The fields of `BatchHeader`, in its order.
+HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
 # By position, because calling an enum is slow, and every batch asks.
 _CODECS = tuple(Compression)
 _TIMESTAMP_TYPES = tuple(TimestampType)
@@ -114,7 +117,8 @@ class BatchHeader(NamedTuple):
         """
         if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
             raise WireError(f"a header of {len(buffer) - position} bytes, not {BATCH_OVERHEAD}")
-        header = cls._make(HEADER.unpack_from(buffer, position))
+        # Not `_make`, which counts the fields anew: there are as many as in the Struct.
+        header = tuple.__new__(cls, HEADER.unpack_from(buffer, position))
         if header.batch_length < _BATCH_LENGTH_MIN:
             raise WireError(f"batch length {header.batch_length}, at least {_BATCH_LENGTH_MIN}")
         return header
@@ -230,7 +234,7 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         position = end
 
 
-def pack_batch(header: BatchHeader, body: Buffer) -> bytearray:
+def pack_batch(header: HeaderFields, body: Buffer) -> bytearray:
     """Return a batch of this header and these (encoded, compressed) records, with its CRC set."""
     batch = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(batch, 0, *header)

@@ -31,7 +31,7 @@ from wire.records.header import (
     TimestampType,
     pack_batch,
 )
-from wire.records.varint import encode_varint, read_varint, read_varlong
+from wire.records.varint import VARINTS, read_varint, read_varlong
 
 RecordHeader = tuple[str, bytes | None]
 
@@ -144,24 +144,23 @@ def _read_headers(
 
 def encode_record(record: SimpleRecord, offset_delta: int, base_timestamp: int) -> bytes:
     """Return the record's bytes inside a batch, its length first."""
-    timestamp_delta = record.timestamp - base_timestamp
-    parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta)]
-    _encode_bytes(parts, record.key)
-    _encode_bytes(parts, record.value)
-    parts.append(encode_varint(len(record.headers)))
-    for key, value in record.headers:
-        _encode_bytes(parts, key.encode())
-        _encode_bytes(parts, value)
+    key, value, timestamp, headers = record
+    parts = [
+        b"\0",
+        VARINTS[timestamp - base_timestamp],
+        VARINTS[offset_delta],
+        VARINTS[-1 if key is None else len(key)],
+        key or b"",
+        VARINTS[-1 if value is None else len(value)],
+        value or b"",
+        VARINTS[len(headers)],
+    ]
+    for name, data in headers:
+        encoded_name = name.encode()
+        parts += (VARINTS[len(encoded_name)], encoded_name)
+        parts += (VARINTS[-1 if data is None else len(data)], data or b"")
     encoded = b"".join(parts)
-    return encode_varint(len(encoded)) + encoded
-
-
-def _encode_bytes(parts: list[bytes], data: bytes | None) -> None:
-    if data is None:
-        parts.append(b"\x01")  # the varint of -1
-    else:
-        parts.append(encode_varint(len(data)))
-        parts.append(data)
+    return VARINTS[len(encoded)] + encoded
 
 
 def build_batch(
@@ -182,10 +181,13 @@ def build_batch(
     """
     if not records:
         raise ValueError("a batch has at least one record")
-    base_timestamp = records[0].timestamp
-    body = b"".join(
-        [encode_record(record, delta, base_timestamp) for delta, record in enumerate(records)]
-    )
+    base_timestamp = max_timestamp = records[0].timestamp
+    encoded = []
+    for delta, record in enumerate(records):
+        encoded.append(encode_record(record, delta, base_timestamp))
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+    body = b"".join(encoded)
     if compression:
         body = compress(compression, body)
     attributes = int(compression)
@@ -193,19 +195,20 @@ def build_batch(
         attributes |= ATTRIBUTE_TRANSACTIONAL
     if is_control:
         attributes |= ATTRIBUTE_CONTROL
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max([record.timestamp for record in records]),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(records),
+    count = len(records)
+    header = (
+        base_offset,
+        BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        leader_epoch,
+        MAGIC,
+        0,  # the CRC, which is set at the end
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
     return pack_batch(header, body)

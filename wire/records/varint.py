@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wire.errors import WireError
 
 
-def _encode(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """Return the encoding of an int32 (varint) or int64 (varlong): at most 5 and 10 bytes."""
     zigzag = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while zigzag > 0x7F:
@@ -15,13 +18,18 @@ def _encode(value: int) -> bytes:
     return bytes(encoded)
 
 
-#: Encodings of 0 to 1023: lengths and deltas of nearly all records.
-_SMALL = tuple(map(_encode, range(1024)))
+class _Varints(dict[int, bytes]):
+    """What is not in it is encoded, and not kept."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: int) -> bytes:
+        return encode_varint(value)
 
 
-def encode_varint(value: int) -> bytes:
-    """Return the encoding of an int32 (varint) or int64 (varlong): at most 5 and 10 bytes."""
-    return _SMALL[value] if 0 <= value < 1024 else _encode(value)
+#: `encode_varint` of any value, by subscription: -1 to 1023, the lengths and deltas of nearly all
+#: records, are there without a call.
+VARINTS: Mapping[int, bytes] = _Varints((value, encode_varint(value)) for value in range(-1, 1024))
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
