@@ -84,6 +84,21 @@ def is_flexible(message: Any, version: int) -> bool:
     return message.flexible_since is not None and version >= message.flexible_since
 
 
+def has_records(declared: Any, version: int) -> bool:
+    """Whether a struct holds record batches, in itself or further down."""
+    return any(
+        _holds_records(f.type, version) for f in fields_of(declared) if version in f.versions
+    )
+
+
+def _holds_records(wire_type: types.WireType, version: int) -> bool:
+    if isinstance(wire_type, types.Array):
+        return _holds_records(wire_type.element, version)
+    if isinstance(wire_type, types.Nested):
+        return has_records(wire_type.struct, version)
+    return isinstance(wire_type, types.RecordBytes)
+
+
 def size_min(wire_type: types.WireType, version: int, flexible: bool) -> int:
     """The fewest bytes a value can take: what a count is multiplied with before it is believed."""
     match wire_type:

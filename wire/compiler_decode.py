@@ -12,27 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.compiler import DEPTH_MAX, Source, is_flexible, size_min
+from wire.compiler import DEPTH_MAX, Source, has_records, is_flexible, size_min
 from wire.errors import WireError
 from wire.schema import Field, fields_of
 
 #: The elements of all arrays, and tagged fields, that one message may have. An element of a byte or
 #: two on the wire is an object of a hundred in memory; no real request comes near.
 ELEMENTS_MAX = 1 << 20
-
-
-def _has_records(declared: Any, version: int) -> bool:
-    return any(
-        _holds_records(f.type, version) for f in fields_of(declared) if version in f.versions
-    )
-
-
-def _holds_records(wire_type: types.WireType, version: int) -> bool:
-    if isinstance(wire_type, types.Array):
-        return _holds_records(wire_type.element, version)
-    if isinstance(wire_type, types.Nested):
-        return _has_records(wire_type.struct, version)
-    return isinstance(wire_type, types.RecordBytes)
 
 
 class DecoderSource(Source):
@@ -70,7 +56,7 @@ class DecoderSource(Source):
             "short": short,
             "uuid_of": primitives.uuid_of,
         }
-        if _has_records(self.message, self.version):
+        if has_records(self.message, self.version):
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         self.emit("limit = len(buf)")
         self.emit(f"left = {ELEMENTS_MAX}")

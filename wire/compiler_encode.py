@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.compiler import Source, is_flexible
+from wire.compiler import Source, has_records, is_flexible
 from wire.diagnosis import unencodable
 from wire.schema import Field, fields_of
 
@@ -29,6 +29,7 @@ class EncoderSource(Source):
         self.version = version
         self.flexible = is_flexible(message, version)
         self.sink = "w"
+        self._is_sink_made = False
         self._codes = ""  # the pending run of fixed-width values
         self._values: list[str] = []
         self._pieces: list[str] = []  # pending expressions, each of bytes
@@ -46,18 +47,19 @@ class EncoderSource(Source):
             "unencodable": unencodable,
             "uvarint": primitives.uvarint,
         }
-        self.emit("parts = []")
-        self.emit("w = []")
+        in_pieces = has_records(self.message, self.version)
+        if in_pieces:
+            self.emit("parts = []")
         self.emit("try:")
         self.depth += 1
         self.struct(self.message, "m0")
         self.flush()
-        self.emit("pass")
         self.depth -= 1
         self.emit("except ENCODE_ERRORS as error:")
         self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
-        self.emit("parts.append(join(w))")
-        self.emit("return parts")
+        if in_pieces:
+            self.emit("parts.append(join(w))")
+        self.emit(f"return {'parts' if in_pieces else '[join(w)]'}")
         return self.function("encode(m0)", f"encode {label}")
 
     # A run of fixed-width values becomes one pack, several pieces one extension of the sink.
@@ -95,9 +97,13 @@ class EncoderSource(Source):
             self._pieces.append(f"{self.struct_method('pack', codes)}({', '.join(values)})")
 
     def flush(self) -> None:
+        """Emit what is pending. Goes before every block that flushes: the first makes the sink."""
         self._end_run()
         pieces, self._pieces = self._pieces, []
-        if len(pieces) == 1:
+        if not self._is_sink_made:
+            self._is_sink_made = True
+            self.emit(f"{self.sink} = [{', '.join(pieces)}]")
+        elif len(pieces) == 1:
             self.emit(f"{self.sink}.append({pieces[0]})")
         elif pieces:
             self.emit(f"{self.sink} += ({', '.join(pieces)})")
@@ -134,8 +140,7 @@ class EncoderSource(Source):
             parts = [self.differs(part, f"{value}.{part.name}") for part in fields_of(default)]
             return f"({null}{' or '.join([*parts, f'{value}.unknown_tags'])})"
         if isinstance(field.type, types.Uuid):
-            zero = self.default(field)
-            return f"({value} is not {zero} and {value} != {zero})"
+            return f"{value}.int != {default.int}"
         if isinstance(field.type, types.Array | types.Bytes):
             return f"({null}len({value}))"
         return f"{value} != {default!r}"
@@ -147,12 +152,12 @@ class EncoderSource(Source):
             return
         known = self.fresh("k")
         self.emit(f"{known} = []")
-        for field in tagged:
+        for field in sorted(tagged, key=lambda field: field.tag or 0):
             self.emit(f"if {self.differs(field, f'{var}.{field.name}')}:")
             self.depth += 1
-            outer = self.sink, self._codes, self._values, self._pieces
-            self.sink, self._codes, self._values, self._pieces = self.fresh("w"), "", [], []
-            self.emit(f"{self.sink} = []")
+            outer = self.sink, self._is_sink_made, self._codes, self._values, self._pieces
+            self.sink, self._is_sink_made = self.fresh("w"), False
+            self._codes, self._values, self._pieces = "", [], []
             if isinstance(field.type, types.Nested) and self.version in field.nullable:
                 # As Apache Kafka has it: a varint of 0 or 1 here, elsewhere an int8 of -1 or 1.
                 self.optional(field.type, f"{var}.{field.name}", absent=b"\0")
@@ -160,7 +165,7 @@ class EncoderSource(Source):
                 self.named(field, f"{var}.{field.name}")
             self.flush()
             self.emit(f"{known}.append(({field.tag}, join({self.sink})))")
-            self.sink, self._codes, self._values, self._pieces = outer
+            self.sink, self._is_sink_made, self._codes, self._values, self._pieces = outer
             self.depth -= 1
         self.piece(
             f"tag_section({known}, {var}.unknown_tags) if {known} or {var}.unknown_tags else b'\\0'"
@@ -173,7 +178,7 @@ class EncoderSource(Source):
             case types.Scalar():
                 self.fixed(kind.code, value)
             case types.Uuid():
-                self.piece(f"{value}.bytes")
+                self.piece(f"{value}.int.to_bytes(16, 'big')")
             case types.String():
                 self.string(value, nullable, flexible)
             case types.RecordBytes():

@@ -16,7 +16,7 @@ proportion to the bytes that are really there. Tagged fields with unknown tags a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 from uuid import UUID
 
@@ -112,6 +112,19 @@ def _shown(value: object) -> str:
     return repr(value)
 
 
+class _ByVersion(dict[int, Callable[..., Any]]):
+    """The decoders or encoders of a message, each compiled when it is first asked for."""
+
+    __slots__ = ("_compile",)
+
+    def __init__(self, compile_version: Callable[[int], Callable[..., Any]]) -> None:
+        self._compile = compile_version
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        compiled = self[version] = self._compile(version)
+        return compiled
+
+
 class Message(Struct):
     """A request, a response, a header or a persisted record: what is encoded and decoded whole."""
 
@@ -126,8 +139,8 @@ class Message(Struct):
     flexible_since: ClassVar[int | None] = None
     #: The version of its header, before and from `flexible_since` on.
     _header_versions: ClassVar[tuple[int, int]] = (0, 0)
-    _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
-    _encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
+    _decoders: ClassVar[Mapping[int, Callable[[Buffer, int], tuple[Any, int]]]]
+    _encoders: ClassVar[Mapping[int, Callable[[Any], list[Buffer]]]]
 
     def __init_subclass__(
         cls, *, api_key: int = -1, versions: str = "none", flexible: str = "none"
@@ -137,8 +150,8 @@ class Message(Struct):
         cls.min_version = valid.first
         cls.max_version = valid.last
         cls.flexible_since = None if flexible == "none" else int(flexible.rstrip("+"))
-        cls._decoders = {}
-        cls._encoders = {}
+        cls._decoders = _ByVersion(cls._compile_decoder)
+        cls._encoders = _ByVersion(cls._compile_encoder)
         cls._header_versions = (1, 2) if cls.__name__.endswith("Request") else (0, 1)
         if cls.__name__ == "ApiVersionsResponse":
             cls._header_versions = (0, 0)
@@ -156,8 +169,7 @@ class Message(Struct):
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
         """Read one message that fills `buffer`. Raises WireError, also for bytes left over."""
-        decoder = cls._decoders.get(version) or cls._compile_decoder(version)
-        message, end = decoder(buffer, 0)
+        message, end = cls._decoders[version](buffer, 0)
         if end != len(buffer):
             raise WireError(
                 f"{cls.__name__} v{version} ends at byte {end}, {len(buffer) - end} bytes follow"
@@ -167,13 +179,11 @@ class Message(Struct):
     @classmethod
     def decode_from(cls, buffer: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:
         """Read one message at `offset`; return it and the offset behind it."""
-        decoder = cls._decoders.get(version) or cls._compile_decoder(version)
-        return decoder(buffer, offset)
+        return cls._decoders[version](buffer, offset)
 
     def encode(self, version: int) -> bytes:
         """The message's bytes. Raises WireError, naming the field that cannot be sent."""
-        encoder = self._encoders.get(version) or self._compile_encoder(version)
-        parts = encoder(self)
+        parts = self._encoders[version](self)
         first = parts[0]
         return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
 
@@ -182,24 +192,21 @@ class Message(Struct):
 
         Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
         """
-        encoder = self._encoders.get(version) or self._compile_encoder(version)
-        return encoder(self)
+        return self._encoders[version](self)
 
     @classmethod
     def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
         from wire.compiler import compile_decoder
 
         cls._check_version(version)
-        decoder = cls._decoders[version] = compile_decoder(cls, version)
-        return decoder
+        return compile_decoder(cls, version)
 
     @classmethod
     def _compile_encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
         from wire.compiler import compile_encoder
 
         cls._check_version(version)
-        encoder = cls._encoders[version] = compile_encoder(cls, version)
-        return encoder
+        return compile_encoder(cls, version)
 
     @classmethod
     def _check_version(cls, version: int) -> None:

@@ -107,13 +107,20 @@ def _scalars(code: str, count: int) -> Struct:
 
 
 def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, bytes]]) -> bytes:
-    """Encode the tagged fields of a struct: count, then tag, size and bytes by ascending tag."""
-    fields = sorted([*known, *unknown])
+    """Encode the tagged fields of a struct: count, then tag, size and bytes by ascending tag.
+
+    `known` is in that order already.
+    """
+    fields = sorted([*known, *unknown]) if unknown else known
     section = [uvarint(len(fields))]
     previous = -1
     for tag, content in fields:
         if tag <= previous:
             raise ValueError(f"tag {tag} is given twice")
         previous = tag
-        section += (uvarint(tag), uvarint(len(content)), content)
+        size = len(content)
+        if tag < 128 and size < 128:
+            section += (ONE_BYTE[tag], ONE_BYTE[size], content)
+        else:
+            section += (uvarint(tag), uvarint(size), content)
     return b"".join(section)
