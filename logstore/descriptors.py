@@ -231,10 +231,11 @@ class DiskFile:
         try:
             self._writes += 1
             if len(buffers) == 1:
+                total = len(buffers[0])
                 written = os.pwrite(descriptor, buffers[0], position)
             else:
+                total = sum(map(len, buffers))
                 written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)
-            total = sum(len(buffer) for buffer in buffers)
             if written < total:
                 rest = memoryview(b"".join(buffers))
                 while written < total:

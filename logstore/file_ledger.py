@@ -161,7 +161,8 @@ class FileLedger(StoredSegments):
         is_atomic: bool = False,
     ) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
-        assert header.size_bytes == len(batch), "one whole batch"
+        size_bytes = header.size_bytes
+        assert size_bytes == len(batch), "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
         if self._segments and self._segments[-1].is_full_for(header, self.limits):
             self.on_roll(self._end_offset)
@@ -172,24 +173,22 @@ class FileLedger(StoredSegments):
             self._append_to(self._segments[-1], batch, header, is_atomic=is_atomic)
         except OSError as error:
             raise self.failed(error) from error
-        self._end_offset = header.next_offset
-        self._appended_bytes += len(batch)
+        self._end_offset = self._segments[-1].next_offset
+        self._appended_bytes += size_bytes
 
     def _append_to(
         self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
     ) -> None:
         position, interval_bytes = segment.size, self.limits.index_interval_bytes
-        if is_atomic and self._group_commit.has_journal:
+        has_journal = self._group_commit.has_journal
+        if is_atomic and has_journal:
             segment.make_room(header, interval_bytes)
             self._unsynced.hold(segment, batch, position)
             return
         segment.append(batch, header, interval_bytes)
         self._is_dirty = True
-        self._note_written(segment.log_name, position, batch)
-
-    def _note_written(self, name: str, position: int, data: Buffer) -> None:
-        if self._group_commit.has_journal:
-            self._unsynced.note_written(name, position, data)
+        if has_journal:
+            self._unsynced.note_written(segment.log_name, position, batch)
 
     def _roll(self) -> None:
         self._close_active()
@@ -385,7 +384,8 @@ class FileLedger(StoredSegments):
         self._attempt(self._ensure_directory)
         try:
             position, is_new = self._attachments.append(name, data)
-            self._note_written(name, position, data)
+            if self._group_commit.has_journal:
+                self._unsynced.note_written(name, position, data)
             if is_new:
                 self._new_names.add(self._directory)
         except OSError as error:

@@ -53,12 +53,14 @@ class Segment:
         "_first_timestamp",
         "_flushed",
         "_has_no_timestamp",
+        "_index_bytes",
         "_max_timestamp",
         "_offset_of_max_timestamp",
         "_recent_offsets",
         "_recent_positions",
         "_stage",
         "base_offset",
+        "log_name",
         "next_offset",
         "offset_index",
         "size",
@@ -71,12 +73,15 @@ class Segment:
         self._file: File | None = None
         self._stage = ""
         self.base_offset = base_offset
+        #: The name of its `.log` file, while that is appended to.
+        self.log_name = f"{base_offset:020d}{LOG_SUFFIX}"
         self.next_offset = base_offset
         self.size = 0
         #: None: on disk, not loaded (`load_indexes`).
         self.offset_index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
         self._flushed = (0, 0)  # index entries that are in the files
+        self._index_bytes = 0  # of the larger index once it has its next entries
         self._recent_offsets = array("q")
         self._recent_positions = array("q")
         self._bytes_since_entry = 0
@@ -97,6 +102,7 @@ class Segment:
         segment._stage = stage
         segment.offset_index = OffsetIndex(base_offset)
         segment.time_index = TimeIndex(base_offset)
+        segment._measure_indexes()
         segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
         return segment
 
@@ -111,11 +117,6 @@ class Segment:
 
     def path(self, suffix: str) -> str:
         return segment_path(self._directory, self.base_offset, suffix + self._stage)
-
-    @property
-    def log_name(self) -> str:
-        """The name of its `.log` file, while that is appended to."""
-        return f"{self.base_offset:020d}{LOG_SUFFIX}"
 
     def enter_stage(self, stage: str) -> None:
         """Have other names from here on, which the files have been given."""
@@ -134,23 +135,31 @@ class Segment:
         """Whether this batch is to begin a new segment. An empty segment takes any batch."""
         if not self.size:
             return False
-        self.load_indexes()
-        assert self.offset_index is not None and self.time_index is not None
+        if self.offset_index is None:
+            self.load_indexes()
+        # Its age is by the records' own time, as Kafka: since the first batch's max timestamp.
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
+            first_timestamp = self._first_timestamp = self._read_first_timestamp()
         return (
             self.size + header.size_bytes > limits.segment_bytes
-            or self._age_at(header.max_timestamp) > limits.segment_ms
-            or (len(self.offset_index) + 1) * OFFSET_ENTRY_BYTES > limits.segment_index_bytes
-            # One more than that: a last entry follows when the segment is closed.
-            or (len(self.time_index) + 2) * TIME_ENTRY_BYTES > limits.segment_index_bytes
+            or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
+            or self._index_bytes > limits.segment_index_bytes
             or header.last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         )
 
-    def _age_at(self, timestamp_ms: int) -> int:
-        """By the records' own time, as Kafka: since the first batch's max timestamp."""
-        if self._first_timestamp is None:
-            first = next(self.headers(0), None)
-            self._first_timestamp = NO_TIMESTAMP if first is None else first[1].max_timestamp
-        return timestamp_ms - self._first_timestamp if self._first_timestamp >= 0 else 0
+    def _read_first_timestamp(self) -> int:
+        first = next(self.headers(0), None)
+        return NO_TIMESTAMP if first is None else first[1].max_timestamp
+
+    def _measure_indexes(self) -> None:
+        """Know how large the indexes are; after every change of them while it is appended to."""
+        assert self.offset_index is not None and self.time_index is not None
+        self._index_bytes = max(
+            (len(self.offset_index) + 1) * OFFSET_ENTRY_BYTES,
+            # One more than the next: a last entry follows when the segment is closed.
+            (len(self.time_index) + 2) * TIME_ENTRY_BYTES,
+        )
 
     def append(self, batch: Buffer, header: BatchHeader, index_interval_bytes: int) -> None:
         """Write the batch behind the last one. An `OSError` leaves the segment as it was."""
@@ -159,35 +168,38 @@ class Segment:
 
     def make_room(self, header: BatchHeader, index_interval_bytes: int) -> None:
         """Append a batch that somebody else writes, at what `size` was."""
-        self.note(header, index_interval_bytes)
         recent = self._recent_offsets
         recent.append(header.base_offset)
-        self._recent_positions.append(self.size - header.size_bytes)
+        self._recent_positions.append(self.size)
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[: RECENT_BATCHES_MAX // 2]
             del self._recent_positions[: RECENT_BATCHES_MAX // 2]
+        self.note(header, index_interval_bytes)
 
     def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
         """Account for a batch that stands at `size`: appended, or found there by recovery."""
         assert self.offset_index is not None and self.time_index is not None
+        size_bytes, last_offset = header.size_bytes, header.last_offset
         if header.max_timestamp > self._max_timestamp:
             self._max_timestamp = header.max_timestamp
-            self._offset_of_max_timestamp = header.last_offset
+            self._offset_of_max_timestamp = last_offset
         if not self.size:
             self._first_timestamp = header.max_timestamp
         if self._bytes_since_entry > index_interval_bytes:
-            self.offset_index.append(header.last_offset, self.size)
+            self.offset_index.append(last_offset, self.size)
             self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._measure_indexes()
             self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size_bytes
-        self.size += header.size_bytes
-        self.next_offset = header.next_offset
+        self._bytes_since_entry += size_bytes
+        self.size += size_bytes
+        self.next_offset = last_offset + 1
 
     def resume_at(self, position: int, next_offset: int) -> None:
         """Be as after the append of all before `position`; the batch there has an index entry."""
         assert self.time_index is not None
         self.size, self.next_offset = position, next_offset
         self._bytes_since_entry = 0
+        self._measure_indexes()
         if self.time_index.last is not None:
             self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last
 
@@ -270,6 +282,7 @@ class Segment:
             self._flushed = len(index), len(times)
             self._bytes_since_entry = self.size - index.lookup(_OFFSET_MAX)
             self.offset_index, self.time_index = index, times
+            self._measure_indexes()
 
     def read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         offsets = self._read_index(OFFSET_INDEX_SUFFIX)
