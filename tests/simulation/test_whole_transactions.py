@@ -8,8 +8,8 @@ be lost, torn, dirty or duplicated, no offset may be off its transaction, and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -87,17 +87,11 @@ _begin = Settling.begin
 
 
 def _begin_no_redrive(
-    settling: Settling,
-    work: MarkerWork,
-    log: ShardLog,
-    end_offset: int,
-    *,
-    is_redrive: bool,
-    others: Sequence[str] = (),
+    settling: Settling, work: MarkerWork, log: ShardLog, end_offset: int, **options: Any
 ) -> None:
     """Do what a decision calls for, but not what a restart finds due."""
-    if not is_redrive:
-        _begin(settling, work, log, end_offset, is_redrive=False, others=others)
+    if not options["is_redrive"]:
+        _begin(settling, work, log, end_offset, **options)
 
 
 #: A rule broken on purpose, and what the checker must find for it.
