@@ -66,12 +66,6 @@ class _Exchange:
         self.answer: Answer | None = None
         self.context = context
 
-    def end(self) -> Answer:
-        """Return the answer, which is about to be sent."""
-        if self.context is not None and self.context.held is not None:
-            self.context.held.resize(0)
-        return self.answer or []
-
 
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted connection."""
@@ -199,9 +193,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._memory.resize_partial(len(frame))
         self._backlog.extend(frames)
         self._pump()
-        unanswered = len(self._exchanges) + len(self._backlog)
-        if unanswered >= self._server.in_flight_max:
-            self._pause_reading(_Pause.UNANSWERED)
+        if self._exchanges or self._backlog:
+            unanswered = len(self._exchanges) + len(self._backlog)
+            if unanswered >= self._server.in_flight_max:
+                self._pause_reading(_Pause.UNANSWERED)
 
     def _pump(self) -> None:
         """Start what may start, send what may be sent, in one go."""
@@ -217,13 +212,16 @@ class ClientConnection(asyncio.BufferedProtocol):
                     # Now, not at the end: it may turn out that the client does not read.
                     self._send(ready)
                     ready = []
-            if not backlog or not self._may_start(backlog[0]):
+            if not backlog or self._pause & _Pause.UNREAD_ANSWERS:
+                break
+            if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in OVERLAPPING):
                 break
             self._start(backlog.popleft())
         self._is_pumping = False
         if ready:
             self._send(ready)
-        self._after_answers()
+        if self._pause:
+            self._after_answers()
 
     def _send(self, buffers: Answer) -> None:
         if self._transport is None or not buffers:
@@ -241,14 +239,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.writelines(buffers)
         self._transport.write(last)
 
-    def _may_start(self, frame: bytearray) -> bool:
-        if self._pause & _Pause.UNREAD_ANSWERS:
-            return False
-        if not self._exchanges:
-            self._do_overlap = True
-            return True
-        return self._do_overlap and bytes(frame[:2]) in OVERLAPPING
-
     def _start(self, frame: bytearray) -> None:
         size_bytes = len(frame)
         self._memory.begin(size_bytes)
@@ -265,21 +255,23 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._memory.give_back(size_bytes)
             self._refuse(error)
             return
-        self.client_id = call.context.client_id
-        self._do_overlap = self._do_overlap and bytes(frame[:2]) in OVERLAPPING
-        exchange = _Exchange(size_bytes, call.api.key == PRODUCE, call.context)
+        context = call[2]
+        self.client_id = context.client_id
+        is_alone = not self._exchanges
+        self._do_overlap = (is_alone or self._do_overlap) and bytes(frame[:2]) in OVERLAPPING
+        exchange = _Exchange(size_bytes, context.api_key == PRODUCE, context)
         self._exchanges.append(exchange)
-        self._run(call, exchange)
-
-    def _run(self, call: Call, exchange: _Exchange) -> None:
         try:
             _, task = run_first_step(self._serve(call, exchange), self._loop)
         except WireError as error:
             self._answered(exchange, [])
             self._refuse(error)
             return
-        if task is None:
-            return
+        if task is not None:
+            self._wait_for(task, exchange)
+
+    def _wait_for(self, task: asyncio.Task[None], exchange: _Exchange) -> None:
+        """Go on with others while a request waits."""
         if not exchange.is_produce:
             # Nothing looks at its frame any more: records alone are views of it. It may wait for
             # as long as its client likes, and must not keep others from being read so long.
@@ -295,15 +287,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         has brought.
         """
         self._answered(exchange, await self._dispatcher.answer(call))
-        if len(self._exchanges) == 1 and not self._is_pumping:
+        if not self._is_pumping and len(self._exchanges) == 1:
             self._send(self._take_ready())
 
     def _take_ready(self) -> Answer:
         """Remove and return the answers that are known, up to the first that is not."""
         ready: Answer = []
         exchanges = self._exchanges
-        while exchanges and exchanges[0].answer is not None:
-            ready += exchanges.popleft().end()
+        while exchanges and (answer := exchanges[0].answer) is not None:
+            context = exchanges.popleft().context
+            if context is not None and context.held is not None:
+                context.held.resize(0)
+            ready += answer
         return ready
 
     def _finished(self, exchange: _Exchange, task: asyncio.Task[None]) -> None:

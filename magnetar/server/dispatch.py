@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from logstore.ledger import LedgerFenced, StorageFailure
 from magnetar.apis.error_responses import error_response
@@ -63,14 +63,9 @@ class UnsupportedVersion(WireError):
         self.correlation_id = correlation_id
 
 
-class Call(NamedTuple):
-    """A decoded request, with the table's entry for it."""
-
-    api: Api
-    request: Message
-    context: RequestContext
-
-
+#: A decoded request, between the table's entry for it and what came with it. A plain tuple: one is
+#: made for each request.
+Call = tuple[Api, Message, RequestContext]
 #: The buffers of an answer; empty where none is to be sent.
 Answer = list[Buffer]
 
@@ -111,7 +106,10 @@ class Dispatcher:
             header, offset = RequestHeader.decode_from(frame, 2 if flexible else 1)
             client_id = header.client_id
         else:
-            client_id = _text(frame, 10, offset)
+            try:
+                client_id = frame[10:offset].decode()
+            except UnicodeDecodeError:
+                raise WireError("the client id is not UTF-8") from None
             offset += flexible
         # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
         # a Metadata request of version 13.
@@ -120,7 +118,7 @@ class Dispatcher:
             api_key, version, correlation_id, client_id, client_address, self._now_ms(), connection
         )
         self.request_counts[api_key] += 1
-        return Call(api, request, context)
+        return api, request, context
 
     async def answer(self, call: Call) -> Answer:
         """Run the handler and return the buffers of its answer. Raises WireError."""
@@ -172,16 +170,10 @@ def encode_response(response: Message, version: int, correlation_id: int) -> Ans
 
 def describe(call: Call) -> dict[str, Any]:
     """Return the fields by which a log line names a request."""
+    api, _, context = call
     return {
-        "api": call.api.name,
-        "version": call.context.version,
-        "client_id": call.context.client_id,
-        "client_address": call.context.client_address,
+        "api": api.name,
+        "version": context.version,
+        "client_id": context.client_id,
+        "client_address": context.client_address,
     }
-
-
-def _text(frame: bytearray, start: int, end: int) -> str:
-    try:
-        return frame[start:end].decode()
-    except UnicodeDecodeError:
-        raise WireError("the client id is not UTF-8") from None

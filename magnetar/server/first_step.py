@@ -20,10 +20,7 @@ T = TypeVar("T")
 class _StandIn:
     """What the first step takes for its task."""
 
-    __slots__ = ("task",)
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[Any] | None = None
 
     def cancel(self, message: object = None) -> bool:
         return self.task is not None and self.task.cancel(message)

@@ -76,9 +76,9 @@ class FrameReader:
         self._head = b""
 
     def _cut(self, count: int) -> list[bytearray]:
-        data = self._shared[:count]
+        data = self._shared
         if self._head:
-            data = memoryview(self._head + data)
+            data = memoryview(self._head + data[:count])
             self._head = b""
             count = len(data)
         frames: list[bytearray] = []
@@ -98,7 +98,8 @@ class FrameReader:
                 return frames
             frames.append(bytearray(data[position:end]))
             position = end
-        self._head = bytes(data[position:count])
+        if position < count:
+            self._head = bytes(data[position:count])
         return frames
 
     def _begin(self, size: int, start: memoryview) -> None:

@@ -67,14 +67,17 @@ class RequestMemory:
 
     def may_read(self, receiver: Receiver) -> bool:
         """Whether `receiver` may read on; if not it is told when to try again."""
-        if self.limit_bytes < 0:
+        limit_bytes = self.limit_bytes
+        if limit_bytes < 0:
             return True
-        if self.in_flight_bytes > self.limit_bytes or (
-            receiver.is_partial and not self._may_go_on(receiver)
+        if self.in_flight_bytes <= limit_bytes and (
+            self.partial_bytes <= limit_bytes
+            or not receiver.is_partial
+            or self._is_favoured(receiver)
         ):
-            self._waiting[receiver] = None
-            return False
-        return True
+            return True
+        self._waiting[receiver] = None
+        return False
 
     def forget(self, receiver: Receiver) -> None:
         """A connection has gone; what it held was given back."""
@@ -106,9 +109,7 @@ class RequestMemory:
         self._favoured_bytes = received
         return favoured if is_overdue else None
 
-    def _may_go_on(self, receiver: Receiver) -> bool:
-        if self.partial_bytes <= self.limit_bytes:
-            return True
+    def _is_favoured(self, receiver: Receiver) -> bool:
         if self._favoured is None or not self._favoured.is_partial:
             self._favoured = receiver
             self._begin_to_count(receiver)
