@@ -182,8 +182,8 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     may_sync = threading.Event()
     whole_work = GroupCommit._work_of
 
-    def held_work(self: GroupCommit, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
-        work = whole_work(self, syncs, settles=settles)
+    def held_work(self: GroupCommit, syncs: Sequence[Sync]) -> Callable[[], None]:
+        work = whole_work(self, syncs)
         return lambda: (may_sync.wait(10), work())[1]
 
     monkeypatch.setattr(GroupCommit, "_work_of", held_work)
