@@ -16,7 +16,7 @@ UNDEFINED = -1
 class LeaderEpochs:
     """Epochs and the offset at which each began, both ascending."""
 
-    __slots__ = ("epochs", "start_offsets")
+    __slots__ = ("epochs", "latest", "start_offsets")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.epochs: list[int] = []
@@ -24,16 +24,16 @@ class LeaderEpochs:
         for epoch, start_offset in entries:
             self.epochs.append(epoch)
             self.start_offsets.append(start_offset)
+        #: The newest epoch that has written, -1 if none has.
+        self.latest = self._last()
+
+    def _last(self) -> int:
+        return self.epochs[-1] if self.epochs else UNDEFINED
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(leader epoch, start offset) of each, ascending."""
         return list(zip(self.epochs, self.start_offsets, strict=True))
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch that has written, -1 if none has."""
-        return self.epochs[-1] if self.epochs else UNDEFINED
 
     def on_batch(self, leader_epoch: int, base_offset: int) -> bool:
         """Account for a batch at the log's end; whether a new epoch began with it."""
@@ -41,6 +41,7 @@ class LeaderEpochs:
             return False
         self.epochs.append(leader_epoch)
         self.start_offsets.append(base_offset)
+        self.latest = leader_epoch
         return True
 
     def with_leader(self, leader_epoch: int, end_offset: int) -> LeaderEpochs:
@@ -87,6 +88,7 @@ class LeaderEpochs:
         """Forget epochs that began at `end_offset` or after."""
         while self.start_offsets and self.start_offsets[-1] >= end_offset:
             del self.epochs[-1], self.start_offsets[-1]
+        self.latest = self._last()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LeaderEpochs):

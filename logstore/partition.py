@@ -82,7 +82,7 @@ class PartitionLog(VisibleLog):
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
-        self._expiration_checked_ms = 0
+        self._expiration_due_ms = 0
         #: Whether a replay knows producers that are forgotten.
         self._has_forgotten = False
         #: Compaction goes on from here; what is below has been cleaned once.
@@ -114,7 +114,7 @@ class PartitionLog(VisibleLog):
             self._snapshots.resume(closed.snapshots, closed.kafka_snapshots)
         self.leader_epoch = max(self.leader_epoch, self._state.leader_epochs.latest)
         self._metadata.leader_epoch = self._state.leader_epochs.latest
-        self._expiration_checked_ms = now_ms
+        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
         self._recovery_point_seen = ledger.recovery_point
         self._move_bounds(ledger.durable_end_offset)
         ledger.on_durable = self._on_durable
@@ -162,7 +162,7 @@ class PartitionLog(VisibleLog):
             append_time_ms = now_ms
         base_offset, leader_epoch = self._state.end_offset, self.leader_epoch
         place(batch, base_offset, leader_epoch)
-        header = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        header = BatchHeader(base_offset, header[1], leader_epoch, *header[3:])
         return self._append(batch, header, now_ms, append_time_ms)
 
     def append_records(
@@ -282,7 +282,8 @@ class PartitionLog(VisibleLog):
         self._ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
 
     def _after_append(self, size_bytes: int, now_ms: int) -> None:
-        self.expire_producers_if_due(now_ms)
+        if now_ms >= self._expiration_due_ms:
+            self.expire_producers(now_ms)
         if self._snapshots.is_due(size_bytes):
             self._snapshots.take(self._state, for_kafka=False)
 
@@ -292,7 +293,7 @@ class PartitionLog(VisibleLog):
 
     def expire_producers_if_due(self, now_ms: int) -> bool:
         """Every ten minutes `expire_producers`; returns whether it was time."""
-        is_due = now_ms - self._expiration_checked_ms >= _EXPIRATION_CHECK_MS
+        is_due = now_ms >= self._expiration_due_ms
         if is_due:
             self.expire_producers(now_ms)
         return is_due
@@ -301,7 +302,7 @@ class PartitionLog(VisibleLog):
         """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is
         open. Returns their ids.
         """
-        self._expiration_checked_ms = now_ms
+        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
         forgotten = self.producers.expire(
             now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )

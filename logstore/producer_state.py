@@ -118,6 +118,13 @@ class ProducerState:
         )
 
 
+def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id}: epoch {producer_epoch}, have {state.producer_epoch}",
+    )
+
+
 class Producers(dict[int, ProducerState]):
     """Every producer id that a partition remembers, with its state."""
 
@@ -181,10 +188,7 @@ class Producers(dict[int, ProducerState]):
         """Raise INVALID_PRODUCER_EPOCH if a newer epoch of that producer has written here."""
         state = self.get(producer_id)
         if state is not None and producer_epoch < state.producer_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id}: epoch {producer_epoch}, have {state.producer_epoch}",
-            )
+            raise _zombie(producer_id, producer_epoch, state)
 
     def check_marker(self, marker: TransactionMarker, *, is_open: bool) -> None:
         """Raise if a marker comes from a zombie: INVALID_PRODUCER_EPOCH or
@@ -198,7 +202,8 @@ class Producers(dict[int, ProducerState]):
         state = self.get(producer_id)
         if state is None:
             return
-        self.check_epoch(producer_id, producer_epoch)
+        if producer_epoch < state.producer_epoch:
+            raise _zombie(producer_id, producer_epoch, state)
         if transaction_version >= 2 and is_open and producer_epoch == state.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,

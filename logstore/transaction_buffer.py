@@ -129,10 +129,13 @@ class TransactionBuffer:
         while completing and completing[0].last_offset < high_watermark:
             completing.popleft()
         stable = high_watermark
-        if completing:
-            stable = min(stable, min(completed.first_offset for completed in completing))
+        for completed in completing:
+            if completed.first_offset < stable:
+                stable = completed.first_offset
         if self._open:
-            stable = min(stable, next(iter(self._open.values())).first_offset)
+            oldest = next(iter(self._open.values()))
+            if oldest.first_offset < stable:
+                stable = oldest.first_offset
         if stable > self.last_stable_offset:
             self.last_stable_offset = stable
         return self.last_stable_offset

@@ -59,30 +59,31 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
     _check_producer(header)
     if header.attributes & ATTRIBUTE_TIMESTAMP_TYPE:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is for the broker to set")
-    _check_codec(header, records)
+    if header.attributes & ATTRIBUTE_COMPRESSION:
+        _check_codec(header, records)
     return header
 
 
 def _one_batch(records: Buffer | None) -> BatchHeader:
-    if records is None or len(records) < LENGTH_OVERHEAD:
+    if records is None or (available_bytes := len(records)) < LENGTH_OVERHEAD:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     (batch_length,) = _LENGTH.unpack_from(records)
     if batch_length < _LENGTH_MIN_OF_ANY_MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
     size_bytes = LENGTH_OVERHEAD + batch_length
-    magic = records[_MAGIC_AT] if len(records) > _MAGIC_AT else MAGIC
+    magic = records[_MAGIC_AT] if available_bytes > _MAGIC_AT else MAGIC
     if magic > MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
-    if len(records) < size_bytes:
-        detail = f"{len(records)} bytes of a batch of {size_bytes}"
+    if available_bytes < size_bytes:
+        detail = f"{available_bytes} bytes of a batch of {size_bytes}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
     if magic < MAGIC:
         detail = f"a batch of magic {magic}; only magic {MAGIC} is taken"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
     if size_bytes < BATCH_OVERHEAD:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
-    if len(records) > size_bytes:
-        detail = f"{len(records) - size_bytes} bytes after the one batch of a partition"
+    if available_bytes > size_bytes:
+        detail = f"{available_bytes - size_bytes} bytes after the one batch of a partition"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
     return BatchHeader.parse(records)
 
@@ -103,7 +104,7 @@ def _check_producer(header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a delete horizon is for brokers to write")
     if header.producer_id < NO_PRODUCER_ID:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"producer id {header.producer_id}")
-    if header.is_idempotent:
+    if header.producer_id >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             detail = (
                 f"producer id {header.producer_id} with epoch {header.producer_epoch}"
@@ -115,8 +116,6 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def _check_codec(header: BatchHeader, records: Buffer) -> None:
-    if not header.attributes & ATTRIBUTE_COMPRESSION:
-        return
     try:
         codec = header.compression
     except WireError as failure:
