@@ -120,5 +120,5 @@ def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[st
         if name in values:
             config.__dict__[attribute_of(name)] = values[name]
         else:
-            # The class has the default.
+            # The class has the default, and gives it to the instance again.
             config.__dict__.pop(attribute_of(name), None)

@@ -92,7 +92,11 @@ class Setting(Generic[T]):
     @overload
     def __get__(self, instance: object, owner: type[object]) -> T: ...
     def __get__(self, instance: object | None, owner: type[object]) -> Setting[T] | T:
-        return self if instance is None else self.default
+        if instance is None:
+            return self
+        # Kept there, so that it is asked once: an attribute of the instance wins over this.
+        instance.__dict__[attribute_of(self.name)] = self.default
+        return self.default
 
     def render(self, value: object) -> str | None:
         """Return `value` as Kafka's tools print it; None where nothing is set."""
@@ -117,7 +121,6 @@ class Config:
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self.explicit: frozenset[str] = frozenset(values or ())
-        # Plain instance attributes win over the settings of the class: reading one costs a look-up.
         for name, value in (values or {}).items():
             self.__dict__[attribute_of(name)] = value
 
