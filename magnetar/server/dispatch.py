@@ -16,6 +16,7 @@ from logstore.ledger import LedgerFenced, StorageFailure
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import Api, Connection, RequestContext
 from magnetar.logging import get_logger
+from magnetar.server.frames import SIZE_BYTES
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
@@ -41,8 +42,8 @@ _ROUTINE = frozenset(
 )
 
 _HEADER = Struct(">hhih")
-_PREFIX = Struct(">ii")
-_NO_TAGS = b"\0"
+#: Size and correlation id, by the version of the response header; version 1 ends with no tags.
+_PREFIXES = (Struct(">ii"), Struct(">iix"))
 #: Responses shorter than this are joined into one buffer.
 _JOIN_BYTES_MAX = 16 * 1024
 
@@ -160,9 +161,12 @@ def encode_response(response: Message, version: int, correlation_id: int) -> Ans
         parts = response.encode_parts(version)
     except WireError as error:
         raise TypeError(f"{type(response).__name__} cannot be sent: {error}") from error
-    has_tags = response.header_version(version)
-    size = sum(map(len, parts)) + has_tags
-    prefix = _PREFIX.pack(size + 4, correlation_id) + _NO_TAGS[:has_tags]
+    header_version = response.header_version(version)
+    prefix_struct = _PREFIXES[header_version]
+    size = prefix_struct.size - SIZE_BYTES
+    for part in parts:
+        size += len(part)
+    prefix = prefix_struct.pack(size, correlation_id)
     if size <= _JOIN_BYTES_MAX:
         return [b"".join((prefix, *parts))]
     return [prefix, *filter(len, parts)]
