@@ -179,16 +179,15 @@ class FileLedger(StoredSegments):
     def _append_to(
         self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
     ) -> None:
-        position, interval_bytes = segment.size, self.limits.index_interval_bytes
-        has_journal = self._group_commit.has_journal
+        position, has_journal = segment.size, self._group_commit.has_journal
         if is_atomic and has_journal:
-            segment.make_room(header, interval_bytes)
             self._unsynced.hold(segment, batch, position)
-            return
-        segment.append(batch, header, interval_bytes)
-        self._is_dirty = True
-        if has_journal:
-            self._unsynced.note_written(segment.log_name, position, batch)
+        else:
+            segment.file.write((batch,), position)
+            self._is_dirty = True
+            if has_journal:
+                self._unsynced.note_written(segment.log_name, position, batch)
+        segment.append(header, self.limits.index_interval_bytes)
 
     def _roll(self) -> None:
         self._close_active()

@@ -19,7 +19,7 @@ from uuid import UUID
 from logstore.aborted_index import AbortedEntry, aborted_name
 from logstore.barriers import Procedure, in_step
 from logstore.closed_logs import STATE_BYTES_MAX, ClosedLog, ClosedSegments
-from logstore.ledger import Buffer, Ledger
+from logstore.ledger import Ledger
 from logstore.log_config import INT32_MAX, LogConfig
 from logstore.log_start import deletable_before, give_up
 from logstore.partition_metadata import MetadataFiles
@@ -216,10 +216,8 @@ class PartitionLog(VisibleLog):
         producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
         is_open = self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
-        state, ledger = self._state, self._ledger
-        offset = state.end_offset
         batch = build_marker(
-            base_offset=offset,
+            base_offset=self._state.end_offset,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -228,19 +226,25 @@ class PartitionLog(VisibleLog):
             leader_epoch=self.leader_epoch,
         )
         header = BatchHeader.parse(batch)
-        self._write(batch, header, is_atomic=True)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
-        completed = state.on_marker(header, Marker(kind, coordinator_epoch), now_ms)
+        return self._append(
+            batch,
+            header,
+            now_ms,
+            _NO_APPEND_TIME,
+            is_atomic=True,
+            marker=Marker(kind, coordinator_epoch),
+        )
+
+    def _on_marker(self, header: BatchHeader, marker: Marker, now_ms: int) -> None:
+        completed = self._state.on_marker(header, marker, now_ms)
         if completed is not None and completed.is_aborted:
             # Durable in the same step as the marker, so the file is whole below every durable end.
-            ledger.append_attachment(
-                aborted_name(ledger.segment_base_offsets[-1]),
+            offset = header.base_offset
+            self._ledger.append_attachment(
+                aborted_name(self._ledger.segment_base_offsets[-1]),
                 next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
             )
-        self._after_append(len(batch), now_ms)
-        return Appended(
-            offset, offset, offset + 1, _NO_APPEND_TIME, ledger.start_offset, is_duplicate=False
-        )
 
     def _append(
         self,
@@ -251,41 +255,33 @@ class PartitionLog(VisibleLog):
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
+        marker: Marker | None = None,
     ) -> Appended:
-        """Append a batch that has its place, which is the log's end."""
-        state = self._state
-        self._write(batch, header, may_wait=may_wait, is_atomic=is_atomic)
-        state.on_batch(header, now_ms)
-        self._after_append(header.batch_length, now_ms)
+        """Append a batch that has its place, which is the log's end. `marker`: what it says, if it
+        is one."""
+        if self.is_deleted:
+            raise PartitionDeleted(self.topic, self.partition)
+        if self._metadata.leader_epoch != self.leader_epoch:
+            self._write_metadata()
+        state, ledger = self._state, self._ledger
+        ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
+        if marker is None:
+            state.on_batch(header, now_ms)
+        else:
+            self._on_marker(header, marker, now_ms)
+        if now_ms >= self._expiration_due_ms:
+            self.expire_producers(now_ms)
+        if self._snapshots.is_due(header.batch_length):
+            self._snapshots.take(state, for_kafka=False)
         end_offset = state.end_offset
         return Appended(
             header.base_offset,
             end_offset - 1,
             end_offset,
             append_time_ms,
-            self._ledger.start_offset,
+            ledger.start_offset,
             False,
         )
-
-    def _write(
-        self,
-        batch: Buffer,
-        header: BatchHeader,
-        *,
-        may_wait: bool = False,
-        is_atomic: bool = False,
-    ) -> None:
-        if self.is_deleted:
-            raise PartitionDeleted(self.topic, self.partition)
-        if self._metadata.leader_epoch != self.leader_epoch:
-            self._write_metadata()
-        self._ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
-
-    def _after_append(self, size_bytes: int, now_ms: int) -> None:
-        if now_ms >= self._expiration_due_ms:
-            self.expire_producers(now_ms)
-        if self._snapshots.is_due(size_bytes):
-            self._snapshots.take(self._state, for_kafka=False)
 
     def _write_metadata(self) -> None:
         state = self._state

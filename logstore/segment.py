@@ -17,13 +17,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from logstore.files import File, FileSystem
-from logstore.ledger import Buffer, SegmentLimits
+from logstore.ledger import SegmentLimits
 from logstore.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from logstore.offset_index import OffsetIndex
 from logstore.segment_reads import scan
 from logstore.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from logstore.time_index import NO_TIMESTAMP, TimeIndex
 from wire.records import BatchHeader
+from wire.records.header import LENGTH_OVERHEAD
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -142,10 +143,11 @@ class Segment:
         if first_timestamp is None:
             first_timestamp = self._first_timestamp = self._read_first_timestamp()
         return (
-            self.size + header.size_bytes > limits.segment_bytes
+            self.size + LENGTH_OVERHEAD + header.batch_length > limits.segment_bytes
             or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
             or self._index_bytes > limits.segment_index_bytes
-            or header.last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+            or header.base_offset + header.last_offset_delta - self.base_offset
+            > _RELATIVE_OFFSET_MAX
         )
 
     def _read_first_timestamp(self) -> int:
@@ -161,13 +163,8 @@ class Segment:
             (len(self.time_index) + 2) * TIME_ENTRY_BYTES,
         )
 
-    def append(self, batch: Buffer, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Write the batch behind the last one. An `OSError` leaves the segment as it was."""
-        self.file.write((batch,), self.size)
-        self.make_room(header, index_interval_bytes)
-
-    def make_room(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Append a batch that somebody else writes, at what `size` was."""
+    def append(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Account for the batch behind the last one, which is written, or will be, at `size`."""
         recent = self._recent_offsets
         recent.append(header.base_offset)
         self._recent_positions.append(self.size)
@@ -177,9 +174,10 @@ class Segment:
         self.note(header, index_interval_bytes)
 
     def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Account for a batch that stands at `size`: appended, or found there by recovery."""
+        """Account for a batch that stands at `size`, without a place among the latest ones."""
         assert self.offset_index is not None and self.time_index is not None
-        size_bytes, last_offset = header.size_bytes, header.last_offset
+        size_bytes = LENGTH_OVERHEAD + header.batch_length
+        last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self._max_timestamp:
             self._max_timestamp = header.max_timestamp
             self._offset_of_max_timestamp = last_offset

@@ -50,7 +50,7 @@ class Unsynced:
                 self._written.append(self._entry(name, position, data))
 
     def hold(self, segment: Segment, data: Buffer, position: int) -> None:
-        """Keep the batch for which `segment` has made room at `position`."""
+        """Keep the batch that stands at `position` of `segment`, which does not write it."""
         self._held.append(Held(segment, self._entry(segment.log_name, position, data)))
 
     def _entry(self, name: str, position: int, data: Buffer) -> Entry:

@@ -52,7 +52,8 @@ def test_the_first_timestamp_is_known_after_a_restart() -> None:
     disk.make_directory("/t-0")
     segment = Segment.create(disk, "/t-0", 0)
     batch = build_batch([SimpleRecord(None, b"x", 5000)])
-    segment.append(batch, BatchHeader.parse(batch), INTERVAL)
+    segment.file.write((batch,), 0)
+    segment.append(BatchHeader.parse(batch), INTERVAL)
     again = Segment(disk, "/t-0", 0)
     again.size = segment.size
     again.load_indexes()
@@ -87,7 +88,8 @@ def test_the_positions_of_the_latest_batches_are_kept_within_bounds() -> None:
     batch = build_batch([SimpleRecord(None, b"x", 5000)])
     for offset in range(3 * RECENT_BATCHES_MAX):
         batch[0:8] = offset.to_bytes(8, "big")
-        segment.append(batch, BatchHeader.parse(batch), INTERVAL)
+        segment.file.write((batch,), segment.size)
+        segment.append(BatchHeader.parse(batch), INTERVAL)
     end, size = segment.next_offset, len(batch)
     assert segment.recent_range(0, 1, end, at_least_one=True) is None
     oldest = next(
