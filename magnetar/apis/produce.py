@@ -15,7 +15,9 @@ closes its connection.  KIP-98, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
@@ -55,7 +57,7 @@ async def produce(
     broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
     appending = _Appending(broker, request, context)
-    responses = [appending.append_to(topic) for topic in request.topic_data]
+    responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
         if appending.is_any_refused:
             # There is no answer to carry the error: closing tells the producer to refresh.
@@ -93,8 +95,10 @@ class _Appending:
         """Append what the request has for one topic, and return the answers to give once that is
         durable."""
         answers = []
+        name = topic.name
         try:
-            name = self._name_of(topic)
+            if self._context.version >= _TOPIC_IDS_SINCE:
+                name = self._name_of(topic.topic_id)
         except KafkaError as refusal:
             answers = [self._refused(topic, data, refusal) for data in topic.partition_data]
             return TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
@@ -107,12 +111,10 @@ class _Appending:
             name=topic.name, topic_id=topic.topic_id, partition_responses=answers
         )
 
-    def _name_of(self, topic: TopicProduceData) -> str:
-        if self._context.version < _TOPIC_IDS_SINCE:
-            return topic.name
-        found = self._broker.topics.by_id(topic.topic_id)
+    def _name_of(self, topic_id: UUID) -> str:
+        found = self._broker.topics.by_id(topic_id)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic.topic_id}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return found.name
 
     def _append(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
@@ -133,7 +135,7 @@ class _Appending:
         done = log.append(
             memoryview(data.records),
             self._context.now_ms,
-            verify=lambda header: self._verify(log, header),
+            verify=partial(self._verify, log),
         )
         answer = PartitionProduceResponse(
             index=data.index,
@@ -190,7 +192,9 @@ class _Appending:
         retry is recognised by its sequence.
         """
         is_held = self._held is None
-        patience_ms = max(self._request.timeout_ms, _PATIENCE_MS_MIN)
+        patience_ms = self._request.timeout_ms
+        if patience_ms < _PATIENCE_MS_MIN:
+            patience_ms = _PATIENCE_MS_MIN
         try:
             with self._broker.patience.bounded(patience_ms / 1000):
                 for log, end_offset, answer in self.appended:
@@ -228,7 +232,8 @@ class _Appending:
             error_message=refusal.detail or None,
         )
         if isinstance(refusal, RecordsRefused):
-            _name_records(answer, refusal, f"{topic.name or self._name_of(topic)}-{data.index}")
+            name = topic.name or self._name_of(topic.topic_id)
+            _name_records(answer, refusal, f"{name}-{data.index}")
         return answer
 
 

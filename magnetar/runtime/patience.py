@@ -17,32 +17,29 @@ LOOK_S = 0.25
 class Patience:
     """The waits under way."""
 
-    __slots__ = ("_timer", "_waits")
+    __slots__ = ("timer", "waits")
 
     def __init__(self) -> None:
-        self._waits: set[BoundedWait] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self.waits: set[BoundedWait] = set()
+        #: Set while there are waits.
+        self.timer: asyncio.TimerHandle | None = None
 
     def bounded(self, seconds: float) -> BoundedWait:
         """Return a context, as `asyncio.timeout`: what takes longer in it ends as TimeoutError."""
         return BoundedWait(self, seconds)
 
-    def begin(self, wait: BoundedWait, loop: asyncio.AbstractEventLoop) -> None:
-        """Look at `wait` until `end`."""
-        self._waits.add(wait)
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_S, self._look, loop)
-
-    def end(self, wait: BoundedWait) -> None:
-        """It is over."""
-        self._waits.discard(wait)
+    def look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look at the waits after a while, and again while there are any."""
+        self.timer = loop.call_later(LOOK_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
-        for wait in [wait for wait in self._waits if wait.ends_at_s <= now_s]:
-            self._waits.discard(wait)
+        for wait in [wait for wait in self.waits if wait.ends_at_s <= now_s]:
+            self.waits.discard(wait)
             wait.give_up()
-        self._timer = loop.call_later(LOOK_S, self._look, loop) if self._waits else None
+        self.timer = None
+        if self.waits:
+            self.look_later(loop)
 
 
 class BoundedWait:
@@ -62,7 +59,9 @@ class BoundedWait:
         assert task is not None, "outside of a task nothing waits"
         self._task = task
         self._cancelling = task.cancelling()
-        self._patience.begin(self, loop)
+        self._patience.waits.add(self)
+        if self._patience.timer is None:
+            self._patience.look_later(loop)
 
     def give_up(self) -> None:
         """End the wait as one that took too long."""
@@ -76,7 +75,7 @@ class BoundedWait:
         traceback: TracebackType | None,
     ) -> None:
         if not self._is_given_up:
-            self._patience.end(self)
+            self._patience.waits.discard(self)
         # As asyncio.timeout: a cancellation from elsewhere, which came besides, stays one.
         elif self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error

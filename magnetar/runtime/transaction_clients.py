@@ -18,28 +18,23 @@ class TransactionClient(NamedTuple):
     client_address: str | None = None
 
 
-_UNKNOWN = TransactionClient()
-
-
 class TransactionClients:
     """The client that last spoke for each transactional id."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, TransactionClient] = {}
+        #: The fields of a TransactionClient: it is made when somebody asks for it.
+        self._clients: dict[str, tuple[str | None, str | None]] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def note(self, transactional_id: str, context: RequestContext) -> None:
         """Remember who sent a request that the coordinator has accepted for this id."""
-        known = self._clients.get(transactional_id)
-        speaker = (context.client_id, context.client_address)
-        if known != speaker:
-            self._clients[transactional_id] = TransactionClient(*speaker)
+        self._clients[transactional_id] = context.client_id, context.client_address
 
     def of(self, transactional_id: str) -> TransactionClient:
         """Return who spoke last for the id; nobody known: None in both fields."""
-        return self._clients.get(transactional_id, _UNKNOWN)
+        return TransactionClient(*self._clients.get(transactional_id, ()))
 
     def forget(self, transactional_id: str) -> None:
         """The id has expired."""
