@@ -24,17 +24,15 @@ class CommittedLedger:
         self.on_durable: Callable[[int], None] = _nobody
         self.on_roll: Callable[[int], None] = _nobody
         self._group_commit = group_commit
-        self._start_offset = self._end_offset = self._durable_end_offset = start_offset
+        #: Moved by opening and by trims only.
+        self.start_offset = start_offset
+        self._end_offset = self._durable_end_offset = start_offset
         #: What the sync under way, or the last one, covers; subclasses say so when it begins.
         self._begun_end_offset = 0
         #: Bytes ever appended since it was opened: in all, below `_begun_end_offset`, durable.
         self._appended_bytes = self._begun_bytes = self._durable_bytes = 0
         self._will_not_be: Exception | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-
-    @property
-    def start_offset(self) -> int:
-        return self._start_offset
 
     @property
     def end_offset(self) -> int:

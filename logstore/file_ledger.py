@@ -32,6 +32,7 @@ from logstore.segment_swap import DELETED
 from logstore.stored_segments import StoredSegments
 from logstore.unsynced import Held, Unsynced
 from wire.records import BatchHeader
+from wire.records.header import LENGTH_OVERHEAD
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
@@ -66,7 +67,8 @@ class FileLedger(StoredSegments):
         self._attachments = Attachments(files, directory)
         self._was_clean = clean
         self._closed = closed
-        self._recovery_point = recovery_point
+        #: Moved by opening, by syncs and by a clean close only.
+        self.recovery_point = recovery_point
         self._checkpointed_bytes = 0  # of the active segment
         self._flushed_end_offset = start_offset  # of interest with page-cache durability
         self._is_flush_asked = False
@@ -88,10 +90,6 @@ class FileLedger(StoredSegments):
         self._names_in_sync = 0
         self._closing: list[File] = []
         self._next_recovery_point = recovery_point
-
-    @property
-    def recovery_point(self) -> int:
-        return self._recovery_point
 
     def open(self, epoch: int) -> None:
         self._attempt(lambda: perform_all(self._files, self.opening(epoch)))
@@ -121,18 +119,18 @@ class FileLedger(StoredSegments):
         self._bases = [segment.base_offset for segment in self._segments]
         self._sealed_bytes = sum(segment.size for segment in self._segments[:-1])
         if self._segments:
-            self._start_offset = max(self._start_offset, self._bases[0])
+            self.start_offset = max(self.start_offset, self._bases[0])
             self._checkpointed_bytes = self._segments[-1].size
         self._end_offset = self._durable_end_offset = self._flushed_end_offset = end_offset
-        self._recovery_point = self._next_recovery_point = end_offset
+        self.recovery_point = self._next_recovery_point = end_offset
 
     def _recovering(self, epoch: int) -> Procedure[None]:
         recovery = Recovery(
             self._files,
             self._directory,
             self.limits,
-            self._start_offset,
-            self._recovery_point,
+            self.start_offset,
+            self.recovery_point,
             self._was_clean,
         )
         try:
@@ -161,33 +159,29 @@ class FileLedger(StoredSegments):
         is_atomic: bool = False,
     ) -> None:
         assert header.base_offset == self._end_offset, "a batch begins at the log's end"
-        size_bytes = header.size_bytes
-        assert size_bytes == len(batch), "one whole batch"
+        size_bytes = len(batch)
+        assert LENGTH_OVERHEAD + header.batch_length == size_bytes, "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
-        if self._segments and self._segments[-1].is_full_for(header, self.limits):
+        if not self._segments:
+            self._attempt(self._add_segment)
+        elif self._segments[-1].is_full_for(header, self.limits):
             self.on_roll(self._end_offset)
             self._attempt(self._roll)
-        try:
-            if not self._segments:
-                self._add_segment()
-            self._append_to(self._segments[-1], batch, header, is_atomic=is_atomic)
-        except OSError as error:
-            raise self.failed(error) from error
-        self._end_offset = self._segments[-1].next_offset
-        self._appended_bytes += size_bytes
-
-    def _append_to(
-        self, segment: Segment, batch: Buffer, header: BatchHeader, *, is_atomic: bool
-    ) -> None:
-        position, has_journal = segment.size, self._group_commit.has_journal
+        segment, has_journal = self._segments[-1], self._group_commit.has_journal
+        position = segment.size
         if is_atomic and has_journal:
             self._unsynced.hold(segment, batch, position)
         else:
-            segment.file.write((batch,), position)
+            try:
+                segment.file.write((batch,), position)
+            except OSError as error:
+                raise self.failed(error) from error
             self._is_dirty = True
             if has_journal:
                 self._unsynced.note_written(segment.log_name, position, batch)
         segment.append(header, self.limits.index_interval_bytes)
+        self._end_offset = segment.next_offset
+        self._appended_bytes += size_bytes
 
     def _roll(self) -> None:
         self._close_active()
@@ -228,8 +222,8 @@ class FileLedger(StoredSegments):
     # Durability
 
     def begin_sync(self) -> Sync:
-        self._next_recovery_point = self._recovery_point
-        if self._bases and self._bases[-1] > self._recovery_point:
+        self._next_recovery_point = self.recovery_point
+        if self._bases and self._bases[-1] > self.recovery_point:
             self._next_recovery_point = self._bases[-1]
         pinned, self._rolled_files = self._rolled_files, []
         if self._is_dirty:
@@ -293,7 +287,7 @@ class FileLedger(StoredSegments):
         if self._names_durable < self._names_in_sync:
             self._names_durable = self._names_in_sync
         if self._group_commit.durability is Durability.FSYNC:
-            self._recovery_point = self._next_recovery_point
+            self.recovery_point = self._next_recovery_point
         if sync.is_flush:
             self._flushed_end_offset = sync.end_offset
         for file in sync.files[: len(sync.files) - len(self._closing)]:
@@ -329,10 +323,10 @@ class FileLedger(StoredSegments):
             self._attempt(self._sync_names)
 
     def trim(self, start_offset: int) -> None:
-        if start_offset <= self._start_offset:
+        if start_offset <= self.start_offset:
             return
         assert start_offset <= self._durable_end_offset
-        self._start_offset = start_offset
+        self.start_offset = start_offset
         keep = 0
         while keep + 1 < len(self._bases) and self._bases[keep + 1] <= start_offset:
             keep += 1
@@ -417,7 +411,7 @@ class FileLedger(StoredSegments):
 
     def as_closed(self) -> ClosedSegments | None:
         """What the next start need not find out, once all is durable; None: there is nothing."""
-        if not self._segments or self._recovery_point != self._end_offset:
+        if not self._segments or self.recovery_point != self._end_offset:
             return None
         if self._may_have_leftovers and any(
             name.endswith(LEFTOVER_SUFFIXES) for name in self._files.list(self._directory)
@@ -431,7 +425,7 @@ class FileLedger(StoredSegments):
         if held := self._unsynced.take_all():
             self._attempt(partial(_write, held))
             self._is_dirty = True
-        is_synced = self._recovery_point == self._end_offset and not self._is_dirty
+        is_synced = self.recovery_point == self._end_offset and not self._is_dirty
         if is_synced and not (self._new_names or self._attachments.dirty or self._files_in_sync):
             return
         if self._segments:
@@ -444,7 +438,7 @@ class FileLedger(StoredSegments):
         self._names_durable = self._names_made
         self._new_names.clear()
         self._files_in_sync = ()
-        self._durable_end_offset = self._recovery_point = self._end_offset
+        self._durable_end_offset = self.recovery_point = self._end_offset
 
     def _attempt(self, perform_io: Callable[[], None]) -> None:
         try:

@@ -155,14 +155,14 @@ class MemoryLedger(CommittedLedger):
         return None
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        for header, batch in self._from(self._start_offset):
-            found = first_record_since(batch, header, timestamp_ms, self._start_offset)
+        for header, batch in self._from(self.start_offset):
+            found = first_record_since(batch, header, timestamp_ms, self.start_offset)
             if found is not None:
                 return found if found.offset < end_offset else None
         return None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        batches = list(self._from(self._start_offset))
+        batches = list(self._from(self.start_offset))
         if not batches:
             return None
         header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
@@ -204,10 +204,10 @@ class MemoryLedger(CommittedLedger):
         ]
 
     def trim(self, start_offset: int) -> None:
-        if start_offset <= self._start_offset:
+        if start_offset <= self.start_offset:
             return
         assert start_offset <= self._durable_end_offset
-        self._start_offset = start_offset
+        self.start_offset = start_offset
         while len(self._segments) > 1 and self._segments[1] <= start_offset:
             del self._segments[0], self._segment_sizes[0], self._max_timestamps[0]
         keep = bisect_right(self._base_offsets, self._segments[0] - 1)

@@ -179,7 +179,7 @@ class StoredSegments(CommittedLedger):
             place = bisect_right(self._bases, base_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        found = first_in_segments(list(self._segments), timestamp_ms, self._start_offset)
+        found = first_in_segments(list(self._segments), timestamp_ms, self.start_offset)
         return found if found is not None and found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
