@@ -59,23 +59,8 @@ class FrameReader:
         """
         if self.error is not None:
             return []
-        if self._frame is None:
-            return self._cut(count)
-        self._filled += count
-        if self._filled < self._size:
-            return []
-        frame = self._frame
-        self.discard()
-        return [frame]
-
-    def discard(self) -> None:
-        """Forget a half-received frame."""
         if self._frame is not None:
-            self._memory.resize_partial(-len(self._frame))
-        self._frame = None
-        self._head = b""
-
-    def _cut(self, count: int) -> list[bytearray]:
+            return self._continue(self._frame, count)
         data = self._shared
         if self._head:
             data = memoryview(self._head + data[:count])
@@ -101,6 +86,20 @@ class FrameReader:
         if position < count:
             self._head = bytes(data[position:count])
         return frames
+
+    def discard(self) -> None:
+        """Forget a half-received frame."""
+        if self._frame is not None:
+            self._memory.resize_partial(-len(self._frame))
+        self._frame = None
+        self._head = b""
+
+    def _continue(self, frame: bytearray, count: int) -> list[bytearray]:
+        self._filled += count
+        if self._filled < self._size:
+            return []
+        self.discard()
+        return [frame]
 
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
