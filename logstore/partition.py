@@ -307,7 +307,8 @@ class PartitionLog(VisibleLog):
 
     def _on_durable(self, end_offset: int) -> None:
         self._move_bounds(end_offset)
-        self._snapshots.on_durable(end_offset)
+        if self._snapshots.pending:
+            self._snapshots.on_durable(end_offset)
         recovery_point = self._ledger.recovery_point
         if recovery_point != self._recovery_point_seen:
             self._recovery_point_seen = recovery_point

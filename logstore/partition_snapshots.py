@@ -50,7 +50,8 @@ class Snapshots:
         self._ledger = ledger
         self._interval_bytes = interval_bytes
         self._bytes_since = 0
-        self._pending: list[_Pending] = []
+        #: Taken, and not written yet.
+        self.pending: list[_Pending] = []
         self._synced_at = -1
         self._written: list[int] = []
         self._written_for_kafka: list[int] = []
@@ -96,12 +97,12 @@ class Snapshots:
             self._interval_bytes = max(self._interval_bytes, 16 * len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         is_synced = for_kafka if synced is None else synced
-        self._pending.append(_Pending(state.end_offset, own, kafka, is_synced))
+        self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
 
     def on_durable(self, end_offset: int) -> None:
         """Write what was taken at or below the durable end."""
-        while self._pending and self._pending[0].end_offset <= end_offset:
-            self._write(self._pending.pop(0))
+        while self.pending and self.pending[0].end_offset <= end_offset:
+            self._write(self.pending.pop(0))
 
     def securing(self, state: PartitionState) -> Procedure[None]:
         """Have a snapshot of `state` on the disk, unless it is there, and Kafka's beside it.
@@ -109,7 +110,7 @@ class Snapshots:
         The state is that of the log's end; what is not durable of it becomes so at the first
         barrier, before the snapshot has its name.
         """
-        self._pending.clear()
+        self.pending.clear()
         offset = state.end_offset
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
