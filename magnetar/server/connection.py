@@ -54,9 +54,10 @@ class _Pause:
 
 
 class _Exchange:
-    """One request's place in the order of answers; `answer` is None until it is known."""
+    """One request's place in the order of answers; `answer` is None until it is known, `task` until
+    the request has to wait."""
 
-    __slots__ = ("answer", "context", "is_produce", "size_bytes")
+    __slots__ = ("answer", "context", "is_produce", "size_bytes", "task")
 
     def __init__(
         self, size_bytes: int, is_produce: bool, context: RequestContext | None = None
@@ -65,6 +66,7 @@ class _Exchange:
         self.is_produce = is_produce
         self.answer: Answer | None = None
         self.context = context
+        self.task: asyncio.Task[None] | None = None
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -87,7 +89,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
         self._backlog: deque[bytearray] = deque()
         self._exchanges: deque[_Exchange] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._pause = _Pause.NONE
         self._do_overlap = True  # the requests under way, all of them
@@ -277,7 +278,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             # as long as its client likes, and must not keep others from being read so long.
             self._memory.give_back(exchange.size_bytes)
             exchange.size_bytes = 0
-        self._tasks.add(task)
+        exchange.task = task
         task.add_done_callback(partial(self._finished, exchange))
 
     async def _serve(self, call: Call, exchange: _Exchange) -> None:
@@ -302,7 +303,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         return ready
 
     def _finished(self, exchange: _Exchange, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if exchange.answer is None:
             self._answered(exchange, [])
@@ -346,8 +346,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.close()
 
     def _cancel_tasks(self) -> None:
-        for task in tuple(self._tasks):
-            task.cancel()
+        for exchange in self._exchanges:
+            if exchange.task is not None:
+                exchange.task.cancel()
 
     def _drop_backlog(self) -> None:
         dropped = sum(map(len, self._backlog))
