@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from coordinator.decision import Decision
 from coordinator.transactions import joint
@@ -43,7 +42,7 @@ class Family:
         self.shard = Shard(0)
         self.shard.apply(_member(PARENT, parent, 2000))
         if child is not None:
-            self.shard.apply(replace(_member(CHILD, child, 1000), parent_id=PARENT))
+            self.shard.apply(_member(CHILD, child, 1000)._replace(parent_id=PARENT))
 
     def submit(self, name: str, decide: Decide) -> None:
         """Decide and apply."""
@@ -126,7 +125,7 @@ def _completing(work: MarkerWork) -> Decide:
 
 def _member(name: str, state: State, producer_id: int) -> Txn:
     txn = in_state(state)
-    return replace(txn, transactional_id=name, producer_id=producer_id)
+    return txn._replace(transactional_id=name, producer_id=producer_id)
 
 
 #: What happens to the child, and what is asked of the family then.

@@ -25,7 +25,8 @@ def complete(
 
     Where the producer's epochs are used up it goes on with the producer id kept for it.
     """
-    if txn is None or txn.identity != (done.producer_id, done.producer_epoch):
+    worked_for = (done.producer_id, done.producer_epoch)
+    if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
         return Decision()
     completed = _COMPLETED.get(txn.state)
     if completed is None:

@@ -21,7 +21,6 @@ Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -137,7 +136,7 @@ def joined(
     ended_children = _ended_children(before, decided, kin, now_ms, take_producer_id)
     votes = _votes(children.values())
     if decided.state is State.PREPARE_COMMIT and votes:
-        decided = replace(decided, votes=votes)
+        decided = decided._replace(votes=votes)
     return Decision((decided, *ended_children))
 
 

@@ -45,7 +45,7 @@ def age(world: World, producer_epoch: int) -> ProducerIdentity:
     txn = world.coordinator.find("tx")
     assert txn is not None
     shard = world.coordinator.store.shard_of("tx")
-    aged = replace(txn, producer_epoch=producer_epoch)
+    aged = txn._replace(producer_epoch=producer_epoch)
     shard.log.append([encode_record(aged)], world.now_ms)
     shard.state.apply(aged)
     return aged.identity

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
 from typing import Any
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
@@ -195,7 +194,7 @@ class _Story:
         name, epoch = words
         txn = self.world.coordinator.find(name)
         assert txn is not None
-        aged = replace(txn, producer_epoch=int(epoch))
+        aged = txn._replace(producer_epoch=int(epoch))
         shard = self.world.coordinator.store.shard_of(name)
         shard.log.append([encode_record(aged)], self.world.now_ms)
         shard.state.apply(aged)

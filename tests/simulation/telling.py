@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 
 from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
@@ -38,7 +37,7 @@ async def near_the_last_epoch(world: World, random: Random, names: Names) -> Non
         known = transactions.find(name)
         assert known is not None
         shard = transactions.store.shard_of(name)
-        aged = replace(known, producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
+        aged = known._replace(producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
         await shard.log.durable(shard.log.append([encode_record(aged)], now_ms))
         shard.state.apply(aged)
 

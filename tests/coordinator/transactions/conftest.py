@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,9 +30,9 @@ def make_txn() -> MakeTxn:
             updated_at_ms=10_000,
         )
         if state is not State.EMPTY:
-            txn = replace(txn, started_at_ms=10_000, txn_id=TxnId(7, 5, 0, 1000))
+            txn = txn._replace(started_at_ms=10_000, txn_id=TxnId(7, 5, 0, 1000))
         if state is State.ONGOING or state in UNSETTLED:
-            txn = replace(txn, partitions=frozenset({A0}))
-        return replace(txn, **changes)
+            txn = txn._replace(partitions=frozenset({A0}))
+        return txn._replace(**changes)
 
     return make

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from coordinator.decision import Decision
 from coordinator.transactions import joint
@@ -128,7 +127,7 @@ class History:
         """Bring a young producer near the end of its epochs."""
         if txn is None or txn.state is not State.EMPTY or txn.producer_epoch > 10:
             return Decision()
-        return Decision((replace(txn, producer_epoch=32763),))
+        return Decision((txn._replace(producer_epoch=32763),))
 
     def completed(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata]:
         work = None if txn is None else work_due(txn, self.shard.get)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -423,7 +422,7 @@ def test_children_that_are_open_or_have_voted_are_limited(
         family.add("tx-1~>c")
     assert refused.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
     assert told(family.add("tx-1~>b")) == [("tx-1~>b", State.ONGOING, 5)]
-    family.shard.apply(replace(make_child("a", State.COMPLETE_ABORT)))
+    family.shard.apply(make_child("a", State.COMPLETE_ABORT))
     assert told(family.add("tx-1~>c")) == [("tx-1~>c", State.ONGOING, 5)]
 
 
