@@ -48,11 +48,11 @@ class DecoderSource(Source):
             "WireError": WireError,
             "new": object.__new__,
             "crowded": crowded,
-            "read_scalars": primitives.read_scalars,
             "read_string_length": primitives.read_string_length,
             "read_tag": primitives.read_tag,
             "read_tags": primitives.read_tags,
             "read_uvarint": primitives.read_uvarint,
+            "scalars": primitives.scalars,
             "short": short,
             "uuid_of": primitives.uuid_of,
         }
@@ -244,8 +244,8 @@ class DecoderSource(Source):
         self.emit(f"if not 0 <= {needed} <= limit - pos: raise short({self.where()}, pos)")
         self.count(n)
         if isinstance(kind.element, types.Scalar):
-            code, width = kind.element.code, kind.element.size_bytes
-            self.emit(f"{target} = read_scalars({code!r}, {width}, buf, pos, {n})")
+            code = kind.element.code
+            self.emit(f"{target} = [*scalars({code!r}, {n}).unpack_from(buf, pos)]")
             self.emit(f"pos += {needed}")
         else:
             self.elements(kind.element, n, target, flexible)

@@ -40,7 +40,7 @@ class EncoderSource(Source):
             "ENCODE_ERRORS": (struct.error, AttributeError, TypeError, ValueError, OverflowError),
             "ONE_BYTE": primitives.ONE_BYTE,
             "join": b"".join,
-            "pack": struct.pack,
+            "scalars": primitives.scalars,
             "string_length": primitives.string_length,
             "tag_section": primitives.tag_section,
             "total": lambda buffers: sum(map(len, buffers)),
@@ -253,7 +253,7 @@ class EncoderSource(Source):
         items, n, item = self.fresh("a"), self.fresh("n"), self.fresh("m")
         self.counted(items, n, value, "()", nullable, flexible)
         if isinstance(kind.element, types.Scalar):
-            self.piece(f"pack(f'>{{len({items})}}{kind.element.code}', *{items})")
+            self.piece(f"scalars({kind.element.code!r}, len({items})).pack(*{items})")
             return
         self.flush()
         self.emit(f"for {item} in {items}:")

@@ -96,13 +96,9 @@ def uuid_of(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-def read_scalars(code: str, width: int, buffer: Buffer, position: int, count: int) -> list[int]:
-    """Read `count` big-endian numbers; the caller has checked that they are there."""
-    return [*_scalars(code, count).unpack_from(buffer, position)]
-
-
 @lru_cache(maxsize=256)
-def _scalars(code: str, count: int) -> Struct:
+def scalars(code: str, count: int) -> Struct:
+    """The format of `count` big-endian numbers."""
     return Struct(f">{count}{code}")
 
 
