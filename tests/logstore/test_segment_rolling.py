@@ -74,6 +74,32 @@ def test_full_indexes_begin_a_new_segment(segment: Segment) -> None:
     assert offset == 100 + 3
 
 
+def test_full_indexes_are_known_after_a_restart() -> None:
+    """Of a segment that was closed, and of one whose end recovery has found."""
+    disk = SimulatedDisk()
+    disk.make_directory("/t-0")
+    segment = Segment.create(disk, "/t-0", 0)
+    for offset in range(10):
+        batch = build_batch([SimpleRecord(None, b"x", 5000)], base_offset=offset)
+        segment.file.write((batch,), segment.size)
+        segment.append(BatchHeader.parse(batch), 10)
+    for file in segment.flush_indexes():
+        file.close()
+    entries = 9
+    just_full = LogConfig(segment_index_bytes=8 * (entries + 1) - 1)
+    closed, recovered = Segment(disk, "/t-0", 0), Segment(disk, "/t-0", 0)
+    closed.resume_closed(segment.size, 10)
+    recovered.size = segment.size
+    recovered.load_indexes()
+    assert recovered.offset_index is not None
+    recovered.offset_index.truncate(9)
+    recovered.resume_at(segment.size, 10)
+    assert closed.is_full_for(header(10), just_full)
+    assert not closed.is_full_for(header(10), LogConfig(segment_index_bytes=8 * (entries + 1)))
+    assert not recovered.is_full_for(header(10), just_full), "an entry was dropped"
+    assert recovered.is_full_for(header(10), LogConfig(segment_index_bytes=8 * entries - 1))
+
+
 def test_an_offset_beyond_32_bits_begins_a_new_segment(segment: Segment) -> None:
     segment.note(header(100), INTERVAL)
     last_that_fits = 100 + 2**31 - 1
