@@ -51,6 +51,12 @@ def prepare_bumped(
     )
 
 
+def takes_producer_id(txn: TransactionMetadata | None) -> bool:
+    """Whether a decision over `txn` may need a producer id that nobody has: the first one of a
+    transactional id, or what it rotates to."""
+    return txn is None or txn.producer_epoch >= PRODUCER_EPOCH_MAX
+
+
 def next_identity(txn: TransactionMetadata, fresh_producer_id: int) -> dict[str, int]:
     """Return the changes that give `txn`, with nothing open, the next epoch at once; where the
     epochs are used up, the fresh producer id."""

@@ -78,7 +78,8 @@ class Settling:
         self._fail = fail
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
-        self._done: dict[str, MarkerWork] = {}
+        #: What was done and is to be completed, by id: see `take_done`.
+        self.done: dict[str, MarkerWork] = {}
         self._completing: asyncio.TimerHandle | None = None
 
     def begin(
@@ -115,7 +116,7 @@ class Settling:
             return
         if drive.markers is not None and work.is_completion_awaited and not behind:
             drive.is_completed = True
-            self._done[work.transactional_id] = work
+            self.done[work.transactional_id] = work
             self._complete(work.transactional_id)
 
     def is_under_way(self, transactional_id: str) -> bool:
@@ -152,7 +153,7 @@ class Settling:
 
     def take_done(self, transactional_id: str) -> MarkerWork | None:
         """Return the work that was done and is to be completed, once; None where there is none."""
-        return self._done.pop(transactional_id, None)
+        return self.done.pop(transactional_id, None)
 
     async def stop(self) -> None:
         """End what is under way. What is left undone the next start finds due."""
@@ -180,7 +181,7 @@ class Settling:
             if not waiter.done():
                 waiter.set_result(True)
         if not drive.is_completed:
-            self._done[transactional_id] = work
+            self.done[transactional_id] = work
             self._complete_soon(work)
 
     def _complete_soon(self, work: MarkerWork) -> None:
@@ -193,9 +194,9 @@ class Settling:
 
     def _complete_some(self) -> None:
         self._completing = None
-        for transactional_id in tuple(islice(self._done, _SLICE)):
+        for transactional_id in tuple(islice(self.done, _SLICE)):
             self._complete(transactional_id)
-        if self._done:
+        if self.done:
             self._completing = asyncio.get_running_loop().call_later(0, self._complete_some)
 
     def complete_all(self) -> None:
@@ -205,7 +206,7 @@ class Settling:
         after that, whose add was lost, is to be adopted before its producer can be fenced. Markers
         of a later epoch would end it as they end their own.
         """
-        for transactional_id in tuple(self._done):
+        for transactional_id in tuple(self.done):
             self._complete(transactional_id)
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:

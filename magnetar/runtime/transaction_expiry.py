@@ -44,10 +44,10 @@ class TransactionExpiry:
         forget: Callable[[str], None],
         find: Callable[[str], Txn | None],
         parent_of: Callable[[Txn | None], Txn | None],
-        submit: Callable[[str, Decide], Txn | None],
+        submit: Callable[[str, Decide, int], Txn | None],
     ) -> None:
-        """`submit` carries out a decision about an id and returns its new value; `forget` is told
-        of ids that have expired."""
+        """`submit` carries out a decision about an id, as of a time, and returns its new value;
+        `forget` is told of ids that have expired."""
         self._broker = broker
         self._clients = clients
         self._forget = forget
@@ -69,17 +69,19 @@ class TransactionExpiry:
         self.timed_out = 0
         self.votes_expired = 0
 
-    def schedule(self, txn: Txn) -> None:
-        """Have the id looked at when its next deadline comes. After every change of it."""
+    def schedule(self, txn: Txn, now_ms: int) -> None:
+        """Have the id looked at when its next deadline comes. After every change of it, with the
+        wall time of the change."""
         parent = None if txn.parent_id is None else self._parent_of(txn)
         due_ms = expire.deadline_ms(txn, self._lifetimes, parent)
         known = self._due.get(txn.transactional_id)
         if due_ms is None or (known is not None and known[0] == due_ms):
             return
-        clock = self._broker.clock
-        steady_ms = clock.steady_ms()
-        due_steady_ms = steady_ms + due_ms - clock.now_ms()
+        steady_ms = self._broker.clock.steady_ms()
+        due_steady_ms = steady_ms + due_ms - now_ms
         self._due[txn.transactional_id] = (due_ms, due_steady_ms)
+        if known is not None and known[1] <= due_steady_ms:
+            return  # It comes up when that one does, and then for this one.
         self._deadlines.schedule(txn.transactional_id, due_steady_ms)
         if not self._is_held:
             self._alarm.set(due_steady_ms, steady_ms)
@@ -125,13 +127,14 @@ class TransactionExpiry:
                 parent=self._parent_of(txn),
                 fresh_producer_id=fresh_producer_id,
             ),
+            now_ms,
         )
         if txn is None:
             self._clients.forget(transactional_id)
             self._forget(transactional_id)
             self._due.pop(transactional_id, None)
             return
-        self.schedule(txn)
+        self.schedule(txn, now_ms)
         if before is None or txn.state is not State.PREPARE_ABORT:
             return  # Not due yet; or a decision had its end still to be appended.
         if before.state is State.ONGOING:

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 
 from coordinator.decision import Decision
 from coordinator.transactions import complete, joint
+from coordinator.transactions.fence import takes_producer_id
 from coordinator.transactions.index import TransactionIndex
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TransactionMetadata
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_1,
+    TransactionMetadata,
+)
 from coordinator.transactions.states import PREPARED, State
 from coordinator.transactions.work import MarkerWork, work_due
 from magnetar.runtime.completions import Completions
@@ -31,7 +36,8 @@ from wire.errors import KafkaError
 if TYPE_CHECKING:
     from magnetar.broker import Broker
 
-#: Of the state, and of a producer id that nobody has: used up where the record decided carries it.
+#: Of the state, and of a producer id that nobody has, where one may be needed
+#: (`takes_producer_id`; -1: none is): used up where the record decided carries it.
 Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata]]
 
 
@@ -61,8 +67,8 @@ class TransactionStore:
             forget=self.completions.forget,
             find=self.find,
             parent_of=self.parent_of,
-            submit=lambda transactional_id, decide: self.submit(
-                self.shard_of(transactional_id), transactional_id, decide
+            submit=lambda transactional_id, decide, now_ms: self.submit(
+                self.shard_of(transactional_id), transactional_id, decide, now_ms
             )[0],
         )
 
@@ -85,13 +91,14 @@ class TransactionStore:
         """Replay the state topic, and set to work on what is due."""
         logs = self._broker.topics.ensure_internal(TRANSACTION_STATE).partitions
         self.shards = replay_shards(logs, self.index)
+        now_ms = self._broker.clock.now_ms()
         for shard in self.shards:
             end_offset = shard.log.end_offset
             for txn in shard.state:
-                if self._home(txn.transactional_id) != shard.state.partition:
+                if self.shard_of(txn.transactional_id) is not shard:
                     self._displaced[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
-                self.expiry.schedule(txn)
+                self.expiry.schedule(txn, now_ms)
                 if (work := work_due(txn, shard.state.get)) is not None:
                     self.settling.begin(work, shard.log, end_offset, is_redrive=True)
 
@@ -99,16 +106,16 @@ class TransactionStore:
         """Return the shard that coordinates the id: of a child, its parent's."""
         if self._displaced and transactional_id in self._displaced:
             return self.shards[self._displaced[transactional_id]]
-        return self.shards[self._home(transactional_id)]
+        partition_count = len(self.shards)
+        return self.shards[
+            joint.coordinator_partition(transactional_id, self._separator, partition_count)
+        ]
 
     def parent_of(self, txn: TransactionMetadata | None) -> TransactionMetadata | None:
         """Return what is known of the parent of a child."""
         if txn is None or txn.parent_id is None:
             return None
         return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
-
-    def _home(self, transactional_id: str) -> int:
-        return joint.coordinator_partition(transactional_id, self._separator, len(self.shards))
 
     def known_shard_of(self, transactional_id: str) -> RunningShard:
         if not transactional_id:
@@ -124,6 +131,7 @@ class TransactionStore:
         shard: RunningShard,
         transactional_id: str,
         decide: Decide,
+        now_ms: int,
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
@@ -135,52 +143,54 @@ class TransactionStore:
         `may_wait`, `is_atomic`: as `logstore.ledger.Ledger.append`; `is_adoption`: as
         `joint.joined`.
         """
-        self.complete(transactional_id)
+        if transactional_id in self.settling.done:
+            self.complete(transactional_id)
         txn = shard.state.get(transactional_id)
         if txn is not None and txn.parent_id is not None:
             self.complete(txn.parent_id)  # which ends the child too
             txn = shard.state.get(transactional_id)
-        now_ms = self._broker.clock.now_ms()
-        fresh_producer_id = self.producer_ids.peek()
+        fresh_producer_id = NO_PRODUCER_ID
+        if takes_producer_id(txn):
+            fresh_producer_id = self.producer_ids.peek()
         decision = decide(txn, fresh_producer_id)
         if not decision.records:
             return txn, shard.log.end_offset
         (decided,) = decision.records
-        if fresh_producer_id in (decided.producer_id, decided.next_producer_id):
+        is_fresh = fresh_producer_id in (decided.producer_id, decided.next_producer_id)
+        if is_fresh and fresh_producer_id != NO_PRODUCER_ID:
             self.producer_ids.take()
-        take = self.producer_ids.take
-        decision = joint.joined(
+        records = joint.joined(
             txn,
             decision,
             shard.state,
             now_ms=now_ms,
-            take_producer_id=take,
+            take_producer_id=self.producer_ids.take,
             is_adoption=is_adoption,
-        )
-        if self._broker.logs.is_all_or_nothing and (work := self._ended_at_once(decision)):
-            return decision.records[0], self._end(decision.records[0], work, shard, now_ms)
+        ).records
+        decided = records[0]
+        if decided.state in PREPARED and (work := self._ended_at_once(records)) is not None:
+            return decided, self._end(decided, work, shard, now_ms)
         end_offset = shard.log.append(
-            [encoded(record, shard.log) for record in decision.records],
+            [encoded(record, shard.log) for record in records],
             now_ms,
             may_wait=may_wait,
             is_atomic=is_atomic,
         )
-        for record in decision.records:
+        for record in records:
             shard.state.apply(record)
-            self.expiry.schedule(record)
-        txn = shard.state.get(transactional_id)
-        self._begin_all(decision.records, shard, end_offset)
-        return txn, end_offset
+            self.expiry.schedule(record, now_ms)
+        self._begin_all(records, shard, end_offset)
+        return None if decided.state is State.DEAD else decided, end_offset
 
-    def _ended_at_once(self, decision: Decision[TransactionMetadata]) -> MarkerWork | None:
-        """Return the work of a decision for which COMPLETE_* may stand, with its markers, where
-        nothing is there after a crash without all of it; None where it may not.
+    def _ended_at_once(self, records: Sequence[TransactionMetadata]) -> MarkerWork | None:
+        """Return the work of a decision, PREPARE_*, for which COMPLETE_* may stand, with its
+        markers, where nothing is there after a crash without all of it; None where it may not.
 
         Version 2 need not have COMPLETE_* at once, and is PREPARE_* until it is durable: requests
         that race with its end are answered by that.
         """
-        (decided, *others) = decision.records
-        if decided.state not in PREPARED or others or decided.votes:
+        (decided, *others) = records
+        if not self._broker.logs.is_all_or_nothing or others or decided.votes:
             return None
         if decided.client_transaction_version != TRANSACTION_VERSION_1:
             return None
@@ -196,7 +206,7 @@ class TransactionStore:
         end_offset = shard.log.append([encoded(completed, shard.log)], now_ms, is_atomic=True)
         self.settling.begin(work, shard.log, end_offset, is_redrive=False, is_completed=True)
         shard.state.apply(completed)
-        self.expiry.schedule(completed)
+        self.expiry.schedule(completed, now_ms)
         self.completions.note(work.transactional_id, end_offset)
         return end_offset
 
@@ -204,13 +214,13 @@ class TransactionStore:
         self, records: Sequence[TransactionMetadata], shard: RunningShard, end_offset: int
     ) -> None:
         """Set to work on what a decision calls for. A parent's is done when its children's is."""
-        others: Sequence[str] = ()
-        if len(records) > 1:
-            due = [record for record in records[1:] if record.state in PREPARED]
-            for record in due:
+        (decided, *children) = records
+        others = []
+        for record in children:
+            if record.state in PREPARED:
                 self._begin(record, shard, end_offset)
-            others = [record.transactional_id for record in due]
-        self._begin(records[0], shard, end_offset, others)
+                others.append(record.transactional_id)
+        self._begin(decided, shard, end_offset, others)
 
     def _begin(
         self,
@@ -222,8 +232,10 @@ class TransactionStore:
         if txn.state is State.DEAD:
             self._displaced.pop(txn.transactional_id, None)
             return
-        work = work_due(txn, shard.state.get)
-        if work is None and others:
+        work = None
+        if txn.state in PREPARED:
+            work = work_due(txn, shard.state.get)
+        elif others:
             work = MarkerWork(txn.transactional_id, *txn.identity, commit=False, partitions=())
         if work is not None:
             self.settling.begin(work, shard.log, end_offset, is_redrive=False, others=others)
@@ -239,6 +251,7 @@ class TransactionStore:
                 self.shard_of(transactional_id),
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
+                now_ms,
                 may_wait=not is_awaited,
                 is_atomic=self.settling.is_under_way(transactional_id),
             )

@@ -272,6 +272,7 @@ class Transactions:
                 fresh_producer_id=fresh_producer_id,
                 now_ms=now_ms,
             ),
+            now_ms,
         )
         assert txn is not None, "a decision over an unknown id"
         await shard.log.durable(end_offset)
@@ -390,6 +391,7 @@ class Transactions:
                 fresh_producer_id=fresh_producer_id,
                 now_ms=now_ms,
             ),
+            now_ms,
         )
         assert txn is not None, "InitProducerId decided nothing"
         return txn, end_offset
@@ -419,6 +421,7 @@ class Transactions:
                 transaction_version=transaction_version,
                 may_begin=may_begin,
             ),
+            now_ms,
             may_wait=may_wait,
             is_adoption=is_adoption,
         )
