@@ -91,7 +91,9 @@ class VisibleLog:
         Raises StorageFailure, and PartitionDeleted if the partition is deleted meanwhile.
         """
         try:
-            await self._ledger.durable(end_offset)
+            waiter = self._ledger.until_durable(end_offset)
+            if waiter is not None:
+                await waiter
         except LedgerClosed:
             if self.is_deleted:
                 raise PartitionDeleted(self.topic, self.partition) from None

@@ -94,7 +94,8 @@ async def _commit_all(
             committer, request.producer_id, request.producer_epoch, commits
         )
         log, end_offset = held
-        await log.durable(end_offset)
+        if not log.is_durable(end_offset):
+            await log.durable(end_offset)
         return codes
     except KafkaError as refusal:
         log_refusal(

@@ -9,7 +9,8 @@ refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
 
 from logstore.partition import PartitionLog
 from wire.records import BatchHeader, Marker, Record, SimpleRecord
@@ -72,9 +73,9 @@ class ShardLog:
         """Whether everything before `end_offset` (exclusive) survives a power loss."""
         return self._log.high_watermark >= end_offset
 
-    async def durable(self, end_offset: int) -> None:
-        """Return when everything before `end_offset` (exclusive) survives a power loss."""
-        await self._log.durable(end_offset)
+    def durable(self, end_offset: int) -> Coroutine[Any, Any, None]:
+        """To be awaited: until everything before `end_offset` (exclusive) survives a power loss."""
+        return self._log.durable(end_offset)
 
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
         """As `durable`; None where it is already. Who asked first is woken first."""
