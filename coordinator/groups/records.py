@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coordinator.groups.classic import records as classic
 from coordinator.groups.consumer import records as consumer
@@ -50,13 +51,17 @@ def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
         key = _with_type(_GROUP_KEY, GroupMetadataKey(group=record.group_id).encode(0))
         group = record.value
         return key, None if group is None else encode_versioned(group, classic.VERSION)
-    place = record.key
-    message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
-    key = _with_type(_OFFSET_KEY, message.encode(0))
+    key = _encode_offset_key(record.key)
     committed = record.value
     if committed is None:
         return key, None
     return key, encode_versioned(to_value(committed), value_version(committed))
+
+
+@lru_cache(maxsize=1024)
+def _encode_offset_key(place: OffsetKey) -> bytes:
+    message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
+    return _with_type(_OFFSET_KEY, message.encode(0))
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:

@@ -114,12 +114,10 @@ class GroupOffsetCommits:
         if self._broker.config.transaction_offset_conflict_detection_enable:
             keys = [record.key for record in records]
             check_conflicts(shard.state.offsets.pending, producer_id, producer_epoch, keys)
-        end_offset = shard.log.end_offset
-        if records:
-            try:
-                end_offset = shard.append_pending(records, producer_id, producer_epoch, now_ms)
-            except KafkaError as refusal:
-                raise _of_commit(refusal) from None
+        try:
+            end_offset = shard.append_pending(records, producer_id, producer_epoch, now_ms)
+        except KafkaError as refusal:
+            raise _of_commit(refusal) from None
         await shard.log.durable(end_offset)
         return codes
 
@@ -203,7 +201,10 @@ class GroupOffsetCommits:
 
     def _check_metadata(self, committed: CommittedOffset) -> ErrorCode:
         """Kafka counts a text's length in UTF-16 units, as Java does."""
-        units = len(committed.metadata) + sum(char > "\uffff" for char in committed.metadata)
+        text = committed.metadata
+        units = len(text)
+        if not text.isascii():
+            units += sum(char > "\uffff" for char in text)
         if units > self._broker.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE

@@ -96,7 +96,6 @@ class RunningShard:
 
         Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened.
         """
-        base_offset = self.log.end_offset
         end_offset = self.log.append(
             _encoded(records, now_ms),
             now_ms,
@@ -104,6 +103,7 @@ class RunningShard:
             producer_epoch=producer_epoch,
             is_transactional=True,
         )
+        base_offset = end_offset - len(records)
         for position, record in enumerate(records):
             self.state.apply_pending(record, base_offset + position, producer_id, producer_epoch)
         return end_offset

@@ -323,7 +323,7 @@ class Transactions:
         return self._held(
             transactional_id,
             (producer_id, producer_epoch),
-            self._offsets_partition(group_id),
+            (CONSUMER_OFFSETS, self._broker.groups.partition_of(group_id)),
             is_abortable_known=version >= checks.TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
         )
 

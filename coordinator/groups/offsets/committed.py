@@ -7,7 +7,6 @@ time of its own (OffsetCommit v2-v4), which only version 1 can hold, and which h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,8 +25,7 @@ class OffsetKey(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """An offset as committed. `expires_ms` is -1 unless the client asked for a retention time."""
 
     offset: int
@@ -38,8 +36,7 @@ class CommittedOffset:
     topic_id: UUID = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRecord:
+class OffsetRecord(NamedTuple):
     """The new value of a key; None deletes it, whatever is committed or pending for it."""
 
     key: OffsetKey

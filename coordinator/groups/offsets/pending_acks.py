@@ -12,15 +12,15 @@ anything older outlived the marker of its own, and is dropped.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A committed offset and where in the shard's log its record is."""
 
     committed: CommittedOffset
@@ -34,9 +34,9 @@ class PendingAcks:
     #: producer id -> producer epoch -> key -> what it would commit
     _staged: dict[int, dict[int, dict[OffsetKey, Stored]]] = field(default_factory=dict)
     #: key -> how many transactions hold it
-    _holders: Counter[OffsetKey] = field(default_factory=Counter)
+    _holders: defaultdict[OffsetKey, int] = field(default_factory=lambda: defaultdict(int))
     #: group -> how many of its keys are held
-    _groups: Counter[str] = field(default_factory=Counter)
+    _groups: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def stage(self, producer_id: int, producer_epoch: int, key: OffsetKey, stored: Stored) -> None:
         """Hold an offset until the producer's marker. A later one of the same key replaces it."""
@@ -48,15 +48,18 @@ class PendingAcks:
 
     def resolve(self, producer_id: int, producer_epoch: int) -> dict[OffsetKey, Stored]:
         """Forget what the producer staged up to this epoch; return what its marker decides."""
-        epochs = self._staged.get(producer_id, {})
-        ended = sorted(epoch for epoch in epochs if epoch <= producer_epoch)
+        epochs = self._staged.get(producer_id)
         decided: dict[OffsetKey, Stored] = {}
-        for epoch in ended:
+        if epochs is None:
+            return decided
+        for epoch in sorted(epochs):
+            if epoch > producer_epoch:
+                break
             decided = epochs.pop(epoch)
             for key in decided:
                 self._release(key)
         if not epochs:
-            self._staged.pop(producer_id, None)
+            del self._staged[producer_id]
         return decided
 
     def drop(self, key: OffsetKey) -> None:
