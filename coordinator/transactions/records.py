@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from struct import Struct
 
 from coordinator.transactions.metadata import (
@@ -190,7 +188,10 @@ def _partitions(txn: TransactionMetadata) -> list[PartitionsSchema] | None:
     """Return the partitions by topic, both in order; None where Kafka writes null: EMPTY."""
     if txn.state is State.EMPTY:
         return None
-    return [
-        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in group])
-        for topic, group in groupby(sorted(txn.partitions), key=itemgetter(0))
-    ]
+    schemas: list[PartitionsSchema] = []
+    for topic, partition in sorted(txn.partitions):
+        if schemas and schemas[-1].topic == topic:
+            schemas[-1].partition_ids.append(partition)
+        else:
+            schemas.append(PartitionsSchema(topic=topic, partition_ids=[partition]))
+    return schemas

@@ -34,9 +34,8 @@ class MarkerWork:
     """Of a parent that commits: what its decision calls for in the name of each vote."""
 
     def __iter__(self) -> Iterator[MarkerWork]:
-        """Yield all that one decision calls for: its own, and that of its votes."""
-        yield self
-        yield from self.votes
+        """All that one decision calls for: its own, and that of its votes."""
+        return iter((self, *self.votes))
 
     @property
     def is_completion_awaited(self) -> bool:

@@ -31,10 +31,12 @@ class Completions:
     async def durable(self, transactional_id: str, log: ShardLog) -> None:
         """Return when data of the id's next transaction may be appended."""
         end_offset = self._end_offsets.get(transactional_id)
-        if end_offset is not None:
+        if end_offset is None:
+            return
+        if not log.is_durable(end_offset):
             await log.durable(end_offset)
-            if self._end_offsets.get(transactional_id) == end_offset:
-                self.forget(transactional_id)
+        if self._end_offsets.get(transactional_id) == end_offset:
+            del self._end_offsets[transactional_id]
 
     def require(self, transactional_id: str, log: ShardLog) -> None:
         """Raise CONCURRENT_TRANSACTIONS where data may not be appended yet.

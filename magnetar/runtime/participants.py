@@ -76,17 +76,22 @@ class LocalParticipants:
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        broker = self._broker
-        now_ms = broker.clock.now_ms()
-        log = broker.topics.partition(*partition)
-        if partition.topic == CONSUMER_OFFSETS:
-            return broker.groups.append_marker(partition.partition, marker, now_ms)
+        return self._append_marker(partition, marker, self._broker.clock.now_ms())
+
+    def _append_marker(
+        self, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        topic, index = partition
+        if topic == CONSUMER_OFFSETS:
+            return self._broker.groups.append_marker(index, marker, now_ms)
+        log = self._broker.topics.partition(topic, index)
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
         self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool
     ) -> list[AppendedMarker]:
         markers = []
+        now_ms = self._broker.clock.now_ms()
         for one in work:
             marker = TransactionMarker(
                 one.producer_id,
@@ -99,7 +104,7 @@ class LocalParticipants:
                 try:
                     if is_redrive and self._is_closed(partition, one.producer_id):
                         continue
-                    appended = self.append_marker(partition, marker)
+                    appended = self._append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
                     if refusal.code not in _NOTHING_OPEN:
                         raise
@@ -110,6 +115,8 @@ class LocalParticipants:
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         for work, partition, log, end_offset in markers:
+            if log.high_watermark >= end_offset:
+                continue
             try:
                 await log.durable(end_offset)
             except LedgerClosed as closed:

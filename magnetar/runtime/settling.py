@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from coordinator.transactions.work import MarkerWork
@@ -50,6 +51,8 @@ class _Drive:
     markers: Sequence[AppendedMarker] | None = None
     #: Whether COMPLETE_* is in the log, with them.
     is_completed: bool = False
+    #: What carries it out; None until it is set to work.
+    task: asyncio.Task[None] | None = None
 
     def append_markers(self, participants: Participants) -> None:
         self.markers = participants.append(
@@ -110,8 +113,8 @@ class Settling:
         if self._is_atomic and not is_redrive:
             self._append_markers(drive)
         task = asyncio.get_running_loop().create_task(self._settle(drive))
-        self._under_way[work.transactional_id] = task
-        task.add_done_callback(lambda task: self._on_ended(work.transactional_id, task))
+        drive.task = self._under_way[work.transactional_id] = task
+        task.add_done_callback(partial(self._on_ended, work.transactional_id))
         if is_completed:
             return
         if drive.markers is not None and work.is_completion_awaited and not behind:
@@ -174,7 +177,7 @@ class Settling:
             await asyncio.gather(*drive.behind)
         work = drive.work
         transactional_id = work.transactional_id
-        if self._under_way[transactional_id] is not asyncio.current_task():
+        if self._under_way[transactional_id] is not drive.task:
             return  # The id has gone on: all wait for its later work, which waits for this.
         del self._under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
