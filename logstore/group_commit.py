@@ -133,6 +133,9 @@ class GroupCommit:
         self._on_failure = on_failure
         self._executor: SyncExecutor = BesideLoop() if executor is None else executor
         self._sync_all_from = sync_all_from
+        #: Whether appends may be held back until the journal has them: `is_atomic`, and none of a
+        #: step is there after a crash without all of it.
+        self.has_journal = False
         self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
         self._covered: list[tuple[Member, Sync]] = []
@@ -150,17 +153,12 @@ class GroupCommit:
         """
         return self._journal is not None or self.durability is not Durability.FSYNC
 
-    @property
-    def has_journal(self) -> bool:
-        """Whether appends may be held back until the journal has them: `is_atomic`, and none of a
-        step is there after a crash without all of it."""
-        return self._journal is not None
-
     def use_journal(self, journal: Journal) -> None:
         """Have small syncs go there; before anything is appended. It is closed with this."""
         assert self.durability is Durability.FSYNC
         assert self._files is not None and self._files.can_sync_all
         self._journal = journal
+        self.has_journal = True
 
     async def settle(self) -> None:
         """Return when everything durable is so in its own file, and nothing is in the journal.
@@ -232,7 +230,7 @@ class GroupCommit:
         self._executor.close()
         if self._journal is not None:
             self._journal.close()
-            self._journal = None
+            self._journal, self.has_journal = None, False
 
     def _begin(self) -> None:
         self._is_awaited = False
