@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import check_commit, keep_alive
@@ -28,8 +29,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committer:
+class Committer(NamedTuple):
     """Who commits offsets, as the request has it. Generation -1: no member of anything."""
 
     group_id: str

@@ -95,7 +95,7 @@ class TransactionMetadata(NamedTuple):
         """Who may go on once this transaction is COMPLETE_*."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
-        return self.identity
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -6,8 +6,8 @@ recovery. Doing it twice is harmless: what a partition has closed stays closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
@@ -18,8 +18,7 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import State
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerWork:
+class MarkerWork(NamedTuple):
     """Markers of one outcome that every listed partition must hold durably before COMPLETE_*."""
 
     transactional_id: str
@@ -33,9 +32,10 @@ class MarkerWork:
     votes: tuple[MarkerWork, ...] = ()
     """Of a parent that commits: what its decision calls for in the name of each vote."""
 
-    def __iter__(self) -> Iterator[MarkerWork]:
+    @property
+    def with_votes(self) -> tuple[MarkerWork, ...]:
         """All that one decision calls for: its own, and that of its votes."""
-        return iter((self, *self.votes))
+        return (self, *self.votes)
 
     @property
     def is_completion_awaited(self) -> bool:

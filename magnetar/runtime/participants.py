@@ -92,7 +92,7 @@ class LocalParticipants:
     ) -> list[AppendedMarker]:
         markers = []
         now_ms = self._broker.clock.now_ms()
-        for one in work:
+        for one in work.with_votes:
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,

@@ -255,6 +255,6 @@ class TransactionStore:
                 may_wait=not is_awaited,
                 is_atomic=self.settling.is_under_way(transactional_id),
             )
-            for each in work if is_awaited else ():
+            for each in work.with_votes if is_awaited else ():
                 if each.transaction_version == TRANSACTION_VERSION_1:
                     self.completions.note(each.transactional_id, end_offset)

@@ -47,9 +47,10 @@ class GroupOffsets:
         if not commit:
             return
         for key, stored in decided.items():
-            current = self._stored(key)
+            offsets = self._committed.setdefault(key.group_id, {})
+            current = offsets.get((key.topic, key.partition))
             if current is None or current.log_offset < stored.log_offset:
-                self._set(key, stored)
+                offsets[key.topic, key.partition] = stored
 
     # --- questions
 

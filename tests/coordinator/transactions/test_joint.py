@@ -335,12 +335,12 @@ def test_what_a_commit_owes_is_the_markers_of_all_that_it_names(
         family.shard.apply(record)
     work = {one.transactional_id: one for one in family.shard.work_due()}
     assert sorted(work) == ["tx-1", "tx-1~>going", "tx-1~>open"]
-    assert [(one.transactional_id, one.commit) for one in work["tx-1"]] == [
+    assert [(one.transactional_id, one.commit) for one in work["tx-1"].with_votes] == [
         ("tx-1", True),
         ("tx-1~>v1", True),
         ("tx-1~>v2", True),
     ]
-    assert all(one.partitions for one in work["tx-1"])
+    assert all(one.partitions for one in work["tx-1"].with_votes)
     assert not work["tx-1~>open"].commit
     ended = family.decided("tx-1", lambda txn: complete(txn, work["tx-1"], NOW_MS))
     assert [(name, state) for name, state, _ in told(ended)] == [
