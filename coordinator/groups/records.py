@@ -58,7 +58,7 @@ def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
     return key, encode_versioned(to_value(committed), value_version(committed))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _encode_offset_key(place: OffsetKey) -> bytes:
     message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
     return _with_type(_OFFSET_KEY, message.encode(0))

@@ -1,7 +1,8 @@
 """Completion: every marker of a decided transaction is durable, and its outcome is remembered.
 
-Append it only then: COMPLETE_* in the log means that nothing of the transaction is open anywhere.
-Nobody waits for this record. Lost in a crash, replay finds PREPARE_* and drives the markers again.
+COMPLETE_* in the log means that nothing of the transaction is open anywhere: append it only then,
+or so that it is there after a crash only with all markers. It may be the decision itself. Where it
+is not, and is lost in a crash, replay finds PREPARE_* and drives the markers again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ nothing more. Compared with what the coordinator knows of that producer id:
     epoch of the last ended transaction   ended as recorded: COMMIT or ABORT
     any other, or an unknown producer id  ABORT
 
-Why that is sound. Markers are durable before COMPLETE_* is appended, and a partition takes data
+Why that is sound. Markers are durable before COMPLETE_* is, or with it, and a partition takes data
 only of an ONGOING transaction that holds it. So when the log says COMPLETE_*, nothing that the
 coordinator knew of is open, and open data of the *same* epoch belongs to a transaction after it,
 begun in a step whose record a crash has lost. Such data is adopted and never aborted directly: its

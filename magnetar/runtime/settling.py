@@ -20,10 +20,8 @@ from functools import partial
 from itertools import islice
 
 from coordinator.transactions.work import MarkerWork
-from logstore.ledger import StorageFailure
 from magnetar.runtime.participants import AppendedMarker, Participants
 from magnetar.runtime.shard_log import ShardLog
-from wire.errors import KafkaError
 
 #: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
 #: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
@@ -131,7 +129,7 @@ class Settling:
         that it is decided and due: replay."""
         try:
             drive.append_markers(self._participants)
-        except (KafkaError, StorageFailure) as failure:
+        except BaseException as failure:
             self._fail(failure)
             raise
 

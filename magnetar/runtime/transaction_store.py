@@ -91,14 +91,14 @@ class TransactionStore:
         """Replay the state topic, and set to work on what is due."""
         logs = self._broker.topics.ensure_internal(TRANSACTION_STATE).partitions
         self.shards = replay_shards(logs, self.index)
-        now_ms = self._broker.clock.now_ms()
+        clock = self._broker.clock
         for shard in self.shards:
             end_offset = shard.log.end_offset
             for txn in shard.state:
                 if self.shard_of(txn.transactional_id) is not shard:
                     self._displaced[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
-                self.expiry.schedule(txn, now_ms)
+                self.expiry.schedule(txn, clock.now_ms())
                 if (work := work_due(txn, shard.state.get)) is not None:
                     self.settling.begin(work, shard.log, end_offset, is_redrive=True)
 
@@ -204,10 +204,15 @@ class TransactionStore:
         """Append and apply COMPLETE_* as the decision, and the markers; return what to await."""
         (completed,) = complete.complete(decided, work, now_ms).records
         end_offset = shard.log.append([encoded(completed, shard.log)], now_ms, is_atomic=True)
-        self.settling.begin(work, shard.log, end_offset, is_redrive=False, is_completed=True)
-        shard.state.apply(completed)
-        self.expiry.schedule(completed, now_ms)
-        self.completions.note(work.transactional_id, end_offset)
+        try:
+            self.settling.begin(work, shard.log, end_offset, is_redrive=False, is_completed=True)
+            shard.state.apply(completed)
+            self.expiry.schedule(completed, now_ms)
+            self.completions.note(work.transactional_id, end_offset)
+        except BaseException as failure:
+            # Whatever it is: the record is never to be durable without all that it stands for.
+            self._fail(failure)
+            raise
         return end_offset
 
     def _begin_all(

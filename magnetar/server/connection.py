@@ -57,13 +57,13 @@ class _Exchange:
     """One request's place in the order of answers; `answer` is None until it is known, `task` until
     the request has to wait."""
 
-    __slots__ = ("answer", "context", "is_produce", "size_bytes", "task")
+    __slots__ = ("answer", "context", "overlaps", "size_bytes", "task")
 
     def __init__(
-        self, size_bytes: int, is_produce: bool, context: RequestContext | None = None
+        self, size_bytes: int, overlaps: bool, context: RequestContext | None = None
     ) -> None:
         self.size_bytes = size_bytes
-        self.is_produce = is_produce
+        self.overlaps = overlaps
         self.answer: Answer | None = None
         self.context = context
         self.task: asyncio.Task[None] | None = None
@@ -259,8 +259,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         context = call[2]
         self.client_id = context.client_id
         is_alone = not self._exchanges
-        self._do_overlap = (is_alone or self._do_overlap) and bytes(frame[:2]) in OVERLAPPING
-        exchange = _Exchange(size_bytes, context.api_key == PRODUCE, context)
+        overlaps = bytes(frame[:2]) in OVERLAPPING
+        self._do_overlap = overlaps and (is_alone or self._do_overlap)
+        exchange = _Exchange(size_bytes, overlaps, context)
         self._exchanges.append(exchange)
         try:
             _, task = run_first_step(self._serve(call, exchange), self._loop)
@@ -273,9 +274,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _wait_for(self, task: asyncio.Task[None], exchange: _Exchange) -> None:
         """Go on with others while a request waits."""
-        if not exchange.is_produce:
-            # Nothing looks at its frame any more: records alone are views of it. It may wait for
-            # as long as its client likes, and must not keep others from being read so long.
+        if not exchange.overlaps:
+            # There is one of these on a connection, and nothing looks at its frame any more. It may
+            # wait for as long as its client likes, and must not keep others from being read.
             self._memory.give_back(exchange.size_bytes)
             exchange.size_bytes = 0
         exchange.task = task
@@ -331,7 +332,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(unsupported)
             return
         # KIP-511: a client newer than the broker learns from a version 0 answer which to use.
-        exchange = _Exchange(0, is_produce=False)
+        exchange = _Exchange(0, overlaps=False)
         exchange.answer = self._server.unsupported_api_versions(unsupported.correlation_id)
         self._exchanges.append(exchange)
 

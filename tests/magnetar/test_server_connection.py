@@ -265,6 +265,28 @@ async def test_what_waits_as_long_as_its_client_likes_keeps_nobody_from_being_re
     assert broker.server.memory.in_flight_bytes == 0
 
 
+async def test_commits_that_wait_for_a_sync_hold_their_memory(
+    start_broker: Callable[..., Awaitable[Broker]], connect: Connect
+) -> None:
+    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    gate = Gate()
+    replace_handler(broker, OffsetCommitRequest, OffsetCommitResponse, gate.handler)
+    client = await connect(broker)
+    sent = []
+    for count in range(1, 5):
+        sent.append(client.send(OffsetCommitRequest(group_id="x" * 30_000), 8))
+        await gate.until_begun(count)
+    sent += [client.send(OffsetCommitRequest(group_id="x" * 30_000), 8) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    assert gate.begun == sent[:4]
+    assert broker.server.memory.in_flight_bytes > 120_000
+    for number, correlation_id in enumerate(sent, 1):
+        await gate.until_begun(number)
+        gate.let_go(correlation_id, OffsetCommitResponse())
+        assert (await client.receive())[0] == correlation_id
+    assert broker.server.memory.in_flight_bytes == 0
+
+
 async def test_what_stands_behind_a_wait_keeps_nobody_from_being_read(
     start_broker: Callable[..., Awaitable[Broker]], connect: Connect
 ) -> None:

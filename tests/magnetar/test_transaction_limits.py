@@ -42,6 +42,37 @@ async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
     assert await first.add() == ErrorCode.NONE
 
 
+class LaboriousClock(MovedClock):
+    """A millisecond passes whenever somebody asks for the time."""
+
+    def now_ms(self) -> int:
+        self.passed_ms += 1
+        return super().now_ms()
+
+    def steady_ms(self) -> int:
+        self.passed_ms += 1
+        return super().steady_ms()
+
+
+async def test_a_start_that_takes_its_time_over_many_ids_moves_no_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    for number in range(100):
+        assert await RawProducer(client, f"idle-{number}").init() == ErrorCode.NONE
+    producer = RawProducer(client, "open")
+    assert await producer.init() == ErrorCode.NONE
+    assert await producer.add() == ErrorCode.NONE
+    await broker.stop()
+    broker = await start_broker(settings, clock=LaboriousClock())
+    # Wall time and steady time are the same: nobody has set the clock.
+    due_ms, due_steady_ms = broker.transactions.store.expiry._due["open"]
+    assert abs(due_steady_ms - due_ms) <= 2
+
+
 @pytest.mark.parametrize("durability", ["fsync", "memory"])
 async def test_a_timeout_of_half_a_second_ends_the_transaction_and_its_culprit_is_named(
     start_broker: StartBroker,
