@@ -57,20 +57,20 @@ class LaboriousClock(MovedClock):
 async def test_a_start_that_takes_its_time_over_many_ids_moves_no_timeout(
     start_broker: StartBroker, connect: Connect
 ) -> None:
-    settings = {"durability": "page-cache"}
+    settings = {"durability": "page-cache", "transaction.state.log.num.partitions": "1"}
     broker = await start_broker(settings)
     broker.topics.create("a", 1)
     client = await connect(broker)
-    for number in range(100):
+    for number in range(200):
         assert await RawProducer(client, f"idle-{number}").init() == ErrorCode.NONE
     producer = RawProducer(client, "open")
     assert await producer.init() == ErrorCode.NONE
     assert await producer.add() == ErrorCode.NONE
     await broker.stop()
     broker = await start_broker(settings, clock=LaboriousClock())
-    # Wall time and steady time are the same: nobody has set the clock.
+    # Wall time and steady time are the same but for a few readings: nobody has set the clock.
     due_ms, due_steady_ms = broker.transactions.store.expiry._due["open"]
-    assert abs(due_steady_ms - due_ms) <= 2
+    assert abs(due_steady_ms - due_ms) < 100
 
 
 @pytest.mark.parametrize("durability", ["fsync", "memory"])
