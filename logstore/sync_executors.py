@@ -136,6 +136,7 @@ class SimulatedExecutor:
     """For simulations and tests: each thing is done when `_later` says so, on one thread."""
 
     def _later(self, callback: Callable[[], None]) -> None:
+        """Call back later, on this thread: when is what kinds of simulation differ in."""
         raise NotImplementedError
 
     def sync(self, file: File, done: Done) -> bool:

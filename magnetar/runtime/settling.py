@@ -36,11 +36,10 @@ _SLICE = 50
 
 @dataclass(slots=True)
 class _Drive:
-    """One decision being carried out, which `log` holds before `end_offset` (exclusive)."""
+    """One decision being carried out, which `log` holds."""
 
     work: MarkerWork
     log: ShardLog
-    end_offset: int
     is_redrive: bool
     behind: Sequence[asyncio.Task[None]]
     #: Of the decision's being durable; asked for in its step, so woken before who waits for it all.
@@ -105,17 +104,14 @@ class Settling:
             related = (work.transactional_id, *others)
             behind = [self._under_way[each] for each in related if each in self._under_way]
         decided = log.until_durable(end_offset)
-        drive = _Drive(
-            work, log, end_offset, is_redrive, behind, decided, is_completed=is_completed
-        )
+        drive = _Drive(work, log, is_redrive, behind, decided, is_completed=is_completed)
         if self._is_atomic and not is_redrive:
             self._append_markers(drive)
         task = asyncio.get_running_loop().create_task(self._settle(drive))
         drive.task = self._under_way[work.transactional_id] = task
         task.add_done_callback(partial(self._on_ended, work.transactional_id))
-        if is_completed:
-            return
-        if drive.markers is not None and work.is_completion_awaited and not behind:
+        is_with_markers = drive.markers is not None and work.is_completion_awaited and not behind
+        if is_with_markers and not is_completed:
             drive.is_completed = True
             self.done[work.transactional_id] = work
             self._complete(work.transactional_id)
