@@ -96,6 +96,9 @@ async def _commit_all(
         log, end_offset = held
         if not log.is_durable(end_offset):
             await log.durable(end_offset)
+        waiter = broker.transactions.offsets_linger.waiter(request.transactional_id)
+        if waiter is not None:
+            await waiter
         return codes
     except KafkaError as refusal:
         log_refusal(

@@ -24,6 +24,7 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import PREPARED, UNSETTLED, State
 from magnetar.logging import get_logger
 from magnetar.runtime.active_limit import ActiveLimit
+from magnetar.runtime.offsets_linger import OffsetsLinger
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.shard_log import ShardLog
@@ -47,6 +48,7 @@ class Transactions:
         self.store = TransactionStore(broker, participants)
         self.clients = self.store.clients  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(broker, self.store.index, self.clients)
+        self.offsets_linger = OffsetsLinger(broker.config.transaction_offsets_linger_us)
         self.find = self.store.find
         self.expire_due = self.store.expiry.expire_due
         self.heed_deadlines = self.store.expiry.release  #: Once every partition has been healed.
@@ -68,6 +70,7 @@ class Transactions:
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
+        self.offsets_linger.close()
         self.store.expiry.cancel()
         await self.store.settling.stop()
 
@@ -194,6 +197,7 @@ class Transactions:
             may_begin=self._active_limit.may_begin(),
             may_wait=True,
         )
+        self.offsets_linger.end(transactional_id)
         await self.store.completions.durable(transactional_id, log)
 
     def hold(
@@ -239,9 +243,11 @@ class Transactions:
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
     ) -> None:
         """As `add_partitions`, for transactional offsets of a group."""
-        await self.add_partitions(
-            transactional_id, identity, frozenset({self._offsets_partition(group_id)})
-        )
+        partitions = frozenset({self._offsets_partition(group_id)})
+        await self.add_partitions(transactional_id, identity, partitions)
+        txn = self.find(transactional_id)
+        if txn is not None and txn.partitions == partitions:
+            self.offsets_linger.begin(transactional_id)
 
     async def end(
         self,
