@@ -345,12 +345,12 @@ class BrokerConfig(Config):
         " has to abort. Off, as in Kafka, where whoever commits last wins.",
     )
     transaction_offsets_linger_us = integer(
-        800,
+        1000,
         minimum=0,
         maximum=10_000,
         since=_OWN,
-        doc="Until how long after AddOffsetsToTxn an answer to TxnOffsetCommit is kept while the"
-        " transaction holds no data: librdkafka then adds that sooner. 0: not at all.",
+        doc="How long after AddOffsetsToTxn an answer to TxnOffsetCommit is kept at most, in"
+        " microseconds, while the transaction holds no data: librdkafka then adds that sooner.",
     )
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."

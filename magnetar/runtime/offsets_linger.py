@@ -1,18 +1,21 @@
 """Answers to offsets that are ahead of their transaction's data: they linger.
 
-librdkafka adds a transaction's partitions a millisecond after the first `produce`, by a timer of a
-thread that sleeps in whole milliseconds, unless an answer wakes it. The answer to TxnOffsetCommit
-within that millisecond makes it sleep for one more; after it, the partitions are added at once. So
-while a transaction holds nothing but offsets, that answer is kept until a millisecond after they
-were added. What it acknowledges is done and durable long before. See
-docs/decisions/0019-offsets-linger.md.
+librdkafka adds a transaction's partitions a millisecond after the first `produce`, by a thread that
+an answer wakes, and that rounds what it still has to sleep up to a whole millisecond. Answered
+within that millisecond, TxnOffsetCommit makes it sleep for nearly one more; later, the partitions
+are added at once. So while a transaction holds nothing but offsets, that answer is kept until
+`transaction.offsets.linger.us` after AddOffsetsToTxn came. What it acknowledges is done and durable
+before. See docs/decisions/0019-offsets-linger.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from magnetar.logging import get_logger
 from magnetar.runtime.precise_timer import PreciseTimer, PreciseTimerUnavailable, now_ns
+
+_log = get_logger("transactions")
 
 
 class _Lingering:
@@ -31,34 +34,37 @@ class _Lingering:
 
 
 class OffsetsLinger:
-    """The transactions that began with offsets less than `linger_us` ago, and have no data yet."""
+    """The transactions that began with offsets a moment ago, and have no data yet."""
 
     def __init__(self, linger_us: int) -> None:
         """`linger_us` 0: nothing lingers, nor where no timer counts in microseconds."""
         self._linger_ns = linger_us * 1000
-        #: By transactional id, in the order in which they are due. No more than begin in that time.
+        #: By transactional id, in the order in which they are due. What is past its time leaves
+        #: with the next that begins.
         self._ahead: dict[str, _Lingering] = {}
+        self._last_due_ns = 0
         self._timer: PreciseTimer | None = None
         self._set_to_ns = 0  # 0: the timer is not set
 
     def __len__(self) -> int:
         return len(self._ahead)
 
-    def begin(self, transactional_id: str) -> None:
-        """A transaction has begun with offsets: it holds their partition alone."""
+    def begin(self, transactional_id: str, since_ns: int) -> None:
+        """A transaction holds offsets alone, asked for at `since_ns` of `precise_timer.now_ns`."""
         if not self._linger_ns:
             return
         self.end(transactional_id)
-        now = now_ns()
-        self._release_due(now)
-        self._ahead[transactional_id] = _Lingering(now + self._linger_ns)
+        self._release_due(now_ns())
+        # In order also where one had to wait until it could begin.
+        self._last_due_ns = max(self._last_due_ns, since_ns + self._linger_ns)
+        self._ahead[transactional_id] = _Lingering(self._last_due_ns)
 
     def end(self, transactional_id: str) -> None:
-        """The transaction holds more now: no answer of it lingers."""
+        """The transaction holds more now, or has ended: no answer of it lingers."""
         if self._ahead and (lingering := self._ahead.pop(transactional_id, None)) is not None:
             lingering.release()
 
-    def waiter(self, transactional_id: str) -> asyncio.Future[None] | None:
+    def until_over(self, transactional_id: str) -> asyncio.Future[None] | None:
         """Return what an answer to the transaction's offsets has to await, None: nothing."""
         lingering = self._ahead.get(transactional_id)
         if lingering is None or lingering.due_ns <= now_ns():
@@ -66,7 +72,8 @@ class OffsetsLinger:
         if self._timer is None:
             try:
                 self._timer = PreciseTimer(self._on_time)
-            except PreciseTimerUnavailable:
+            except PreciseTimerUnavailable as unavailable:
+                _log.info("no answer to offsets lingers", reason=str(unavailable))
                 self._linger_ns = 0
                 self._ahead.clear()
                 return None

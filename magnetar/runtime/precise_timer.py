@@ -1,13 +1,12 @@
 """A timer that counts in less than milliseconds, as event loops do not: libuv's may be one late.
 
-Linux's timerfd, clock CLOCK_MONOTONIC. Source: timerfd_create(2).
+Linux's timerfd, on CLOCK_MONOTONIC. Source: timerfd_create(2). Python has it since 3.13.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import errno
 import os
 import sys
 import time
@@ -31,7 +30,7 @@ class _Setting(ctypes.Structure):
 
 
 class PreciseTimerUnavailable(Exception):
-    """This operating system has none."""
+    """There is none: another operating system, 32 bits, no descriptor left."""
 
 
 class PreciseTimer:
@@ -40,26 +39,31 @@ class PreciseTimer:
     def __init__(self, callback: Callable[[], None]) -> None:
         """From a running loop. Raises PreciseTimerUnavailable."""
         if not sys.platform.startswith("linux") or sys.maxsize <= 2**32:
-            raise PreciseTimerUnavailable
-        self._library = ctypes.CDLL(None, use_errno=True)
+            raise PreciseTimerUnavailable("timerfd of 64 bits is Linux's")
+        self._loop = asyncio.get_running_loop()
         self._callback = callback
         self._setting = _Setting()
-        descriptor = self._library.timerfd_create(
-            time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC
-        )
-        if descriptor < 0:
+        try:
+            # Of a microsecond each: the interpreter's lock is kept.
+            library = ctypes.PyDLL(None, use_errno=True)
+            self._set_time = library.timerfd_settime
+            create = library.timerfd_create
+        except (OSError, AttributeError) as error:
+            raise PreciseTimerUnavailable(str(error)) from error
+        self._descriptor: int = create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
             raise PreciseTimerUnavailable(os.strerror(ctypes.get_errno()))
-        self._descriptor = descriptor
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._on_time)
+        try:
+            self._loop.add_reader(self._descriptor, self._on_time)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise PreciseTimerUnavailable(str(error)) from error
 
     def set(self, at_ns: int) -> None:
         """Call back at that time of `now_ns`, above 0; at once where it is past."""
         self._setting.first_s, self._setting.first_ns = divmod(at_ns, _NS)
-        failed = self._library.timerfd_settime(
-            self._descriptor, _ABSOLUTE, ctypes.byref(self._setting), None
-        )
-        assert not failed, errno.errorcode[ctypes.get_errno()]
+        failed = self._set_time(self._descriptor, _ABSOLUTE, ctypes.byref(self._setting), None)
+        assert not failed, os.strerror(ctypes.get_errno())
 
     def close(self) -> None:
         """Release it; nothing is called afterwards."""

@@ -26,6 +26,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.active_limit import ActiveLimit
 from magnetar.runtime.offsets_linger import OffsetsLinger
 from magnetar.runtime.participants import Participants
+from magnetar.runtime.precise_timer import now_ns
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_shards import RunningShard
@@ -197,7 +198,6 @@ class Transactions:
             may_begin=self._active_limit.may_begin(),
             may_wait=True,
         )
-        self.offsets_linger.end(transactional_id)
         await self.store.completions.durable(transactional_id, log)
 
     def hold(
@@ -243,11 +243,12 @@ class Transactions:
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
     ) -> None:
         """As `add_partitions`, for transactional offsets of a group."""
+        asked_ns = now_ns()
         partitions = frozenset({self._offsets_partition(group_id)})
         await self.add_partitions(transactional_id, identity, partitions)
         txn = self.find(transactional_id)
         if txn is not None and txn.partitions == partitions:
-            self.offsets_linger.begin(transactional_id)
+            self.offsets_linger.begin(transactional_id, asked_ns)
 
     async def end(
         self,
@@ -281,6 +282,7 @@ class Transactions:
             now_ms,
         )
         assert txn is not None, "a decision over an unknown id"
+        self.offsets_linger.end(transactional_id)
         await shard.log.durable(end_offset)
         is_settled = await self.store.settling.settled(transactional_id)
         joint.refuse_late_vote(txn, commit=commit)
@@ -431,4 +433,5 @@ class Transactions:
             may_wait=may_wait,
             is_adoption=is_adoption,
         )
+        self.offsets_linger.end(transactional_id)
         return shard.log, end_offset

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 PRODUCE = 0
 API_VERSIONS = 18
 #: The API keys, as a frame begins with them, of requests that do all they do in their first step,
-#: and then wait for what they have appended to be durable: Produce, OffsetCommit, TxnOffsetCommit.
+#: and then wait for what they have appended to be durable, or for the time to say so: Produce,
+#: OffsetCommit, TxnOffsetCommit.
 OVERLAPPING = frozenset(key.to_bytes(2, "big") for key in (PRODUCE, 8, 28))
 #: How many buffers of answers are gathered before they are handed over.
 GATHER_MAX = 64

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from collections.abc import AsyncIterator
 
 import pytest
@@ -54,11 +56,14 @@ async def test_it_can_be_set_anew(rung: Rung, first_ns: int) -> None:
 
 
 async def test_set_anew_between_its_time_and_its_turn_it_is_not_early(rung: Rung) -> None:
-    rung.timer.set(now_ns())
-    # The loop has seen that it is time, and has not come to it yet.
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     due_ns = now_ns() + 5_000_000
-    asyncio.get_running_loop().call_soon(rung.timer.set, due_ns)
+    rung.timer.set(due_ns)
+    rung.timer._on_time()  # The loop had seen that it was time before it was set anew.
+    assert rung.at_ns == []
     assert await rung.once() >= due_ns
+    assert errors == []
 
 
 async def test_closed_it_calls_nobody() -> None:
@@ -67,6 +72,18 @@ async def test_closed_it_calls_nobody() -> None:
     rung.timer.close()
     await asyncio.sleep(0.01)
     assert rung.at_ns == []
+
+
+async def test_without_a_descriptor_there_is_none(rung: Rung) -> None:
+    descriptors = os.listdir("/proc/self/fd")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(PreciseTimerUnavailable):
+            PreciseTimer(lambda: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert os.listdir("/proc/self/fd") == descriptors
 
 
 async def test_other_operating_systems_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
