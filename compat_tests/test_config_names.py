@@ -54,6 +54,7 @@ OWN = {
     "max.groups",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",
+    "transaction.offsets.linger.us",
 }
 
 
