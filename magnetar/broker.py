@@ -16,32 +16,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from logstore.durability import Durability
-from logstore.ledger import StorageFailure
-from magnetar.adoption import adopt, stay_above
+from logstore.disk.durability import Durability
+from logstore.segments.ledger import StorageFailure
 from magnetar.apis.registry import load_apis
-from magnetar.broker_configs import BrokerConfigs
-from magnetar.catalog import Catalog
-from magnetar.client_quotas import ClientQuotas
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.fetch_sessions import FetchSessions
 from magnetar.logging import get_logger
-from magnetar.logs import Logs
+from magnetar.runtime.bounded_wait import Patience
 from magnetar.runtime.cleaning import Cleaner
+from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.patience import Patience
+from magnetar.runtime.response_memory import AnswerMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.transactions import Transactions
-from magnetar.server.answers import AnswerMemory
 from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
-from magnetar.stored_configs import StoredConfigs
-from magnetar.topics import Topics
+from magnetar.storage.adoption import adopt, stay_above
+from magnetar.storage.broker_configs import BrokerConfigs
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.logs import Logs
+from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topics import Topics
 
 EXIT_FAILURE = 1
 

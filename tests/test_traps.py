@@ -15,18 +15,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent
 
-_BUFFER = "logstore/test_transaction_buffer.py"
-_PARTITION = "logstore/test_partition.py"
-_PRODUCERS = "logstore/test_producer_state.py"
-_SNAPSHOT = "logstore/test_snapshot.py"
-_ABORTED = "logstore/test_aborted_index.py"
-_CRASH = "logstore/test_crash_partitions.py"
-_RUNTIME = "magnetar/test_runtime_transactions.py"
-_RUNTIME_CRASH = "magnetar/test_runtime_transactions_crash.py"
-_GROUPS = "magnetar/test_runtime_groups.py"
-_GROUPS_TXN = "magnetar/test_runtime_groups_transactions.py"
-_TRAPS = "magnetar/test_transaction_traps.py"
-_LIMITS = "magnetar/test_transaction_limits.py"
+_BUFFER = "logstore/partition/test_transaction_buffer.py"
+_PARTITION = "logstore/partition/test_log.py"
+_PRODUCERS = "logstore/partition/test_producer_state.py"
+_SNAPSHOT = "logstore/partition/test_snapshot.py"
+_ABORTED = "logstore/segments/test_aborted_index.py"
+_CRASH = "logstore/partition/test_crash_partitions.py"
+_RUNTIME = "magnetar/runtime/test_transactions.py"
+_RUNTIME_CRASH = "magnetar/runtime/test_transactions_crash.py"
+_GROUPS = "magnetar/runtime/test_groups.py"
+_GROUPS_TXN = "magnetar/runtime/test_groups_transactions.py"
+_TRAPS = "magnetar/runtime/test_transaction_traps.py"
+_LIMITS = "magnetar/runtime/test_transaction_limits.py"
 _SIMULATION = "simulation/test_whole_transactions.py"
 _HEALING = "simulation/test_healing.py"
 _DURABILITY = "simulation/test_traps_by_durability.py"
@@ -174,7 +174,7 @@ TRAPS: dict[int, tuple[str, tuple[str, ...]]] = {
         "API versions were advertised that no handler implements.",
         (
             f"{_TRAPS}::test_every_version_that_is_advertised_is_implemented",
-            "magnetar/test_hostile_requests.py::test_anything_well_formed_is_answered",
+            "magnetar/apis/test_hostile_requests.py::test_anything_well_formed_is_answered",
         ),
     ),
     23: (
@@ -209,7 +209,7 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
     "e": ("ListOffsets LATEST by isolation with an open transaction.", TRAPS[14][1][1:]),
     "f": (
         "Snapshot during appends: replay equals live.",
-        ("logstore/test_live_replay.py::test_live_state_equals_replayed_state",),
+        ("logstore/partition/test_live_replay.py::test_live_state_equals_replayed_state",),
     ),
     "g": ("A commit retried after a lost answer and a restart.", TRAPS[17][1][1:]),
     "h": ("One of several participants is deleted.", TRAPS[10][1]),

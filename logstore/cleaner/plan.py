@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logstore.ledger import SegmentFacts
-from logstore.log_config import INT64_MAX, LogConfig
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import INT64_MAX, LogConfig
+from logstore.segments.ledger import SegmentFacts
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 #: Their files get other names in one step.

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from logstore.aborted_index import AbortedEntry, AbortedIndex
 from logstore.cleaner.batches import BatchCleaner, Pause, map_batch, offsets_of_state
 from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from logstore.cleaner.plan import Cleanable, Group, grouped
 from logstore.cleaner.transactions import CleanedTransactions
-from logstore.ledger import Buffer, SegmentFacts
-from logstore.log_config import INT64_MAX
-from logstore.partition import PartitionLog
-from logstore.producer_state import ProducerState
-from logstore.replacement import Replacement, Runner, SealedSegment
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import INT64_MAX
+from logstore.partition.producer_state import ProducerState
+from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
+from logstore.segments.ledger import Buffer, SegmentFacts
+from logstore.segments.replacement import Replacement, Runner, SealedSegment
 from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, crc_ok, parse_marker
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from logstore.aborted_index import AbortedEntry
+from logstore.segments.aborted_index import AbortedEntry
 from wire.records import BatchHeader, ControlType
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from logstore.aborted_index import AbortedTransaction
 from logstore.cleaner.plan import cleanable_of
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits
-from logstore.partition import PartitionLog
-from logstore.partition_reads import Isolation
-from logstore.partition_recovery import replay
-from logstore.partition_state import PartitionState
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.reads import Isolation
+from logstore.partition.recovery import replay
+from logstore.partition.state import PartitionState
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.aborted_index import AbortedTransaction
 from wire.records import (
     BatchHeader,
     Compression,

@@ -6,16 +6,16 @@ bytes again, `crash` loses what is not durable first.
 
 from __future__ import annotations
 
-from logstore.barriers import Procedure
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit
-from logstore.ledger import StorageFailure
-from logstore.log_config import LogConfig
-from logstore.memory_ledger import MemoryLedger
-from logstore.partition import PartitionLog
-from logstore.partition_reads import Appended
-from logstore.sync_executors import SteppedExecutor
-from logstore.transaction_marker import TransactionMarker
+from logstore.disk.barriers import Procedure
+from logstore.disk.durability import Durability
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.partition.reads import Appended
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.ledger import StorageFailure
+from logstore.segments.memory_ledger import MemoryLedger
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SteppedExecutor
 from wire.records import Compression, SimpleRecord, build_batch
 
 

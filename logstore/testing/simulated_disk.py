@@ -28,7 +28,7 @@ from itertools import count
 from random import Random
 from typing import TypeAlias
 
-from logstore.files import Buffer, Facts, File
+from logstore.disk.files import Buffer, Facts, File
 
 #: The time of all disks.
 _clock = count(1)

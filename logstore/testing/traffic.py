@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logstore.aborted_index import AbortedTransaction
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.aborted_index import AbortedTransaction
 from logstore.testing.partitions import batch_of
-from logstore.transaction_marker import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, ControlType, SimpleRecord, parse_marker

@@ -23,7 +23,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topic_names import INTERNAL
+from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.add_partitions_to_txn import (

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.client_quotas import Change, Entity, make_entity
+from magnetar.storage.client_quotas import Change, Entity, make_entity
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_client_quotas import (

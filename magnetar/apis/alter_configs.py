@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config_changes import Change, Operation, ResourceChanges, alter
+from magnetar.runtime.config_changes import Change, Operation, ResourceChanges, alter
 from wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,

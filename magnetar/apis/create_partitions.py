@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.apis.replica_assignments import check_replicas
-from magnetar.topic_counts import check_total
+from magnetar.storage.topic_counts import check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -27,7 +27,7 @@ from wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-    from magnetar.topics import Topic
+    from magnetar.storage.topics import Topic
 
 
 @handles(CreatePartitionsRequest, versions="0-3")

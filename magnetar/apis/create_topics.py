@@ -16,7 +16,7 @@ from magnetar.apis.registry import RequestContext, handles
 from magnetar.apis.replica_assignments import check_replicas
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
-from magnetar.topic_counts import BROKER_DEFAULT, check_total
+from magnetar.storage.topic_counts import BROKER_DEFAULT, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
@@ -29,8 +29,8 @@ from wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-    from magnetar.catalog import TopicRow
-    from magnetar.topics import Topic
+    from magnetar.storage.catalog import TopicRow
+    from magnetar.storage.topics import Topic
 
 
 @handles(CreateTopicsRequest, versions="2-7")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.retention import advance
 from wire.error_code import ErrorCode

@@ -26,7 +26,7 @@ from wire.messages.delete_topics import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-    from magnetar.topics import Topic
+    from magnetar.storage.topics import Topic
 
 _DELETION_DISABLED_SINCE = 3
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.client_quotas import CLIENT_ID, IP, USER, Component
+from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, Component
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_client_quotas import (

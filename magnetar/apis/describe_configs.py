@@ -32,8 +32,8 @@ from magnetar.config.group import GroupConfig
 from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
-from magnetar.config_resources import EVERY_BROKER, find_topic
-from magnetar.logger_levels import check_node, described_levels
+from magnetar.runtime.config_resources import EVERY_BROKER, find_topic
+from magnetar.runtime.logger_levels import check_node, described_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_configs import (

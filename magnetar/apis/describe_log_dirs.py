@@ -22,7 +22,7 @@ from wire.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from logstore.partition import PartitionLog
+    from logstore.partition.log import PartitionLog
     from magnetar.broker import Broker
 
 _UNKNOWN_BYTES = -1

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topic_names import check_name
+from magnetar.storage.topic_names import check_name
 from wire.errors import KafkaError
 from wire.messages.describe_producers import (
     DescribeProducersRequest,

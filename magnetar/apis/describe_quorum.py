@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topic_names import CLUSTER_METADATA
+from magnetar.storage.topic_names import CLUSTER_METADATA
 from wire.error_code import ErrorCode
 from wire.messages.describe_quorum import (
     DescribeQuorumRequest,

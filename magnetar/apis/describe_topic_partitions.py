@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topic_names import check_name
+from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_topic_partitions import (
@@ -25,7 +25,7 @@ from wire.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from logstore.partition import PartitionLog
+    from logstore.partition.log import PartitionLog
     from magnetar.broker import Broker
 
 

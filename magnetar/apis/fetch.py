@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logstore.partition import Isolation, PartitionLog
+from logstore.partition.log import Isolation, PartitionLog
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.fetch_sessions import FetchedPartition, FetchPartitionRequest
-from magnetar.fetching import Fetch, PartitionRead
-from magnetar.server.answers import HeldAnswer
+from magnetar.runtime.fetch_sessions import FetchedPartition, FetchPartitionRequest
+from magnetar.runtime.fetching import Fetch, PartitionRead
+from magnetar.runtime.response_memory import HeldAnswer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (

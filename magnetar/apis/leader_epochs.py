@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from logstore.partition import Isolation, PartitionLog
+from logstore.partition.log import Isolation, PartitionLog
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode

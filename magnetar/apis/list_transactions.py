@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.listing import Filters, parse_states
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.patterns import matching
+from magnetar.runtime.patterns import matching
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

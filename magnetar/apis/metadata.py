@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.topic_names import check_name
+from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import ZERO_UUID
@@ -29,7 +29,7 @@ from wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
-    from magnetar.topics import Topic
+    from magnetar.storage.topics import Topic
 
 _TOPIC_IDS_SINCE = 12
 

@@ -16,7 +16,7 @@ from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups_offsets import Commit
-from magnetar.topics import Topic
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.offset_commit import (

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
-from logstore.partition import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionDeleted, PartitionLog
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.shard_log import ShardLog

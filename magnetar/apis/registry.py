@@ -22,7 +22,7 @@ from wire.message import Message
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.config.listeners import Listener
-    from magnetar.server.answers import HeldAnswer
+    from magnetar.runtime.response_memory import HeldAnswer
 
 R = TypeVar("R", bound=Message)
 

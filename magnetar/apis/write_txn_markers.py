@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.transactions.metadata import TopicPartition
-from logstore.ledger import LedgerClosed
-from logstore.partition import PartitionLog
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.ledger import LedgerClosed
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.participants import LocalParticipants
 from wire.error_code import ErrorCode

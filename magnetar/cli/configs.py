@@ -23,7 +23,7 @@ from magnetar.cli.options import (
 from magnetar.cli.readable import ABSENT, table
 
 if TYPE_CHECKING:
-    from magnetar.cli.config_queries import Entry, Resource
+    from magnetar.client.configs import Entry, Resource
 
 Command = Callable[..., None]
 
@@ -67,7 +67,7 @@ def _resource(
     topic: str | None, broker: str | None, all_brokers: bool, group: str | None
 ) -> Resource | None:
     """Return what the options name; UsageError where they name more than one thing."""
-    from magnetar.cli.config_queries import Resource
+    from magnetar.client.configs import Resource
     from magnetar.config.resource_type import ResourceType
 
     named = [
@@ -110,8 +110,8 @@ def list_command(
 
     Without a topic, broker or group: list what has settings.
     """
-    from magnetar.cli.config_queries import describe_configs, list_resources
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.configs import describe_configs, list_resources
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         if resource is None:
@@ -155,8 +155,8 @@ def get_command(
 
     Exit code 1 where there is no setting of that name.
     """
-    from magnetar.cli.config_queries import describe_configs
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.configs import describe_configs
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         ((_, entries),) = describe_configs(client, [resource], names)
@@ -198,8 +198,8 @@ def set_command(
     magnetar configs set --topic orders retention.ms=86400000
     """
     wanted = parse_settings(settings, "NAME=VALUE")
-    from magnetar.cli.config_queries import change_configs
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.configs import change_configs
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         change_configs(client, resource, wanted, validate_only=dry_run)
@@ -225,8 +225,8 @@ def unset_command(
     timeout_ms: int,
 ) -> None:
     """Remove settings of its own, so that what is above it holds again."""
-    from magnetar.cli.config_queries import change_configs
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.configs import change_configs
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         change_configs(client, resource, {}, names)

@@ -21,10 +21,10 @@ from magnetar.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from magnetar.cli.consuming import Begin, Fetched, Reader
-    from magnetar.cli.group_member import GroupMember
     from magnetar.cli.record_format import Print
-    from magnetar.client import Client, TopicPartition
+    from magnetar.client.cluster import Client, TopicPartition
+    from magnetar.client.consumer import Begin, Fetched, Reader
+    from magnetar.client.group_member import GroupMember
 
 _COMMIT_EVERY_S = 5.0
 _RETRY_S = 1.0
@@ -115,7 +115,7 @@ def consume(
     magnetar consume orders -o -10 -f '%p@%o %k: %s\\n'
     magnetar consume orders -o s@2026-11-21T15:00 --json | jq .value
     """
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
 
     begin = _begin(offset)
     shown = _printer(template, key_delimiter, delimiter, shows_null, as_json)
@@ -140,7 +140,7 @@ def consume(
 
 
 def _begin(offset: str | None) -> Begin | None:
-    from magnetar.cli.consuming import Begin
+    from magnetar.client.consumer import Begin
 
     try:
         return None if offset is None else Begin.parse(offset)
@@ -178,8 +178,8 @@ def _open(
     isolation: int,
     at_end: bool,
 ) -> Reader:
-    from magnetar.cli.consuming import Begin, Reader
-    from magnetar.client import ClientError
+    from magnetar.client.cluster import ClientError
+    from magnetar.client.consumer import Begin, Reader
 
     leaders = client.topics(topics)
     wanted = [place for place in leaders if not partitions or place[1] in partitions]
@@ -209,7 +209,7 @@ def _read(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
 
 def _read_patiently(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
     """Yield as `_read`; without a broker it waits for one, unless it is to stop at the end."""
-    from magnetar.client import Unreachable
+    from magnetar.client.cluster import Unreachable
 
     seen = 0
     while True:
@@ -258,8 +258,8 @@ def _consume_as_member(
     timeout_ms: int,
 ) -> None:
     """Consume in a group. What was printed is committed: every few seconds, and at the end."""
-    from magnetar.cli.group_member import GroupMember
-    from magnetar.client import Unreachable
+    from magnetar.client.cluster import Unreachable
+    from magnetar.client.group_member import GroupMember
 
     client.topics(topics)
     member = GroupMember(client, group, topics, timeout_ms)
@@ -291,7 +291,7 @@ class _Session:
 
     def run(self, limits: Limits) -> bool:
         """Join, print and commit until the group rebalances; whether the limits are reached."""
-        from magnetar.client import Unreachable
+        from magnetar.client.cluster import Unreachable
 
         assigned = self.member.join()
         reader = _assigned_reader(self.client, self.member, assigned, self.begin, self.isolation)
@@ -329,7 +329,7 @@ def _assigned_reader(
     begin: Begin | None,
     isolation: int,
 ) -> Reader:
-    from magnetar.cli.consuming import Begin, Reader
+    from magnetar.client.consumer import Begin, Reader
 
     leaders = client.topics({topic for topic, _ in assigned}) if assigned else {}
     positions = member.committed(assigned) if assigned else {}

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from magnetar.cli.group_queries import committed_offsets
-from magnetar.cli.partition_queries import EARLIEST, LATEST, list_offsets
-from magnetar.client import Client, ClientError, TopicPartition, check
+from magnetar.client.cluster import Client, ClientError, TopicPartition, check
+from magnetar.client.groups import committed_offsets
+from magnetar.client.partitions import EARLIEST, LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -27,9 +27,9 @@ from magnetar.cli.options import (
 from magnetar.cli.readable import ABSENT, count, fields, table
 
 if TYPE_CHECKING:
-    from magnetar.cli.group_queries import Group, Member, Position
     from magnetar.cli.group_resets import Target
-    from magnetar.client import TopicPartition
+    from magnetar.client.cluster import TopicPartition
+    from magnetar.client.groups import Group, Member, Position
 
 _NAMED_MAX = 4
 
@@ -58,8 +58,8 @@ def list_command(
     timeout_ms: int,
 ) -> None:
     """List groups."""
-    from magnetar.cli import group_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import groups as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         found = queries.list_groups(client, states=states, kinds=kinds)
@@ -86,8 +86,8 @@ def describe_command(
     group_ids: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
 ) -> None:
     """Show groups: their state, their members, and what each of them reads."""
-    from magnetar.cli import group_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import groups as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         found = queries.describe_groups(client, group_ids)
@@ -115,8 +115,8 @@ def lag_command(
 
     LAG: the records between what is committed and the end of the partition, markers counted.
     """
-    from magnetar.cli import group_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import groups as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         wanted = group_ids or [group.group_id for group in queries.list_groups(client)]
@@ -205,7 +205,7 @@ def reset_command(
         by_duration,
     )
     from magnetar.cli import group_resets as resets
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         partitions: list[TopicPartition] | None = None
@@ -240,8 +240,8 @@ def delete_command(
     group_ids: tuple[str, ...], yes: bool, as_json: bool, bootstrap_server: str, timeout_ms: int
 ) -> None:
     """Delete groups without members, with all they have committed."""
-    from magnetar.cli import group_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import groups as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         if not yes and sys.stdin.isatty():

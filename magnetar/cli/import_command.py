@@ -89,11 +89,11 @@ def import_command(
 
     All is imported or nothing. After an interruption, give the same command again.
     """
-    from magnetar.catalog import CatalogFailure
     from magnetar.cli.progress import progress
     from magnetar.importing.plan import Choice
     from magnetar.importing.run import import_directories
     from magnetar.importing.source import ImportRefused
+    from magnetar.storage.catalog import CatalogFailure
 
     choice = Choice(only, except_, abort_open, configs)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
-from magnetar.client import ClientError
+from magnetar.client.cluster import ClientError
 from wire.records.record import RecordHeader
 
 _READ_BYTES = 1 << 20

@@ -29,7 +29,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from magnetar.client import ClientError
+        from magnetar.client.cluster import ClientError
 
         try:
             command(*args, **kwargs)
@@ -53,7 +53,7 @@ def forget_output() -> None:
 
 
 def _addresses(context: click.Context, param: click.Parameter, value: str) -> str:
-    from magnetar.client import ClientError, parse_addresses
+    from magnetar.client.cluster import ClientError, parse_addresses
 
     try:
         parse_addresses(value)

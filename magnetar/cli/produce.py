@@ -22,7 +22,7 @@ from magnetar.cli.readable import count
 
 if TYPE_CHECKING:
     from magnetar.cli.input_records import LineFormat
-    from magnetar.cli.producing import Producer
+    from magnetar.client.producer import Producer
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DELIMITER = DelimiterType()
@@ -102,8 +102,8 @@ def produce(
     magnetar consume orders --exit --json | magnetar produce copy --from-json
     """
     from magnetar.cli.input_records import LineFormat
-    from magnetar.cli.producing import Producer
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.producer import Producer
     from wire.records import Compression
 
     form = LineFormat(
@@ -134,7 +134,7 @@ def produce(
 
 def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> None:
     from magnetar.cli.input_records import InputRecord, read_records
-    from magnetar.client import ClientError
+    from magnetar.client.cluster import ClientError
 
     try:
         if files:
@@ -162,7 +162,7 @@ def _sentence(failure: Exception) -> str:
 
 def _outcome(producer: Producer) -> str:
     """Abort what is open; say what became of the records that were sent."""
-    from magnetar.client import ClientError
+    from magnetar.client.cluster import ClientError
 
     if producer.transactional_id is None:
         return f"{count(producer.acknowledged)} records were written before."

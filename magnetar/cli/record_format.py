@@ -13,8 +13,8 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-from magnetar.cli.consuming import Fetched
 from magnetar.cli.escapes import unescape
+from magnetar.client.consumer import Fetched
 
 Print = Callable[[Fetched], bytes]
 

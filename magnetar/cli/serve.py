@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.ledger import StorageFailure
+from logstore.segments.ledger import StorageFailure
 from magnetar import __version__, logging
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address
@@ -82,9 +82,9 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(config: BrokerConfig) -> None:
-    from magnetar import open_files
     from magnetar.broker import Broker
-    from magnetar.server.allocation import keep_freed_memory
+    from magnetar.server.malloc import keep_freed_memory
+    from magnetar.storage import open_files
 
     keep_freed_memory()
     open_files.raise_limit()

@@ -24,7 +24,7 @@ from magnetar.cli.options import (
 from magnetar.cli.readable import ABSENT, count, fields, size, table
 
 if TYPE_CHECKING:
-    from magnetar.cli.topic_queries import Topic
+    from magnetar.client.topics import Topic
 
 _DEFAULT = -1
 
@@ -80,8 +80,8 @@ def create_command(
     magnetar topics create orders --partitions 4 --config retention.ms=86400000
     """
     settings = parse_settings(configs, "--config")
-    from magnetar.cli import topic_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import topics as queries
+    from magnetar.client.cluster import Client
 
     outcomes = []
     with Client(bootstrap_server, timeout_ms / 1000) as client:
@@ -112,8 +112,8 @@ def create_command(
 @reports_errors
 def list_command(internal: bool, as_json: bool, bootstrap_server: str, timeout_ms: int) -> None:
     """List topics, with how many partitions and replicas they have."""
-    from magnetar.cli import topic_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import topics as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         found = queries.list_topics(client)
@@ -147,8 +147,8 @@ def describe_command(
     START is the first offset that is there. STABLE is the end of what read_committed readers see,
     HIGH WATERMARK the end of what others see; a transaction that is open lies between.
     """
-    from magnetar.cli import topic_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import topics as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         wanted = names or [
@@ -195,9 +195,9 @@ def alter_command(
     if partitions is None and not configs and not unset:
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     settings = parse_settings(configs, "--config")
-    from magnetar.cli import topic_queries as queries
-    from magnetar.cli.config_queries import Resource, change_configs
-    from magnetar.client import Client
+    from magnetar.client import topics as queries
+    from magnetar.client.cluster import Client
+    from magnetar.client.configs import Resource, change_configs
     from magnetar.config.resource_type import ResourceType
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
@@ -232,8 +232,8 @@ def delete_command(
     timeout_ms: int,
 ) -> None:
     """Delete topics with all their records."""
-    from magnetar.cli import topic_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import topics as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         if not yes and sys.stdin.isatty():

@@ -33,9 +33,9 @@ from magnetar.cli.readable import (
 )
 
 if TYPE_CHECKING:
-    from magnetar.cli.partition_queries import OpenProducer
-    from magnetar.cli.transaction_queries import Transaction
-    from magnetar.client import TopicPartition
+    from magnetar.client.cluster import TopicPartition
+    from magnetar.client.partitions import OpenProducer
+    from magnetar.client.transactions import Transaction
 
 _PARTITIONS_SHOWN = 2
 _HANGING_AFTER = "15m"
@@ -81,8 +81,8 @@ def list_command(
     timeout_ms: int,
 ) -> None:
     """List transactional ids, with what their open transactions hold back from readers."""
-    from magnetar.cli import transaction_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import transactions as queries
+    from magnetar.client.cluster import Client
 
     unknown = [state for state in states if state not in queries.STATES]
     if unknown:
@@ -131,8 +131,8 @@ def describe_command(
     transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
 ) -> None:
     """Show all that is known of transactional ids, and where their transactions are open."""
-    from magnetar.cli import transaction_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import transactions as queries
+    from magnetar.client.cluster import Client
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         found = queries.describe(client, transactional_ids)
@@ -189,8 +189,8 @@ def abort_command(
     With --topic, --partition and --start-offset: a hanging transaction, as `magnetar transactions
     hanging` finds them, in that partition, by a marker.
     """
-    from magnetar.cli.transaction_aborts import abort_in_partition, abort_transaction
-    from magnetar.client import Client
+    from magnetar.client.cluster import Client
+    from magnetar.client.transaction_aborts import abort_in_partition, abort_transaction
 
     if transactional_id is not None:
         if topic is not None or partition is not None or start_offset is not None or force:
@@ -248,8 +248,8 @@ def hanging_command(
 
     magnetar ends these by itself; in a log directory of Apache Kafka there may be some.
     """
-    from magnetar.cli import transaction_queries as queries
-    from magnetar.client import Client
+    from magnetar.client import transactions as queries
+    from magnetar.client.cluster import Client
 
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from logstore.checkpoints import (
+from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
@@ -14,9 +14,8 @@ from logstore.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from logstore.journal import JOURNAL
-from logstore.partition_names import split_partition_name
-from magnetar.catalog import FILE_NAME
+from logstore.partition.names import split_partition_name
+from logstore.sync.journal import JOURNAL
 from magnetar.dumping.entry import Entry
 from magnetar.dumping.indexes import (
     dump_aborted_index,
@@ -36,7 +35,8 @@ from magnetar.dumping.small_files import (
     dump_partition_metadata,
     dump_properties,
 )
-from magnetar.topic_names import CLUSTER_METADATA
+from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.topic_names import CLUSTER_METADATA
 
 Read = Callable[[Path], Iterator[Entry]]
 _BY_NAME: dict[str, Read] = {

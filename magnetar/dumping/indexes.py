@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
-from logstore.aborted_index import ENTRY_SIZE, decode_entries
-from logstore.snapshot import CorruptSnapshot, decode_snapshot
-from logstore.snapshot_kafka import decode_kafka_snapshot
+from logstore.partition.snapshot import CorruptSnapshot, decode_snapshot
+from logstore.partition.snapshot_kafka import decode_kafka_snapshot
+from logstore.segments.aborted_index import ENTRY_SIZE, decode_entries
 from magnetar.dumping.entry import Entry
-from magnetar.segment_files import Batch, read_batches
+from magnetar.storage.segment_files import Batch, read_batches
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import wire.internal
 from coordinator.transactions.records import decode_key, decode_value
-from logstore.checkpoints import uuid_text
+from logstore.disk.checkpoints import uuid_text
 from magnetar.importing.metadata_log import decode_record
-from magnetar.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
+from magnetar.storage.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.errors import WireError
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,

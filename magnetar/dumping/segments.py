@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.dumping.entry import Entry
 from magnetar.dumping.internal import DECODED, decode_internal, text
-from magnetar.segment_files import Batch, Damage, read_batches
+from magnetar.storage.segment_files import Batch, Damage, read_batches
 from wire.errors import WireError
 from wire.records import BatchHeader, Record, TimestampType, iterate_records, parse_marker
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from logstore.checkpoints import (
+from logstore.disk.checkpoints import (
     CorruptCheckpoint,
     decode_leader_epochs,
     decode_offsets,
@@ -16,7 +16,7 @@ from logstore.checkpoints import (
     decode_properties,
     uuid_text,
 )
-from logstore.journal import read_entries
+from logstore.sync.journal import read_entries
 from magnetar.dumping.entry import Entry
 
 _ID_BYTES = 16

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from magnetar.segment_files import Batch, read_batches, segments
+from magnetar.storage.segment_files import Batch, read_batches, segments
 from wire.errors import WireError
 from wire.internal.cluster_metadata import (
     AbortTransactionRecord,

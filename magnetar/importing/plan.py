@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from logstore.checkpoints import Offsets
-from magnetar.catalog import TopicRow
+from logstore.disk.checkpoints import Offsets
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import parse_topic_configs
 from magnetar.importing.scan import Scanned, scan_partition
 from magnetar.importing.source import FoundTopic, ImportRefused, Source
-from magnetar.topic_names import INTERNAL, TRANSACTION_STATE, check_name
+from magnetar.storage.catalog import TopicRow
+from magnetar.storage.topic_names import INTERNAL, TRANSACTION_STATE, check_name
 from wire.errors import KafkaError
 
 _VERSION = 1

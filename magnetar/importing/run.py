@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from magnetar.catalog import FILE_NAME, Catalog, TopicRow
 from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
 from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
-from magnetar.segment_files import segments
+from magnetar.storage.catalog import FILE_NAME, Catalog, TopicRow
+from magnetar.storage.segment_files import segments
 
 #: (what is being done, bytes in all) -> to be told of bytes that are done.
 Progress = Callable[[str, int], AbstractContextManager[OnProgress]]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.records import decode_key, decode_value
-from magnetar.segment_files import Batch, Damage, read_batches, segments
-from magnetar.topic_names import TRANSACTION_STATE
+from magnetar.storage.segment_files import Batch, Damage, read_batches, segments
+from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.errors import WireError
 from wire.records import iterate_records, parse_marker
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from logstore.checkpoints import (
+from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     META_PROPERTIES,
@@ -24,8 +24,8 @@ from logstore.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
-from logstore.files import lock_file
-from logstore.partition_names import split_partition_name
+from logstore.disk.files import lock_file
+from logstore.partition.names import split_partition_name
 from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
 from wire.errors import WireError
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from logstore.checkpoints import (
+from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -26,10 +26,10 @@ from logstore.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from magnetar.catalog import Catalog
 from magnetar.importing.plan import OnProgress, Plan
 from magnetar.importing.source import ImportRefused
-from magnetar.segment_files import segments
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.segment_files import segments
 
 STAGING = ".import"
 PLAN = f"{STAGING}/plan.json"

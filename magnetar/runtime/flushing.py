@@ -12,8 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from logstore.durability import Durability
-from logstore.partition import PartitionLog
+from logstore.disk.durability import Durability
+from logstore.partition.log import PartitionLog
 from magnetar.runtime.background import Background
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from coordinator.groups.classic.syncing import sync
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
-from logstore.partition import PartitionLog
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import report
@@ -44,7 +44,7 @@ from magnetar.runtime.groups_classic_members import ClassicMembers
 from magnetar.runtime.groups_consumer import ConsumerGroups
 from magnetar.runtime.groups_offsets import GroupOffsetCommits, check_group_id
 from magnetar.runtime.groups_shard import RunningShard
-from magnetar.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.types import STRING_BYTES_MAX

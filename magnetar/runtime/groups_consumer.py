@@ -2,7 +2,7 @@
 
 Owns no rule: they are in `coordinator.groups.consumer`. A heartbeat that changes something is
 answered when that is durable; one that does not writes nothing, and waits only for what it rests
-on. Regular expressions are matched in the thread of `magnetar.patterns`.
+on. Regular expressions are matched in the thread of `magnetar.runtime.patterns`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from coordinator.groups.consumer.timers import Wait
 from coordinator.groups.consumer.upgrade import decide_upgrade, refuse_parked
 from coordinator.groups.consumer.validation import check_heartbeat
 from coordinator.groups.records import GroupRecord
-from magnetar import patterns
 from magnetar.config.group import group_integer
 from magnetar.config.resource_type import ResourceType
 from magnetar.logging import get_logger
+from magnetar.runtime import patterns
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

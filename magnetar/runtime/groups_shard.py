@@ -13,8 +13,8 @@ from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.records import ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
-from logstore.partition import PartitionLog
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
 from magnetar.runtime.shard_log import ShardLog
 from wire.records import ControlType, Marker, SimpleRecord
 

@@ -23,10 +23,10 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from logstore.ledger import LedgerClosed
-from logstore.partition import PartitionLog
-from logstore.transaction_buffer import OpenTransaction
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_buffer import OpenTransaction
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.ledger import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants

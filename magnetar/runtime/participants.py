@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
-from logstore.ledger import LedgerClosed
-from logstore.partition import PartitionLog
-from logstore.transaction_marker import TransactionMarker
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.ledger import LedgerClosed
 from magnetar.logging import get_logger
-from magnetar.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

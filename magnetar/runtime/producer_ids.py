@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from coordinator.transactions.metadata import NO_PRODUCER_ID
-from magnetar.catalog import Catalog
+from magnetar.storage.catalog import Catalog
 
 
 class ProducerIds:

@@ -1,7 +1,8 @@
 """Retention at work: what logs need not keep any more is deleted, segment by segment.
 
-Every `log.retention.check.interval.ms`; the rule is in `logstore.retention`. The coordinators'
-topics are left alone, whatever their configs say: their state is replayed from their first record.
+Every `log.retention.check.interval.ms`; the rule is in `logstore.partition.retention`. The
+coordinators' topics are left alone, whatever their configs say: their state is replayed from their
+first record.
 
 In slices, so that clients are served in between: so many partitions looked at, or segments put
 aside, in one turn of the event loop. What the memory does not know of a segment is read in a
@@ -16,8 +17,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.partition import PartitionLog
-from logstore.retention import due_of, expire
+from logstore.partition.log import PartitionLog
+from logstore.partition.retention import due_of, expire
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 

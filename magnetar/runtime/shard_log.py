@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from wire.records import BatchHeader, Marker, Record, SimpleRecord
 
 
@@ -54,7 +54,7 @@ class ShardLog:
 
         Await `durable` with it before anyone hears of the records. With `may_wait` they are
         durable with the next sync that anybody waits for, or soon. `is_atomic`: as
-        `logstore.ledger.Ledger.append`.
+        `logstore.segments.ledger.Ledger.append`.
         """
         if not records:
             return self._log.log_end_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from coordinator.groups.consumer.topics import TopicInfo
-from magnetar.topics import Topic, Topics
+from magnetar.storage.topics import Topic, Topics
 
 
 class BrokerTopics:

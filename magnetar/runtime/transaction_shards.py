@@ -15,7 +15,7 @@ from coordinator.transactions.records import (
 )
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import State
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -29,7 +29,7 @@ from magnetar.runtime.settling import Settling
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
 from magnetar.runtime.transaction_shards import RunningShard, encoded, replay_shards
-from magnetar.topic_names import TRANSACTION_STATE
+from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -140,7 +140,7 @@ class TransactionStore:
         """Decide, append, apply, without an await; return the state decided and what to await.
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
-        `may_wait`, `is_atomic`: as `logstore.ledger.Ledger.append`; `is_adoption`: as
+        `may_wait`, `is_atomic`: as `logstore.segments.ledger.Ledger.append`; `is_adoption`: as
         `joint.joined`.
         """
         if transactional_id in self.settling.done:

@@ -31,7 +31,7 @@ from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.runtime.transaction_shards import RunningShard
 from magnetar.runtime.transaction_store import TransactionStore
-from magnetar.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
-from magnetar.server.answers import HeldAnswer
+from magnetar.runtime.response_memory import HeldAnswer
 from magnetar.server.dispatch import Answer, Call, UnsupportedVersion
 from magnetar.server.first_step import run_first_step
 from magnetar.server.frames import FrameReader

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from magnetar import open_files
 from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.registry import Api
 from magnetar.config.listeners import Listener
@@ -19,6 +18,7 @@ from magnetar.server.connection import ClientConnection
 from magnetar.server.dispatch import Answer, Dispatcher, encode_response
 from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
+from magnetar.storage import open_files
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker

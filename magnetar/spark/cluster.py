@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
-from magnetar.cli.config_queries import Resource, describe_configs
-from magnetar.cli.topic_queries import create_topic
-from magnetar.client import PASSING, Client, ClientError, Refused, Unreachable
+from magnetar.client.cluster import PASSING, Client, ClientError, Refused, Unreachable
+from magnetar.client.configs import Resource, describe_configs
+from magnetar.client.topics import create_topic
 from magnetar.config.resource_type import ResourceType
 from magnetar.spark.errors import BadOptions, SinkError
 from wire.error_code import ErrorCode

@@ -13,7 +13,7 @@ from typing import TypeVar
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from coordinator.transactions.states import State
 from magnetar.apis.describe_transactions import CHILDREN_TAG, PARENT_TAG, decode_children
-from magnetar.client import Client, Refused, check
+from magnetar.client.cluster import Client, Refused, check
 from magnetar.spark.cluster import PARENT_TIMEOUT_MS, Cluster
 from magnetar.spark.errors import BadOptions, SinkError
 from magnetar.spark.progress import Progress, decode_record, encode_metadata, group_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from logstore.durability import Durability
-from logstore.file_ledger import FileLedger
-from logstore.journal import JOURNAL, Entry, read_entries
-from logstore.log_config import LogConfig
-from logstore.partition import PartitionLog
+from logstore.disk.durability import Durability
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.file_ledger import FileLedger
+from logstore.sync.journal import JOURNAL, Entry, read_entries
 from logstore.testing.partitions import batch_of
 from logstore.testing.simulated_disk import SimulatedDisk
-from logstore.transaction_marker import TransactionMarker
 from tests.logstore.log_process import NOW_MS, LogProcess
 
 IDS = (UUID(int=1), UUID(int=2))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logstore.durability import Durability
-from logstore.file_ledger import FileLedger
-from logstore.files import FileSystem
-from logstore.group_commit import GroupCommit
-from logstore.log_config import LogConfig
-from logstore.sync_executors import SteppedExecutor
+from logstore.disk.durability import Durability
+from logstore.disk.files import FileSystem
+from logstore.partition.log_config import LogConfig
+from logstore.segments.file_ledger import FileLedger
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 

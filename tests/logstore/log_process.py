@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from logstore.barriers import Aside
-from logstore.directory import LogDirectory
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit
-from logstore.ledger import StorageFailure
-from logstore.log_config import LogConfig
-from logstore.partition import PartitionLog
-from logstore.sync_executors import SteppedExecutor
+from logstore.directory.log_directory import LogDirectory
+from logstore.disk.barriers import Aside
+from logstore.disk.durability import Durability
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.segments.ledger import StorageFailure
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SteppedExecutor
 from logstore.testing.compaction import perform
 from logstore.testing.simulated_disk import SimulatedDisk
 

@@ -11,7 +11,7 @@ from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.groups_offsets import FetchedOffset
-from magnetar.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.transaction_world import World
 
 GROUP = "group"

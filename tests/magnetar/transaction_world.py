@@ -20,17 +20,17 @@ from coordinator.partitioning import partition_for
 from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit
-from logstore.ledger import StorageFailure
-from logstore.log_config import LogConfig
-from logstore.memory_ledger import MemoryLedger
-from logstore.partition import Isolation, PartitionLog
-from logstore.sync_executors import SteppedExecutor
+from logstore.disk.durability import Durability
+from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.ledger import StorageFailure
+from logstore.segments.memory_ledger import MemoryLedger
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SteppedExecutor
 from logstore.testing.partitions import batch_of, complete
-from logstore.transaction_marker import TransactionMarker
 from magnetar.runtime.transactions import Transactions
-from magnetar.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker

@@ -24,9 +24,9 @@ from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import UNSETTLED, State
-from logstore.partition import PartitionLog
+from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
-from magnetar.topic_names import INTERNAL
+from magnetar.storage.topic_names import INTERNAL
 from wire.records import ControlType, iterate_records, parse_marker
 
 _FETCH_BATCHES = 5

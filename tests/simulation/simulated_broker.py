@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
-from logstore.directory import LogDirectory
-from logstore.durability import Durability
-from logstore.group_commit import GroupCommit
-from logstore.log_config import LogConfig
-from logstore.sync_executors import SimulatedExecutor
+from logstore.directory.log_directory import LogDirectory
+from logstore.disk.durability import Durability
+from logstore.partition.log_config import LogConfig
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SimulatedExecutor
 from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import RequestContext, load_apis
 from magnetar.broker import Broker
-from magnetar.catalog import Catalog
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
-from magnetar.logs import Logs
-from magnetar.topic_names import INTERNAL
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.logs import Logs
+from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message

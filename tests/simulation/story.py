@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from logstore.durability import Durability
+from logstore.disk.durability import Durability
 from logstore.testing.partitions import batch_of
 from tests.simulation.history import committed_by_markers, read_committed
 from tests.simulation.simulated_broker import World

@@ -9,7 +9,7 @@ from random import Random
 
 from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
 from coordinator.transactions.records import encode_record
-from logstore.durability import Durability
+from logstore.disk.durability import Durability
 from tests.simulation.history import History, check
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.simulated_loop import SimulatedLoop

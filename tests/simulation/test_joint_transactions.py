@@ -14,7 +14,7 @@ import pytest
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions import joint
 from coordinator.transactions.metadata import TransactionMetadata
-from logstore.durability import Durability
+from logstore.disk.durability import Durability
 from tests.simulation.families import Parent
 from tests.simulation.history import History, Outcome
 from tests.simulation.simulated_broker import World

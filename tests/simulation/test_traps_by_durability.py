@@ -11,7 +11,7 @@ from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.groups.shard import Committer
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
-from logstore.durability import Durability
+from logstore.disk.durability import Durability
 from tests.simulation.simulated_broker import World
 from tests.simulation.story import A0, A1, B0, begin, end, init, tell, values, write
 from wire.error_code import ErrorCode

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import logstore.directory
+import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.work import MarkerWork
-from logstore.durability import Durability
-from logstore.partition import PartitionLog
+from logstore.disk.durability import Durability
+from logstore.partition.log import PartitionLog
 from magnetar.runtime.settling import Settling
 from magnetar.runtime.shard_log import ShardLog
 from tests.simulation.history import History, Outcome
@@ -104,7 +104,7 @@ FLAWS = {
         "torn|dirty|lost|refused",
     ),
     "a restart forgets the journal": (
-        logstore.directory,
+        logstore.directory.log_directory,
         "replay_journal",
         lambda *_: 0,
         "lost|torn|refused",

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from logstore.durability import Durability
+from logstore.disk.durability import Durability
 from logstore.testing.partitions import batch_of
 from tests.simulation.history import History, Outcome, Transaction
 from tests.simulation.simulated_broker import Gone, World

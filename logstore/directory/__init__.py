@@ -1,0 +1,1 @@
+"""A data directory: the logs in it, opened and closed together."""

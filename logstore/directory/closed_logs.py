@@ -1,0 +1,168 @@
+"""What a clean stop knows of every log, in one file: the next start has to open none of theirs.
+
+    bytes 0-4   "MGNC"
+          4-6   version               int16, 1
+          6-10  CRC-32C               uint32, over bytes 10 to the end
+         10-14  logs                  int32, then of each:
+                  bytes of the topic's name int16, bytes of the state int32; segments, own
+                  snapshots, Kafka's snapshots int32; partition int32; topic id 16 bytes, or zeros
+                  when its directory, and when its last `.log`, was last changed (ns) int64
+                  end offset, largest timestamp of the last segment, offset of that int64
+                  the topic's name; base offset and size (int64) of each segment; end offset (int64)
+                  of each snapshot; the state, as in a `.state` file
+
+It is written after everything else and valid while the mark of a clean stop is there, so a crash is
+never followed by a start that believes it. A log that somebody else has changed since (Kafka, or
+who restores a backup) is known by its directory and its last `.log`, and opened as after any clean
+stop of Kafka's; so is one that was changed in the clock's tick in which this file was written: it
+could have been changed again in the same. Not here are logs whose state is large: it is in their
+snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.disk.files import FileSystem
+from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
+from logstore.partition.names import partition_name
+from logstore.segments.segment import LOG_SUFFIX, segment_path
+
+CLOSED_LOGS = ".magnetar-closed-logs"
+#: The state of a log may have so many bytes: those of some fifty producers.
+STATE_BYTES_MAX = 16 * 1024
+
+_SEAL = Seal(b"MGNC", 1)
+_COUNT = Struct(">i")
+_LOG = Struct(">hiiiii16sqqqqq")
+_SEGMENT = Struct(">qq")
+_OFFSET = Struct(">q")
+_NO_TOPIC_ID = bytes(16)
+
+
+class CorruptClosedLogs(ValueError):
+    """The file is torn or of another format: all it says can be found in the logs."""
+
+
+class ClosedSegments(NamedTuple):
+    """The segments of a log that was closed with everything durable."""
+
+    #: Base offset and size in bytes, ascending; never none.
+    segments: list[tuple[int, int]]
+    end_offset: int
+    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+
+
+class ClosedLog(NamedTuple):
+    """One log at a clean stop."""
+
+    topic_id: UUID | None
+    ledger: ClosedSegments
+    #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.
+    snapshots: list[int]
+    kafka_snapshots: list[int]
+    #: As `encode_snapshot` has it.
+    state: bytes
+
+
+class Stamps(NamedTuple):
+    """When a log's directory, and when its last `.log`, was last changed, ns."""
+
+    directory_ns: int
+    active_ns: int
+
+
+def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[tuple[str, int], ClosedLog]:
+    """Return the logs in the directory `path` that are as its file, `data`, says. Blocks."""
+    try:
+        logs = decode_closed_logs(data)
+    except CorruptClosedLogs:
+        return {}
+    written_ns = files.facts(f"{path}/{CLOSED_LOGS}").changed_ns
+    return {
+        key: log
+        for key, (stamps, log) in logs.items()
+        if max(stamps) < written_ns
+        and stamps == stamps_of(files, f"{path}/{partition_name(*key)}", log.ledger.segments)
+    }
+
+
+def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]) -> Stamps | None:
+    """Return the stamps of a log as it is on the disk; None if it has not these segments."""
+    base_offset, size_bytes = segments[-1]
+    try:
+        directory_ns = files.facts(directory).changed_ns
+        active = files.facts(segment_path(directory, base_offset, LOG_SUFFIX))
+    except FileNotFoundError:
+        return None
+    return Stamps(directory_ns, active.changed_ns) if active.size_bytes == size_bytes else None
+
+
+def encode_closed_logs(logs: Iterable[tuple[tuple[str, int], Stamps, ClosedLog]]) -> bytes:
+    """Return the file of these logs, by topic and partition."""
+    parts, count = [b""], 0
+    for (topic, partition), stamps, log in logs:
+        name, ledger = topic.encode(), log.ledger
+        parts.append(
+            _LOG.pack(
+                len(name),
+                len(log.state),
+                len(ledger.segments),
+                len(log.snapshots),
+                len(log.kafka_snapshots),
+                partition,
+                _NO_TOPIC_ID if log.topic_id is None else log.topic_id.bytes,
+                *stamps,
+                *ledger[1:],
+            )
+        )
+        parts.append(name)
+        parts += [_SEGMENT.pack(*segment) for segment in ledger.segments]
+        parts += [_OFFSET.pack(offset) for offset in (*log.snapshots, *log.kafka_snapshots)]
+        parts.append(log.state)
+        count += 1
+    parts[0] = _COUNT.pack(count)
+    return _SEAL.sealed(b"".join(parts))
+
+
+def decode_closed_logs(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
+    """Return the logs, by topic and partition. Raises CorruptClosedLogs."""
+    try:
+        _SEAL.check(data)
+        return _decode_body(data)
+    except (BrokenSeal, StructError) as error:
+        raise CorruptClosedLogs(str(error)) from None
+
+
+def _decode_body(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
+    logs: dict[tuple[str, int], tuple[Stamps, ClosedLog]] = {}
+    (count,) = _COUNT.unpack_from(data, BODY_AT)
+    at = BODY_AT + _COUNT.size
+    for _ in range(count):
+        name_size, state_size, segments, own, kafka, partition, topic_id, *rest = _LOG.unpack_from(
+            data, at
+        )
+        name_at = at + _LOG.size
+        segments_at = name_at + name_size
+        own_at = segments_at + segments * _SEGMENT.size
+        kafka_at = own_at + own * _OFFSET.size
+        state_at = kafka_at + kafka * _OFFSET.size
+        at = state_at + state_size
+        directory_ns, active_ns, *bounds = rest
+        logs[data[name_at:segments_at].decode(), partition] = (
+            Stamps(directory_ns, active_ns),
+            ClosedLog(
+                None if topic_id == _NO_TOPIC_ID else UUID(bytes=topic_id),
+                ClosedSegments(list(_SEGMENT.iter_unpack(data[segments_at:own_at])), *bounds),
+                [offset for (offset,) in _OFFSET.iter_unpack(data[own_at:kafka_at])],
+                [offset for (offset,) in _OFFSET.iter_unpack(data[kafka_at:state_at])],
+                data[state_at:at],
+            ),
+        )
+    return logs

@@ -1,0 +1,86 @@
+"""What one directory remembers of all its logs' offsets, in three checkpoints of Kafka's.
+
+Recovery points, log start offsets, first dirty offsets (up to where compaction has come). A
+checkpoint may be older than the truth, never newer; one that is torn counts as absent, which costs
+time only. Source: Kafka's OffsetCheckpointFile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Lock
+
+from logstore.disk.checkpoints import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
+from logstore.segments.attachments import Attachments
+
+
+class LogOffsets:
+    """The three offsets of every log that has any, by topic and partition."""
+
+    def __init__(self, top: Attachments) -> None:
+        """`top`: the files of the directory."""
+        self._top = top
+        self._writing = Lock()
+        self.recovery_points: Offsets = {}
+        self.start_offsets: Offsets = {}
+        self.first_dirty_offsets: Offsets = {}
+
+    def read(self) -> None:
+        """Take over what the last process wrote. Blocks."""
+        self.recovery_points = self._read(RECOVERY_POINTS)
+        self.start_offsets = self._read(LOG_START_OFFSETS)
+        self.first_dirty_offsets = self._read(CLEANER_OFFSETS)
+
+    def _read(self, name: str) -> Offsets:
+        data = self._top.read(name)
+        try:
+            return {} if data is None else decode_offsets(data)
+        except CorruptCheckpoint:
+            return {}
+
+    def keys(self) -> set[tuple[str, int]]:
+        """The logs of which anything is said but that they begin at 0."""
+        points = {key for key, offset in self.recovery_points.items() if offset > 0}
+        return points.union(self.start_offsets, self.first_dirty_offsets)
+
+    def tells_of(self, key: tuple[str, int]) -> bool:
+        """Whether it is one of `keys`."""
+        return (
+            key in self.start_offsets
+            or key in self.first_dirty_offsets
+            or self.recovery_points.get(key, 0) > 0
+        )
+
+    def forget(self, keys: Iterable[tuple[str, int]]) -> set[str]:
+        """Forget what is said of these logs; returns the checkpoints that say something of one."""
+        changed: set[str] = set()
+        for key in keys:
+            if self.recovery_points.pop(key, 0) > 0:
+                changed.add(RECOVERY_POINTS)
+            if self.start_offsets.pop(key, None) is not None:
+                changed.add(LOG_START_OFFSETS)
+            if self.first_dirty_offsets.pop(key, None) is not None:
+                changed.add(CLEANER_OFFSETS)
+        return changed
+
+    def write(self, name: str, *, sync: bool) -> None:
+        """Write one checkpoint, as its offsets are when that begins. Blocks; in any thread.
+
+        What is written later is never older: a start offset that is durable stays so.
+        """
+        offsets = {
+            RECOVERY_POINTS: self.recovery_points,
+            LOG_START_OFFSETS: self.start_offsets,
+            CLEANER_OFFSETS: self.first_dirty_offsets,
+        }[name]
+        with self._writing:
+            # Copied in one step of the interpreter: the event loop goes on changing them.
+            self._top.write(name, encode_offsets(offsets.copy()), sync=sync)

@@ -1,0 +1,1 @@
+"""Files, their descriptors and formats, and when they go."""

@@ -1,0 +1,115 @@
+"""Many procedures that have to wait for the disk, in step: one sync serves all of them.
+
+A procedure is a generator: it does its work up to where something must be durable before it goes
+on, and yields that as a `Barrier`. Alone it waits for each of its own; ten thousand partitions that
+are opened or closed together wait for one sync at their first barrier, one at their second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from logstore.disk.files import File, FileSystem
+
+Result = TypeVar("Result")
+
+#: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
+SYNC_ALL_FROM = 2
+#: Procedures that are taken a step further in one turn of the event loop: a few milliseconds.
+A_TURN = 8
+
+
+class Barrier(NamedTuple):
+    """What is to be durable before the procedure is taken further; its files stay open until then.
+
+    Directories may be named more than once, and may be gone.
+    """
+
+    files: Sequence[File] = ()
+    directories: Sequence[str] = ()
+
+
+Procedure: TypeAlias = Generator[Barrier, None, Result]
+#: Does blocking work aside and returns when it is done.
+Aside: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+async def in_thread(work: Callable[[], None]) -> None:
+    """Do blocking work in a thread."""
+    await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def sync_barriers(
+    file_system: FileSystem, barriers: Iterable[Barrier], sync_all_from: int = SYNC_ALL_FROM
+) -> None:
+    """Make everything durable that the barriers name. Blocks; raises OSError, which is final.
+
+    Files before directories: a name is not to precede its bytes.
+    """
+    files: list[File] = []
+    directories: dict[str, None] = {}
+    for barrier in barriers:
+        files += barrier.files
+        directories |= dict.fromkeys(barrier.directories)
+    if len(files) + len(directories) >= sync_all_from and file_system.can_sync_all:
+        file_system.sync_all()
+        return
+    for file in files:
+        file.sync()
+    for directory in directories:
+        with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+            file_system.sync_directory(directory)
+
+
+def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
+    """Do all of a procedure at once. Blocks; raises OSError."""
+    while True:
+        try:
+            barrier = next(procedure)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        sync_barriers(file_system, (barrier,))
+
+
+def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:
+    """Return one procedure that does all of these, with the barriers of the slowest."""
+    under_way = list(procedures)
+    while under_way:
+        reached = [(procedure, next(procedure, None)) for procedure in under_way]
+        barriers = [barrier for _, barrier in reached if barrier is not None]
+        if barriers:
+            yield Barrier(
+                [file for barrier in barriers for file in barrier.files],
+                [name for barrier in barriers for name in barrier.directories],
+            )
+        under_way = [procedure for procedure, barrier in reached if barrier is not None]
+
+
+async def perform_together(
+    file_system: FileSystem, procedures: Iterable[Procedure[Result]], aside: Aside = in_thread
+) -> list[Result]:
+    """Do all procedures, in step; return their results in the same order. Raises OSError.
+
+    The event loop has its turns in between, and while the disk is waited for.
+    """
+    results: dict[int, Result] = {}
+    under_way = dict(enumerate(procedures))
+    count = len(under_way)
+    while under_way:
+        barriers = []
+        for turn, (number, procedure) in enumerate(list(under_way.items()), 1):
+            try:
+                barriers.append(next(procedure))
+            except StopIteration as end:
+                results[number] = end.value
+                del under_way[number]
+            if turn % A_TURN == 0:
+                await asyncio.sleep(0)
+        if barriers:
+            await aside(partial(sync_barriers, file_system, barriers))
+    return [results[number] for number in range(count)]

@@ -1,0 +1,275 @@
+"""What a partition remembers of its producers: epoch, last sequence, the last five batches.
+
+Owns the rules of idempotence at the partition: what is a duplicate, what follows in sequence,
+which epoch is a zombie's. It is a fold over batch headers and markers in offset order, so it is
+rebuilt from the log. Not here: open transactions (`transaction_buffer`), the coordinator's view.
+Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from logstore.partition.transaction_marker import TransactionMarker
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import BatchHeader, next_sequence
+
+#: A client has at most five requests in flight, so a retry is of one of the last five batches.
+BATCHES_REMEMBERED = 5
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+
+#: base sequence, last sequence, base offset, last offset, max timestamp (ms)
+_BATCH = Struct(">iiqqq")
+_BATCHES_SIZE_MAX = BATCHES_REMEMBERED * _BATCH.size
+
+
+class RememberedBatch(NamedTuple):
+    """One of a producer's last batches, as a retry of it is answered."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def pack_batch(batch: RememberedBatch) -> bytes:
+    """The batch as `ProducerState.batches` holds it."""
+    return _BATCH.pack(*batch)
+
+
+class ProducerState:
+    """One producer at one partition. About 400 bytes, however much it writes.
+
+    `batches` packs the last five, the newest last; it empties when the epoch changes. A state that
+    stems from a marker alone has none: its next sequence is 0.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_marker_offset",
+        "last_sequence",
+        "last_timestamp",
+        "producer_epoch",
+        "seen_ms",
+    )
+
+    def __init__(
+        self,
+        producer_epoch: int,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        last_sequence: int = NO_SEQUENCE,
+        seen_ms: int = -1,
+        batches: bytes = b"",
+        last_marker_offset: int = NO_OFFSET,
+    ) -> None:
+        self.producer_epoch = producer_epoch
+        #: The epoch of the coordinator whose marker was the last here, -1: none.
+        self.coordinator_epoch = coordinator_epoch
+        #: The max timestamp of the last batch, or the time of the last marker.
+        self.last_timestamp = last_timestamp
+        self.last_sequence = last_sequence
+        #: When this broker last heard of it, by its own clock (a client's timestamps may be of
+        #: any year). Not part of the fold: a replay takes its own time.
+        self.seen_ms = seen_ms
+        self.batches = batches
+        #: Where the producer's last marker is, -1: nowhere known. Compaction keeps it there.
+        self.last_marker_offset = last_marker_offset
+
+    def remembered(self) -> Iterator[RememberedBatch]:
+        """Yield the last batches, oldest first."""
+        return map(RememberedBatch._make, _BATCH.iter_unpack(self.batches))
+
+    def last_batch(self) -> RememberedBatch | None:
+        """The newest of the remembered batches."""
+        if not self.batches:
+            return None
+        return RememberedBatch._make(_BATCH.unpack(self.batches[-_BATCH.size :]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerState):
+            return NotImplemented
+        return self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
+
+    def _key(self) -> tuple[int, int, int, int, bytes, int]:
+        return (
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.last_sequence,
+            self.batches,
+            self.last_marker_offset,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerState(producer_epoch={self.producer_epoch}, "
+            f"coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp}, "
+            f"last_sequence={self.last_sequence}, batches={list(self.remembered())}, "
+            f"last_marker_offset={self.last_marker_offset})"
+        )
+
+
+def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id}: epoch {producer_epoch}, have {state.producer_epoch}",
+    )
+
+
+class Producers(dict[int, ProducerState]):
+    """Every producer id that a partition remembers, with its state."""
+
+    __slots__ = ()
+
+    def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
+        """Return the remembered batch that `header` repeats (epoch and sequences), or None."""
+        state = self.get(header.producer_id)
+        if state is None or state.producer_epoch != header.producer_epoch or not state.batches:
+            return None
+        base_sequence, last_sequence = header.base_sequence, header.last_sequence
+        for batch in _BATCH.iter_unpack(state.batches):
+            if batch[0] == base_sequence and batch[1] == last_sequence:
+                return RememberedBatch._make(batch)
+        return None
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """Decide whether an idempotent batch may be appended: None, or the batch it duplicates.
+
+        Raises INVALID_PRODUCER_EPOCH for a zombie's epoch; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
+        for a repetition too old to be remembered, and for a new epoch that does not begin at 0.
+        A producer that is not remembered (expired, or its records are deleted) may begin anywhere;
+        one that is known by a marker alone begins at 0, as in Kafka. `check_beginning` is stricter.
+        """
+        state = self.get(header.producer_id)
+        if state is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == state.producer_epoch:
+            if sequence == next_sequence(state.last_sequence, 1):
+                return None
+            duplicate = self.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}: sequence {sequence} after {state.last_sequence}",
+            )
+        self.check_epoch(header.producer_id, epoch)
+        if sequence != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}: epoch {epoch} begins with sequence {sequence}",
+            )
+        return None
+
+    def check_beginning(self, header: BatchHeader) -> None:
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER if a producer that is not remembered does not begin
+        at 0.
+
+        For data of transaction version 2, where every transaction begins there: what came before
+        this batch is still on its way, and is to be the first.
+        """
+        if header.base_sequence != 0 and header.producer_id not in self:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}: begins with sequence {header.base_sequence}",
+            )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise INVALID_PRODUCER_EPOCH if a newer epoch of that producer has written here."""
+        state = self.get(producer_id)
+        if state is not None and producer_epoch < state.producer_epoch:
+            raise _zombie(producer_id, producer_epoch, state)
+
+    def check_marker(self, marker: TransactionMarker, *, is_open: bool) -> None:
+        """Raise if a marker comes from a zombie: INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED.
+
+        Up to transaction version 1 a marker has its data's epoch or, where it fences, a later one.
+        From 2 on it is always later than its data; the same epoch is a repetition of a marker that
+        is here already, and harmless while nothing is open.
+        """
+        producer_id, producer_epoch, coordinator_epoch, _, transaction_version = marker
+        state = self.get(producer_id)
+        if state is None:
+            return
+        if producer_epoch < state.producer_epoch:
+            raise _zombie(producer_id, producer_epoch, state)
+        if transaction_version >= 2 and is_open and producer_epoch == state.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: marker's epoch {producer_epoch} is that of open data",
+            )
+        if coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch}, have {state.coordinator_epoch}",
+            )
+
+    def on_batch(self, header: BatchHeader, now_ms: int) -> None:
+        """Account for an idempotent data batch at the log's end, live or replayed."""
+        state = self.get(header.producer_id)
+        if state is None:
+            state = self[header.producer_id] = ProducerState(header.producer_epoch)
+        batches = state.batches
+        if state.producer_epoch != header.producer_epoch:
+            state.producer_epoch = header.producer_epoch
+            batches = b""
+        elif len(batches) == _BATCHES_SIZE_MAX:
+            batches = batches[_BATCH.size :]
+        base_offset, last_sequence = header.base_offset, header.last_sequence
+        state.batches = batches + _BATCH.pack(
+            header.base_sequence,
+            last_sequence,
+            base_offset,
+            base_offset + header.last_offset_delta,
+            header.max_timestamp,
+        )
+        state.last_sequence = last_sequence
+        state.last_timestamp = header.max_timestamp
+        state.seen_ms = now_ms
+
+    def on_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        timestamp: int,
+        now_ms: int,
+        offset: int = NO_OFFSET,
+    ) -> None:
+        """Account for a marker at the log's end. A later epoch forgets the old one's batches."""
+        state = self.get(producer_id)
+        if state is None:
+            state = self[producer_id] = ProducerState(producer_epoch)
+        elif state.producer_epoch != producer_epoch:
+            state.producer_epoch = producer_epoch
+            state.last_sequence = NO_SEQUENCE
+            state.batches = b""
+        state.coordinator_epoch = coordinator_epoch
+        state.last_marker_offset = offset
+        state.last_timestamp = timestamp
+        state.seen_ms = now_ms
+
+    def expire(self, silent_since_ms: int, keep: Iterator[int] | set[int]) -> list[int]:
+        """Forget all that were last heard of at `silent_since_ms` or before, except those in
+        `keep` (open transactions). Returns their ids.
+        """
+        kept = set(keep)
+        expired = [
+            producer_id
+            for producer_id, state in self.items()
+            if state.seen_ms <= silent_since_ms and producer_id not in kept
+        ]
+        for producer_id in expired:
+            del self[producer_id]
+        return expired

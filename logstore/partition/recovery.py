@@ -1,0 +1,215 @@
+"""How a partition's state comes back: newest valid snapshot, then the headers after it.
+
+The ledger has recovered its batches first, so its end is final and durable. Snapshots and aborted
+entries beyond that end are deleted before anything is appended; a snapshot that is torn, of
+another log, or contradicted by the aborted index is passed over for the next older one, down to a
+replay of the whole log.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+
+from logstore.disk.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
+from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from logstore.partition.snapshot_kafka import decode_kafka_snapshot
+from logstore.partition.snapshots import snapshot_name, snapshot_offsets
+from logstore.partition.state import PartitionState
+from logstore.segments.aborted_index import (
+    ABORTED_SUFFIX,
+    AbortedIndex,
+    CorruptIndex,
+    aborted_name,
+    decode_entries,
+)
+from logstore.segments.ledger import Ledger
+from wire.errors import WireError
+from wire.records import BatchHeader, parse_marker
+
+
+def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
+    """Return the state as of the end of an opened ledger, everything in it stable.
+
+    Producers that only the log tells of count as heard of at `now_ms`. Blocks.
+    """
+    end_offset = ledger.end_offset
+    delete_snapshots_beyond(ledger, end_offset)
+    state = _newest_state(ledger, now_ms)
+    is_without_snapshot = state.end_offset <= next(iter(ledger.segment_base_offsets), 0)
+    replay(ledger, state, now_ms)
+    if is_without_snapshot:
+        # Compaction may have left no batch of an epoch, or not its first.
+        with suppress(CorruptSnapshot):
+            checkpointed = _read_leader_epochs(ledger, end_offset)
+            state.leader_epochs = state.leader_epochs.merged(checkpointed)
+    state.transactions.aborted.prune(ledger.start_offset)
+    state.leader_epochs.prune(ledger.start_offset)
+    state.transactions.stabilize(end_offset)
+    _repair_aborted_files(ledger, state.transactions.aborted)
+    return state
+
+
+def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
+    """Return the state of a log that is as it was closed, from what was kept of it then; None: the
+    aborted index tells something else, so `recover_state` has to.
+    """
+    snapshot = decode_snapshot(data)
+    state, start_offset = snapshot.state, ledger.start_offset
+    assert state.end_offset == ledger.end_offset, "the state is not of this log's end"
+    if snapshot.last_aborted_offset >= start_offset:
+        aborted, is_whole = _read_aborted(ledger, state.end_offset)
+        if not is_whole or aborted.last_offset != snapshot.last_aborted_offset:
+            return None
+        state.transactions.aborted = aborted
+    state.leader_epochs.prune(start_offset)
+    state.transactions.stabilize(state.end_offset)
+    return state
+
+
+def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
+    """Fold every batch from `state.end_offset` to the ledger's end."""
+    for header, batch in ledger.batches(state.end_offset):
+        if header.is_control:
+            _replay_control(state, header, batch, now_ms)
+        else:
+            state.on_batch(header, now_ms)
+    state.end_offset = max(state.end_offset, ledger.end_offset)
+
+
+def _replay_control(
+    state: PartitionState, header: BatchHeader, batch: memoryview, now_ms: int
+) -> None:
+    try:
+        marker = parse_marker(batch)
+    except WireError:
+        # A control batch that compaction has emptied, or one that is not about transactions.
+        state.on_other(header)
+    else:
+        state.on_marker(header, marker, now_ms)
+
+
+def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
+    """Delete snapshots of an end that the log does not have."""
+    for suffix in (SUFFIX, KAFKA_SUFFIX):
+        for offset in snapshot_offsets(ledger, suffix):
+            if offset > end_offset:
+                ledger.delete_attachment(snapshot_name(offset, suffix))
+
+
+def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
+    """The newest snapshot that holds against the log, or the empty state at its first batch.
+
+    Kafka's only where there is none of ours, however old: it remembers one batch. The first
+    batch may lie below the start offset; a segment's end had its snapshot before it was trimmed,
+    so a transaction that began there, or a producer that was last heard of there, is not lost.
+    """
+    first_offset = next(iter(ledger.segment_base_offsets), ledger.start_offset)
+    candidates = [
+        (offset, suffix == SUFFIX)
+        for suffix in (SUFFIX, KAFKA_SUFFIX)
+        for offset in reversed(snapshot_offsets(ledger, suffix))
+        if offset >= first_offset
+    ]
+    for offset, is_own in candidates:
+        try:
+            return _state_at(ledger, offset, now_ms, is_own=is_own)
+        except CorruptSnapshot:
+            # Not fatal: an older one, or the log itself, tells the same. It will not do later.
+            ledger.delete_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+        except CorruptIndex:
+            # Older snapshots need the same index: only the log has it all.
+            break
+    return PartitionState(first_offset)
+
+
+def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> PartitionState:
+    data = ledger.read_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+    if data is None:
+        raise CorruptSnapshot("it is gone")
+    aborted, is_whole = _read_aborted(ledger, offset)
+    if not is_own:
+        if not is_whole:
+            raise CorruptIndex("nothing says where it should end")
+        state = decode_kafka_snapshot(data, offset, now_ms)
+        state.leader_epochs = _read_leader_epochs(ledger, offset)
+        state.last_batch_crc = _crc_before(ledger, offset)
+    else:
+        snapshot = decode_snapshot(data)
+        state = snapshot.state
+        if state.end_offset != offset:
+            raise CorruptSnapshot(f"named {offset}, ends at {state.end_offset}")
+        if state.last_batch_crc != _crc_before(ledger, offset, default=state.last_batch_crc):
+            raise CorruptSnapshot("it is not of this log")
+        if snapshot.last_aborted_offset >= ledger.start_offset and (
+            snapshot.last_aborted_offset != aborted.last_offset
+        ):
+            raise CorruptIndex(f"the last abort is {snapshot.last_aborted_offset}")
+    state.transactions.aborted = aborted
+    return state
+
+
+def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
+    if offset <= next(iter(ledger.segment_base_offsets), offset):
+        return default
+    batch = ledger.batch_at(offset - 1)
+    if batch is None:
+        raise CorruptSnapshot(f"there is no batch before {offset}")
+    header = BatchHeader.parse(batch)
+    if header.next_offset != offset:
+        raise CorruptSnapshot(f"no batch ends at {offset}")
+    return header.crc
+
+
+def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:
+    """The aborted transactions below `end_offset`, and whether all files were whole."""
+    index = AbortedIndex()
+    are_whole = True
+    for base_offset in ledger.segment_base_offsets:
+        entries, is_whole = decode_entries(ledger.read_attachment(aborted_name(base_offset)) or b"")
+        are_whole &= is_whole
+        for entry in entries:
+            if entry.last_offset < base_offset or entry.last_offset <= index.last_offset:
+                return index, False
+            if ledger.start_offset <= entry.last_offset < end_offset:
+                index.append(entry)
+    return index, are_whole
+
+
+def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
+    data = ledger.read_attachment(LEADER_EPOCHS)
+    if data is None:
+        return LeaderEpochs()
+    try:
+        epochs = LeaderEpochs(decode_leader_epochs(data))
+    except CorruptCheckpoint as error:
+        raise CorruptSnapshot(f"with it goes a leader epoch checkpoint: {error}") from None
+    epochs.truncate(end_offset)
+    return epochs
+
+
+def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
+    """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it,
+    none of a segment that is gone."""
+    bases = [*ledger.segment_base_offsets, 2**63 - 1]
+    delete_aborted_files(ledger)
+    for base_offset, end_offset in pairwise(bases):
+        name = aborted_name(base_offset)
+        data = ledger.read_attachment(name) or b""
+        before_start = [
+            entry for entry in decode_entries(data)[0] if entry.last_offset < ledger.start_offset
+        ]
+        entries = [*before_start, *aborted.entries(base_offset, end_offset)]
+        expected = b"".join(entry.encode() for entry in entries)
+        if data != expected:
+            ledger.write_attachment(name, expected)
+
+
+def delete_aborted_files(ledger: Ledger) -> None:
+    """Delete the aborted indexes of segments that the log does not have (any more)."""
+    names = {aborted_name(base_offset) for base_offset in ledger.segment_base_offsets}
+    for name in ledger.list_attachments():
+        if name.endswith(ABORTED_SUFFIX) and name not in names:
+            ledger.delete_attachment(name)

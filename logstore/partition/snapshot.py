@@ -1,0 +1,132 @@
+"""Snapshots of a partition's state: a file of our own, `<end offset>.state`.
+
+A snapshot spares recovery the headers below its offset. It is taken at the log's end, not at the
+stable offset: one old open transaction must not make recovery long. It is written once that end
+is durable, so it is never ahead of the log, unless the disk lied; the CRC of the last batch ties
+it to its log all the same.
+
+    bytes 0-4   "MGNS"
+          4-6   version               int16, 2
+          6-10  CRC-32C               uint32, over bytes 10 to the end
+         10-18  end offset            int64, exclusive: what the state accounts for
+         18-22  last batch's CRC      uint32, 0: no batch
+         22-30  last aborted marker   int64, its offset, -1: none; must be in the `.txnindex`
+         30-34  producers             int32, then of each:
+                  producer id int64, epoch int16, coordinator epoch int32, last timestamp int64,
+                  last sequence int32, last heard of (ms) int64, last marker's offset int64,
+                  batches int8, and of each batch: base sequence, last sequence int32; base offset,
+                  last offset, max timestamp int64
+                open transactions     int32, then of each:
+                  producer id int64, epoch int16, first offset int64, started (ms) int64
+                leader epochs         int32, then of each: epoch int32, start offset int64
+
+Completed transactions whose markers are not durable need no place: whatever recovery finds is
+durable. Kafka's own file keeps one batch per producer: `snapshot_kafka`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.producer_state import ProducerState
+from logstore.partition.state import PartitionState
+from logstore.partition.transaction_buffer import OpenTransaction
+
+SUFFIX = ".state"
+_SEAL = Seal(b"MGNS", 2)
+_HEAD = Struct(">qIqi")
+_PRODUCER = Struct(">qhiqiqqb")
+_BATCH_SIZE = 32
+_COUNT = Struct(">i")
+_OPEN = Struct(">qhqq")
+_EPOCH = Struct(">iq")
+
+
+class CorruptSnapshot(ValueError):
+    """A snapshot that is torn, of another format, or not of this log. An older one will do."""
+
+
+class Snapshot:
+    """What a `.state` file holds. `last_aborted_offset` must be found in the aborted index."""
+
+    __slots__ = ("last_aborted_offset", "state")
+
+    def __init__(self, state: PartitionState, last_aborted_offset: int) -> None:
+        self.state = state
+        self.last_aborted_offset = last_aborted_offset
+
+
+def encode_snapshot(state: PartitionState) -> bytes:
+    """Return the `.state` file of a partition's state."""
+    producers, transactions = state.producers, state.transactions
+    pack = _PRODUCER.pack
+    parts = [
+        _HEAD.pack(
+            state.end_offset,
+            state.last_batch_crc,
+            transactions.aborted.last_offset,
+            len(producers),
+        )
+    ]
+    for producer_id, producer in producers.items():
+        parts.append(
+            pack(
+                producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+                producer.last_timestamp,
+                producer.last_sequence,
+                producer.seen_ms,
+                producer.last_marker_offset,
+                len(producer.batches) // _BATCH_SIZE,
+            )
+        )
+        parts.append(producer.batches)
+    open_transactions = list(transactions.open_transactions())
+    parts.append(_COUNT.pack(len(open_transactions)))
+    parts += [_OPEN.pack(*transaction) for transaction in open_transactions]
+    epochs = state.leader_epochs.entries
+    parts.append(_COUNT.pack(len(epochs)))
+    parts += [_EPOCH.pack(*entry) for entry in epochs]
+    return _SEAL.sealed(b"".join(parts))
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Return what a `.state` file holds, the aborted index still empty. Raises CorruptSnapshot."""
+    try:
+        _SEAL.check(data)
+        return _decode_body(data)
+    except (BrokenSeal, StructError) as error:
+        raise CorruptSnapshot(str(error)) from None
+
+
+def _decode_body(data: bytes) -> Snapshot:
+    position = BODY_AT
+    end_offset, last_batch_crc, last_aborted_offset, count = _HEAD.unpack_from(data, position)
+    position += _HEAD.size
+    state = PartitionState(end_offset)
+    state.last_batch_crc = last_batch_crc
+    for _ in range(count):
+        producer_id, epoch, coordinator_epoch, timestamp, sequence, seen_ms, marker, batches = (
+            _PRODUCER.unpack_from(data, position)
+        )
+        position += _PRODUCER.size
+        end = position + batches * _BATCH_SIZE
+        state.producers[producer_id] = ProducerState(
+            epoch, coordinator_epoch, timestamp, sequence, seen_ms, data[position:end], marker
+        )
+        position = end
+    (count,) = _COUNT.unpack_from(data, position)
+    position += _COUNT.size
+    end = position + count * _OPEN.size
+    state.transactions.restore(map(OpenTransaction._make, _OPEN.iter_unpack(data[position:end])))
+    (count,) = _COUNT.unpack_from(data, end)
+    position = end + _COUNT.size
+    end = position + count * _EPOCH.size
+    state.leader_epochs = LeaderEpochs(
+        (epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(data[position:end])
+    )
+    return Snapshot(state, last_aborted_offset)

@@ -1,0 +1,99 @@
+"""Kafka's snapshot of a partition's producers: `<end offset>.snapshot`, for Kafka and its tools.
+
+It keeps one batch per producer, hence it is the second choice in recovery: read only where Kafka
+wrote the directory, so that there is no newer file of our own.
+
+    bytes 0-2   version    int16, 1
+          2-6   CRC-32C    uint32, over bytes 6 to the end
+          6-10  producers  int32, then of each 46 bytes:
+                  producer id int64, epoch int16, last sequence int32, last offset int64 (-1: no
+                  batch), last offset delta int32, last timestamp int64, coordinator epoch int32,
+                  first offset of the open transaction int64 (-1: none)
+
+Source: Kafka's ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from crc32c import crc32c
+
+from logstore.partition.producer_state import (
+    NO_SEQUENCE,
+    ProducerState,
+    RememberedBatch,
+    pack_batch,
+)
+from logstore.partition.snapshot import CorruptSnapshot
+from logstore.partition.state import PartitionState
+from logstore.partition.transaction_buffer import OpenTransaction
+from wire.records import next_sequence
+
+SUFFIX = ".snapshot"
+_VERSION = 1
+_PREFIX = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+_NONE = -1
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE, _NONE)
+
+
+def encode_kafka_snapshot(state: PartitionState) -> bytes:
+    """Return the `.snapshot` file of a partition's state."""
+    entries = [_COUNT.pack(len(state.producers))]
+    open_transaction = state.transactions.open_transaction
+    for producer_id, producer in state.producers.items():
+        _, sequence, base_offset, offset, _ = producer.last_batch() or _NO_BATCH
+        transaction = open_transaction(producer_id)
+        entries.append(
+            _ENTRY.pack(
+                producer_id,
+                producer.producer_epoch,
+                sequence,
+                offset,
+                offset - base_offset,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                transaction.first_offset if transaction else _NONE,
+            )
+        )
+    body = b"".join(entries)
+    return _PREFIX.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_kafka_snapshot(data: bytes, end_offset: int, now_ms: int) -> PartitionState:
+    """Return the state in a `.snapshot` file taken at `end_offset`, its aborted index still empty.
+
+    Raises CorruptSnapshot. Producers count as heard of at `now_ms`.
+    """
+    try:
+        version, crc = _PREFIX.unpack_from(data)
+        (count,) = _COUNT.unpack_from(data, _PREFIX.size)
+    except StructError as error:
+        raise CorruptSnapshot(f"it is too short: {error}") from None
+    if version != _VERSION:
+        raise CorruptSnapshot(f"version {version}")
+    if crc32c(memoryview(data)[_PREFIX.size :]) != crc:
+        raise CorruptSnapshot("its CRC is wrong")
+    body = data[_PREFIX.size + _COUNT.size :]
+    if len(body) != count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
+    state = PartitionState(end_offset)
+    transactions = []
+    for fields in _ENTRY.iter_unpack(body):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = fields
+        batches = b""
+        if offset >= 0:
+            base_sequence = NO_SEQUENCE if sequence < 0 else next_sequence(sequence, -delta)
+            batches = pack_batch(
+                RememberedBatch(base_sequence, sequence, offset - delta, offset, timestamp)
+            )
+        state.producers[producer_id] = ProducerState(
+            epoch, coordinator_epoch, timestamp, sequence, now_ms, batches
+        )
+        if first >= 0:
+            transactions.append(OpenTransaction(producer_id, epoch, first, timestamp))
+    state.transactions.restore(transactions)
+    return state

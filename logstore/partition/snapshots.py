@@ -1,0 +1,161 @@
+"""When a partition's snapshots are written, kept and deleted.
+
+A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
+on disk never tells of batches that a crash could take. Of our own files the newest two are kept,
+and the newest that was synced; Kafka's, one per segment roll, live as long as their segments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logstore.disk.barriers import Procedure
+from logstore.partition.snapshot import SUFFIX, encode_snapshot
+from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from logstore.partition.snapshot_kafka import encode_kafka_snapshot
+from logstore.partition.state import PartitionState
+from logstore.segments.ledger import Ledger
+
+_KEPT = 2
+_LARGE_BYTES = 1 << 20
+
+
+class _Pending(NamedTuple):
+    end_offset: int
+    own: bytes
+    kafka: bytes | None
+    is_synced: bool
+
+
+def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
+    """The file name of a snapshot: its end offset in twenty digits."""
+    return f"{end_offset:020d}{suffix}"
+
+
+def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
+    """The end offsets of the snapshots of one kind that lie beside the log, ascending."""
+    return sorted(
+        int(name.removesuffix(suffix))
+        for name in ledger.list_attachments()
+        if name.endswith(suffix) and name.removesuffix(suffix).isdigit()
+    )
+
+
+class Snapshots:
+    """The snapshots of one partition."""
+
+    def __init__(self, ledger: Ledger, interval_bytes: int) -> None:
+        self._ledger = ledger
+        self._interval_bytes = interval_bytes
+        self._bytes_since = 0
+        #: Taken, and not written yet.
+        self.pending: list[_Pending] = []
+        self._synced_at = -1
+        self._written: list[int] = []
+        self._written_for_kafka: list[int] = []
+
+    def beginning(self, state: PartitionState, *, was_clean: bool) -> Procedure[None]:
+        """Begin with what lies on the disk. All of `state` is durable.
+
+        What an unclean stop has left may be unsynced, or not be there, so a segment could be
+        trimmed and power lost before there is another: the state below would be gone with it.
+        """
+        self._written = snapshot_offsets(self._ledger, SUFFIX)
+        self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
+        if was_clean:
+            self.resume(self._written, self._written_for_kafka)
+        elif len(self._ledger.segment_base_offsets) > 1:
+            yield from self.securing(state)
+
+    @property
+    def written(self) -> tuple[list[int], list[int]]:
+        """The end offsets of the snapshots that lie beside the log: ours, and Kafka's."""
+        return self._written, self._written_for_kafka
+
+    def resume(self, written: list[int], written_for_kafka: list[int]) -> None:
+        """Begin with what a clean stop has left."""
+        self._written, self._written_for_kafka = written, written_for_kafka
+        self._synced_at = next(reversed(written), -1)
+
+    def is_due(self, appended_bytes: int) -> bool:
+        """Count bytes just appended; True when a snapshot should be taken for them."""
+        self._bytes_since += appended_bytes
+        return self._bytes_since >= self._interval_bytes
+
+    def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
+        """Encode the state as it is; `on_durable` writes it.
+
+        `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced, unless
+        `synced` says something else.
+        """
+        self._bytes_since = 0
+        own = encode_snapshot(state)
+        if len(own) > _LARGE_BYTES:
+            # Encoding it as often would cost more than reading headers again ever does.
+            self._interval_bytes = max(self._interval_bytes, 16 * len(own))
+        kafka = encode_kafka_snapshot(state) if for_kafka else None
+        is_synced = for_kafka if synced is None else synced
+        self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
+
+    def on_durable(self, end_offset: int) -> None:
+        """Write what was taken at or below the durable end."""
+        while self.pending and self.pending[0].end_offset <= end_offset:
+            self._write(self.pending.pop(0))
+
+    def securing(self, state: PartitionState) -> Procedure[None]:
+        """Have a snapshot of `state` on the disk, unless it is there, and Kafka's beside it.
+
+        The state is that of the log's end; what is not durable of it becomes so at the first
+        barrier, before the snapshot has its name.
+        """
+        self.pending.clear()
+        offset = state.end_offset
+        if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
+            return
+        kafkas = encode_kafka_snapshot(state)
+        yield from self._ledger.replacing_attachment(snapshot_name(offset), encode_snapshot(state))
+        # Behind ours, or a crash could leave the one alone that knows less.
+        self._write_kafkas(offset, kafkas)
+        self._synced_at = offset
+        self._on_written(offset)
+
+    def _write(self, pending: _Pending) -> None:
+        ledger, offset = self._ledger, pending.end_offset
+        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
+        if pending.kafka is not None:
+            self._write_kafkas(offset, pending.kafka)
+        if pending.is_synced:
+            self._synced_at = offset
+        self._on_written(offset)
+
+    def _write_kafkas(self, offset: int, data: bytes) -> None:
+        self._ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
+        if offset not in self._written_for_kafka[-1:]:
+            self._written_for_kafka.append(offset)
+
+    def _on_written(self, offset: int) -> None:
+        ledger = self._ledger
+        if offset not in self._written:
+            self._written.append(offset)
+        kept = {*self._written[-_KEPT:], self._synced_at}
+        for old in [one for one in self._written if one not in kept]:
+            ledger.delete_attachment(snapshot_name(old))
+            self._written.remove(old)
+
+    def forget_segments(self, base_offsets: Sequence[int], end_offset: int) -> None:
+        """Delete Kafka's snapshots below `end_offset` at which no segment begins any more."""
+        bases = set(base_offsets)
+        end = bisect_left(self._written_for_kafka, end_offset)
+        kept = [offset for offset in self._written_for_kafka[:end] if offset in bases]
+        for offset in set(self._written_for_kafka[:end]).difference(kept):
+            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+        self._written_for_kafka[:end] = kept
+
+    def prune(self, start_offset: int) -> None:
+        """Delete Kafka's snapshots of segments that are gone."""
+        gone = bisect_left(self._written_for_kafka, start_offset)
+        for offset in self._written_for_kafka[:gone]:
+            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+        del self._written_for_kafka[:gone]

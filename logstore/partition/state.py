@@ -1,0 +1,91 @@
+"""Everything that a partition knows from its batches: one fold, the same live and on replay.
+
+Owns the order in which a batch is accounted for. Kept apart from the log so that a test can say:
+the live state equals the state replayed from headers, always.
+"""
+
+from __future__ import annotations
+
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.producer_state import Producers
+from logstore.partition.transaction_buffer import CompletedTransaction, TransactionBuffer
+from wire.records import BatchHeader, ControlType, Marker
+from wire.records.header import ATTRIBUTE_TRANSACTIONAL
+
+
+class PartitionState:
+    """Producers, transactions and leader epochs as of `end_offset`."""
+
+    __slots__ = ("end_offset", "last_batch_crc", "leader_epochs", "producers", "transactions")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.producers = Producers()
+        self.transactions = TransactionBuffer()
+        self.leader_epochs = LeaderEpochs()
+        #: The state accounts for every batch below.
+        self.end_offset = end_offset
+        #: The CRC of the last batch accounted for: ties a snapshot to the log it was taken of.
+        self.last_batch_crc = 0
+
+    def on_batch(self, header: BatchHeader, now_ms: int) -> None:
+        """Account for a data batch at the log's end. Feed batches in offset order."""
+        if header.producer_id >= 0:
+            self.producers.on_batch(header, now_ms)
+            if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+                self.transactions.on_batch(header)
+        self._on_any(header)
+
+    def on_marker(
+        self, header: BatchHeader, marker: Marker, now_ms: int
+    ) -> CompletedTransaction | None:
+        """Account for a transaction's marker at the log's end; returns what it completed, if
+        anything."""
+        producer_id = header.producer_id
+        self.producers.on_marker(
+            producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            header.max_timestamp,
+            now_ms,
+            header.base_offset,
+        )
+        completed = self.transactions.on_marker(
+            producer_id,
+            header.base_offset,
+            commit=marker.control_type == ControlType.COMMIT,
+        )
+        self._on_any(header)
+        return completed
+
+    def on_other(self, header: BatchHeader) -> None:
+        """Account for a batch that tells nothing of producers: a control batch cleaned empty."""
+        self._on_any(header)
+
+    def _on_any(self, header: BatchHeader) -> None:
+        epochs = self.leader_epochs
+        if header.partition_leader_epoch > epochs.latest:
+            epochs.on_batch(header.partition_leader_epoch, header.base_offset)
+        self.end_offset = header.base_offset + header.last_offset_delta + 1
+        self.last_batch_crc = header.crc
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in all that the log determines: not in when producers were last heard of, nor in
+        what is durable."""
+        if not isinstance(other, PartitionState):
+            return NotImplemented
+        return self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
+
+    def _key(self) -> tuple[object, ...]:
+        return (
+            self.end_offset,
+            dict(self.producers),
+            list(self.transactions.open_transactions()),
+            self.transactions.aborted,
+            self.leader_epochs,
+            self.last_batch_crc,
+        )
+
+    def __repr__(self) -> str:
+        return f"PartitionState{self._key()}"

@@ -1,0 +1,147 @@
+"""The transaction buffer of one partition: what is open, what was aborted, what is stable.
+
+Pulsar's name for what Kafka splits into ProducerStateManager and TransactionIndex. A fold over
+batches and markers in offset order, so it is rebuilt from the log; data batches carry only
+(producer id, epoch), hence everything here is keyed by the producer id, which has at most one
+open transaction.
+
+The stable offset is closed by default: it moves only in `stabilize`, in the same step as the high
+watermark, and never past a transaction whose marker is not durable yet. Source: KIP-98; Pulsar's
+maxReadPosition.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import BatchHeader
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that has data here and no marker. `producer_epoch` is its first batch's."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    #: The max timestamp of its first batch, ms.
+    started_ms: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is appended; `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class TransactionBuffer:
+    """Open transactions by first offset, the aborted index, the stable offset."""
+
+    __slots__ = ("_completing", "_open", "aborted", "last_stable_offset")
+
+    def __init__(self) -> None:
+        # Ordered by first offset, because transactions begin in offset order.
+        self._open: OrderedDict[int, OpenTransaction] = OrderedDict()
+        # Marker appended, not durable yet: still open for everybody who reads. In marker order.
+        self._completing: deque[CompletedTransaction] = deque()
+        self.aborted = AbortedIndex()
+        #: The first offset that a read_committed fetch must not return; moved by `stabilize` only.
+        self.last_stable_offset = 0
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any transaction is open, or was aborted."""
+        return bool(self._open or self._completing or self.aborted)
+
+    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
+        """The producer's open transaction: data without a marker, durable or not."""
+        return self._open.get(producer_id)
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether the producer has data here without a marker."""
+        return producer_id in self._open
+
+    def check_plain(self, producer_id: int) -> None:
+        """Raise INVALID_TXN_STATE if the producer may not write outside a transaction now."""
+        if producer_id in self._open:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open, its batch is not transactional",
+            )
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Yield all open transactions, the oldest first."""
+        return iter(self._open.values())
+
+    def open_producer_ids(self) -> set[int]:
+        """The producers that have an open transaction, so must not expire."""
+        return set(self._open)
+
+    def on_batch(self, header: BatchHeader) -> None:
+        """Account for a transactional data batch at the log's end, live or replayed."""
+        producer_id = header.producer_id
+        if producer_id not in self._open:
+            self._open[producer_id] = OpenTransaction(
+                producer_id, header.producer_epoch, header.base_offset, header.max_timestamp
+            )
+
+    def on_marker(
+        self, producer_id: int, offset: int, *, commit: bool
+    ) -> CompletedTransaction | None:
+        """Account for a marker at the log's end; returns what it completed.
+
+        None: the producer had nothing open here; such a marker changes nothing.
+        """
+        transaction = self._open.pop(producer_id, None)
+        if transaction is None:
+            return None
+        completed = CompletedTransaction(
+            producer_id, transaction.first_offset, offset, is_aborted=not commit
+        )
+        self._completing.append(completed)
+        if completed.is_aborted:
+            self.aborted.append(self.aborted_entry(completed))
+        return completed
+
+    def aborted_entry(self, completed: CompletedTransaction) -> AbortedEntry:
+        """The index entry of a transaction just completed: its stable offset is the one that its
+        marker allows once durable."""
+        oldest = next(iter(self._open.values()), None)
+        stable = completed.last_offset + 1 if oldest is None else oldest.first_offset
+        return AbortedEntry(
+            completed.producer_id, completed.first_offset, completed.last_offset, stable
+        )
+
+    def stabilize(self, high_watermark: int) -> int:
+        """Move the stable offset to what a durable end of `high_watermark` allows; returns it.
+
+        It is the first offset of the oldest transaction that is open or whose marker is not
+        durable, or `high_watermark` (exclusive bound) when there is none. Never moves back.
+        """
+        completing = self._completing
+        while completing and completing[0].last_offset < high_watermark:
+            completing.popleft()
+        stable = high_watermark
+        for completed in completing:
+            if completed.first_offset < stable:
+                stable = completed.first_offset
+        if self._open:
+            oldest = next(iter(self._open.values()))
+            if oldest.first_offset < stable:
+                stable = oldest.first_offset
+        if stable > self.last_stable_offset:
+            self.last_stable_offset = stable
+        return self.last_stable_offset
+
+    def restore(self, transactions: Iterable[OpenTransaction]) -> None:
+        """Take the open transactions of a snapshot, in any order, into an empty buffer."""
+        assert not self._open and not self._completing
+        for transaction in sorted(transactions, key=lambda one: one.first_offset):
+            self._open[transaction.producer_id] = transaction

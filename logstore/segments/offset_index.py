@@ -1,0 +1,88 @@
+"""The sparse offset index of one segment: Kafka's `.index` file.
+
+    bytes 0-4  offset    int32, relative to the segment's base offset: the batch's *last* offset
+          4-8  position  int32, where that batch begins in the `.log` file
+
+One entry for about every `index.interval.bytes` of log, never one for the first batch, both columns
+strictly ascending. Kafka preallocates the file with zeros and trims it when the segment is closed;
+what follows the last ascending entry is ignored here, so that either is read.
+
+Entries are a help to find batches, never the truth about them. In memory they are two arrays.
+Source: org.apache.kafka.storage.internals.log.OffsetIndex.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+from logstore.disk.files import Buffer
+
+ENTRY_BYTES = 8
+
+
+class OffsetIndex:
+    """The entries of one segment, in memory."""
+
+    __slots__ = ("_base_offset", "_offsets", "_positions")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._offsets = array("i")
+        self._positions = array("i")
+
+    @classmethod
+    def decode(cls, base_offset: int, data: Buffer, log_size: int) -> OffsetIndex:
+        """Read a file's entries, up to the first that does not ascend or lies past the log."""
+        index = cls(base_offset)
+        numbers = array("i", bytes(data[: len(data) - len(data) % ENTRY_BYTES]))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        offsets, positions = numbers[0::2], numbers[1::2]
+        count, last_offset, last_position = 0, 0, 0
+        for offset, position in zip(offsets, positions, strict=True):
+            if offset <= last_offset or not last_position < position < log_size:
+                break
+            count, last_offset, last_position = count + 1, offset, position
+        index._offsets, index._positions = offsets[:count], positions[:count]
+        return index
+
+    def encode(self, first_entry: int = 0) -> bytes:
+        """The entries from `first_entry` on, as they stand in the file."""
+        offsets = self._offsets[first_entry:]
+        numbers = array("i", bytes(len(offsets) * ENTRY_BYTES))
+        numbers[0::2] = offsets
+        numbers[1::2] = self._positions[first_entry:]
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return numbers.tobytes()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def append(self, last_offset: int, position: int) -> None:
+        """Add the batch at `position`, whose last offset is `last_offset`."""
+        self._offsets.append(last_offset - self._base_offset)
+        self._positions.append(position)
+
+    def lookup(self, offset: int) -> int:
+        """A batch's position, at or before the one that contains `offset`; near it."""
+        entry = bisect_right(self._offsets, offset - self._base_offset) - 1
+        return self._positions[entry] if entry >= 0 else 0
+
+    def boundary(self, position_max: int, end_offset: int) -> int:
+        """The last known batch position `<= position_max` before which all offsets are below.
+
+        "Below": lower than `end_offset`. 0 where none is known.
+        """
+        entry = min(
+            bisect_right(self._positions, position_max),
+            bisect_left(self._offsets, end_offset - self._base_offset),
+        )
+        return self._positions[entry - 1] if entry else 0
+
+    def truncate(self, end_offset: int) -> None:
+        """Drop all entries for offsets `>= end_offset`."""
+        keep = bisect_left(self._offsets, end_offset - self._base_offset)
+        del self._offsets[keep:], self._positions[keep:]

@@ -1,0 +1,248 @@
+"""Recovering one log's segments from what a stop, clean or not, has left in its directory.
+
+Everything below the recovery point was durable, indexes included, and is taken at its word. Past
+it nothing is: any part may be missing, zero or torn, any file may be absent. So, in this order:
+
+1. Segments wholly below the start offset are deleted: a trim may have come back after power loss.
+2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap, but for those
+   that compaction leaves inside segments that another one follows. All that was
+   ever durable is a prefix, so the first invalid batch ends the log: the segment is truncated
+   there, later segments are deleted. A valid batch behind a hole is one nobody was promised.
+   (A log begins with its first segment there is: whoever rolls has made the names before it
+   durable, so only a trim can have taken those.)
+3. The scanned bytes are written again in place, the indexes made anew, everything synced, names
+   included. After a failed write-back pages can be clean in memory and absent on the disk; written
+   again they are dirty, and the sync means something. The truncation must be durable before the
+   next append, or a stale batch behind the end could follow seamlessly on a new one.
+
+Only then does the caller see the log. A clean stop needs the last segment's end only.
+Source: org.apache.kafka.storage.internals.log.LogLoader, which rewrites nothing and allows gaps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from logstore.disk.barriers import Barrier, Procedure
+from logstore.disk.files import File, FileSystem
+from logstore.segments.ledger import Buffer, SegmentLimits
+from logstore.segments.segment import LOG_SUFFIX, SUFFIXES, Segment
+from logstore.segments.segment_reads import SCAN_BYTES, scan
+from logstore.segments.segment_swap import finish_swaps
+from wire.records import BatchHeader, crc_ok
+
+_MAGIC = 2
+_BASE_OFFSET_DIGITS = 20
+_OFFSET_MAX = 2**63 - 1
+#: Left by an interrupted replacement or deletion, ours or Kafka's: of no account.
+LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found and did; worth a log line when anything was cut off."""
+
+    end_offset: int
+    segments: list[Segment] = field(default_factory=list)
+    #: What the log's directory holds, besides segments and leftovers; None: there is none.
+    names: list[str] | None = None
+    #: Of the last batch; -1 in an empty log.
+    leader_epoch: int = -1
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    #: How many offsets below the recovery point are not there. Not 0: the disk has lost data.
+    lost_offsets: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Recovery:
+    """One run over one directory."""
+
+    files: FileSystem
+    directory: str
+    limits: SegmentLimits
+    #: Of the log; made durable before anything below it was deleted.
+    start_offset: int
+    #: Everything below was durable, and indexed.
+    recovery_point: int
+    #: The log was closed cleanly: it ends where its last segment ends.
+    clean: bool
+
+    def steps(self) -> Procedure[Recovered]:
+        """Recover. Raises `OSError`. Everything in the result is durable."""
+        result = Recovered(self.start_offset)
+        try:
+            names = self.files.list(self.directory)
+        except FileNotFoundError:
+            result.lost_offsets = max(0, self.recovery_point - result.end_offset)
+            return result
+        if finish_swaps(self.files, self.directory, names):
+            names = self.files.list(self.directory)
+        result.names = names
+        segments = self._drop_trimmed(self._find_segments(names))
+        if not (self.clean and segments and self._measure(segments[-1], result)):
+            result.leader_epoch = -1
+            segments = yield from self._recover(segments, result)
+        if segments and segments[-1].next_offset < self.start_offset:
+            for segment in segments:
+                segment.delete()
+            self.files.sync_directory(self.directory)
+            segments = []
+        if segments:
+            result.end_offset = segments[-1].next_offset
+        result.lost_offsets = max(0, self.recovery_point - result.end_offset)
+        result.segments = segments
+        if result.leader_epoch < 0:
+            result.leader_epoch = self._last_leader_epoch(segments)
+        return result
+
+    def _find_segments(self, names: list[str]) -> list[Segment]:
+        """Find what is there, ascending; remove what is left over."""
+        stems = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
+        for name in names:
+            stem, _, suffix = name.rpartition(".")
+            is_orphan = suffix in ("index", "timeindex") and stem not in stems
+            if name.endswith(LEFTOVER_SUFFIXES) or is_orphan:
+                self.files.unlink(f"{self.directory}/{name}")
+        bases = sorted(
+            int(stem) for stem in stems if len(stem) == _BASE_OFFSET_DIGITS and stem.isdigit()
+        )
+        segments = [Segment(self.files, self.directory, base) for base in bases]
+        for segment, later in zip(segments, segments[1:], strict=False):
+            segment.size = self.files.facts(segment.path(LOG_SUFFIX)).size_bytes
+            segment.next_offset = later.base_offset
+        return segments
+
+    def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
+        keep = 0
+        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= self.start_offset:
+            segments[keep].delete()
+            keep += 1
+        return segments[keep:]
+
+    def _measure(self, last: Segment, result: Recovered) -> bool:
+        """Find the last segment's end, without a CRC scan; False if it does not end in a batch."""
+        size = last.file.size()
+        position = self._resume(last, size, _OFFSET_MAX)
+        for _, header, _ in scan(last.file, position, size, whole=False):
+            last.note(header, self.limits.index_interval_bytes)
+            result.leader_epoch = header.partition_leader_epoch
+        return last.size == size
+
+    def _recover(self, segments: list[Segment], result: Recovered) -> Procedure[list[Segment]]:
+        """Return the segments that remain, all of them durable."""
+        trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
+        kept, scanned = segments[:trusted], list[Segment]()
+        for segment in segments[trusted:]:
+            if scanned and scanned[-1].next_offset != segment.base_offset:
+                break
+            scanned.append(segment)
+            if not self._scan(segment, result, is_last=segment is segments[-1]):
+                break
+        for segment in segments[len(kept) + len(scanned) :]:
+            result.truncated_bytes += segment.file.size()
+            segment.delete()
+        yield from self._sync(scanned, result.names or ())
+        return kept + scanned
+
+    def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
+        """Take over the valid batches past the recovery point. False: the log ends here."""
+        gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
+        size = segment.file.size()
+        start = self._resume(segment, size, self.recovery_point)
+        for _, header, batch in scan(segment.file, start, size, whole=True):
+            if not _is_valid(header, batch, segment.next_offset, gap_end_offset):
+                break
+            segment.note(header, self.limits.index_interval_bytes)
+            result.leader_epoch = header.partition_leader_epoch
+        result.scanned_bytes += segment.size - start
+        result.truncated_bytes += size - segment.size
+        if segment.size < size:
+            segment.file.truncate(segment.size)
+        for position in range(start, segment.size, SCAN_BYTES):
+            data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
+            segment.file.write((data,), position)
+        return segment.size == size
+
+    def _resume(self, segment: Segment, size: int, offset: int) -> int:
+        """Trust the segment's index below `offset`: the last batch it knows is where to go on.
+
+        Returns that position, for which the segment is made ready; 0, without an index, where the
+        index does not lead to a valid batch.
+        """
+        segment.size = size
+        segment.load_indexes()
+        assert segment.offset_index is not None and segment.time_index is not None
+        segment.offset_index.truncate(offset)
+        segment.time_index.truncate(offset)
+        position = segment.offset_index.lookup(offset)
+        next_offset = segment.base_offset
+        if position:
+            first = next(scan(segment.file, position, size, whole=True), None)
+            if first is not None and crc_ok(first[2]):
+                next_offset = first[1].base_offset
+            else:
+                segment.offset_index.truncate(segment.base_offset)
+                segment.time_index.truncate(segment.base_offset)
+                position = 0
+        segment.resume_at(position, next_offset)
+        return position
+
+    def _sync(self, scanned: list[Segment], names: Sequence[str]) -> Procedure[None]:
+        written: list[File] = []
+        for segment in scanned:
+            written += segment.flush_indexes(final=segment is not scanned[-1], whole=True)
+        first_stem = f"{scanned[0].base_offset:020d}" if scanned else ""
+        written += self._rewrite_attachments(names, first_stem)
+        logs = [segment.file for segment in scanned]
+        yield Barrier([*logs, *written], (self.directory, os.path.dirname(self.directory)))
+        for file in written:
+            file.close()
+        for segment in scanned[:-1]:
+            segment.become_inactive()
+            segment.close()
+
+    def _rewrite_attachments(self, names: Sequence[str], first_stem: str) -> Iterator[File]:
+        """What stands beside the scanned segments may be clean in memory only, as they may be."""
+        for name in names:
+            stem = name.partition(".")[0]
+            if name.endswith((*SUFFIXES, *LEFTOVER_SUFFIXES)) or (
+                stem.isdigit() and stem < first_stem
+            ):
+                continue
+            try:
+                file = self.files.open(f"{self.directory}/{name}")
+            except IsADirectoryError:
+                continue  # somebody else's
+            if size := file.size():
+                file.write((file.read(size, 0),), 0)
+            yield file
+
+    def _last_leader_epoch(self, segments: list[Segment]) -> int:
+        for segment in reversed(segments):
+            segment.load_indexes()
+            assert segment.offset_index is not None
+            epoch = -1
+            for _, header in segment.headers(segment.offset_index.lookup(_OFFSET_MAX)):
+                epoch = header.partition_leader_epoch
+            if segment.size:
+                return epoch
+        return -1
+
+
+def _is_valid(
+    header: BatchHeader, batch: Buffer, expected_offset: int, gap_end_offset: int
+) -> bool:
+    """Whether this batch is whole and comes next; below `gap_end_offset` some may be missing."""
+    is_next = header.base_offset == expected_offset or (
+        expected_offset < header.base_offset < gap_end_offset
+    )
+    return (
+        is_next
+        and header.magic == _MAGIC
+        and header.last_offset_delta >= 0
+        and header.partition_leader_epoch >= -1
+        and crc_ok(batch)
+    )

@@ -1,0 +1,367 @@
+"""One segment of a log: a `.log` file of whole batches, with its two indexes.
+
+Owns: the files, the indexes in memory, the positions of the latest batches, when to roll. Not:
+durability (`FileLedger` syncs), recovery (`recovery`), reading ranges (`segment_reads`).
+
+The active segment's index entries stay in memory until `flush_indexes`: after a crash they are made
+again from the log, past the recovery point, so there is nothing to gain from writing each.
+
+Only `size` bytes of the file count: what a failed write left behind them is never seen.
+Source: org.apache.kafka.storage.internals.log.LogSegment.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from logstore.disk.files import File, FileSystem
+from logstore.segments.ledger import SegmentLimits
+from logstore.segments.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from logstore.segments.offset_index import OffsetIndex
+from logstore.segments.segment_reads import scan
+from logstore.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
+from wire.records import BatchHeader
+from wire.records.header import LENGTH_OVERHEAD
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+#: How many of the latest batches have their exact position in memory, at most.
+RECENT_BATCHES_MAX = 512
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """`<directory>/<base offset, 20 digits><suffix>`."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A segment's files and what is known of them. `size` and `next_offset` bound what is there."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_directory",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_flushed",
+        "_has_no_timestamp",
+        "_index_bytes",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_recent_offsets",
+        "_recent_positions",
+        "_stage",
+        "base_offset",
+        "log_name",
+        "next_offset",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, files: FileSystem, directory: str, base_offset: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._file: File | None = None
+        self._stage = ""
+        self.base_offset = base_offset
+        #: The name of its `.log` file, while that is appended to.
+        self.log_name = f"{base_offset:020d}{LOG_SUFFIX}"
+        self.next_offset = base_offset
+        self.size = 0
+        #: None: on disk, not loaded (`load_indexes`).
+        self.offset_index: OffsetIndex | None = None
+        self.time_index: TimeIndex | None = None
+        self._flushed = (0, 0)  # index entries that are in the files
+        self._index_bytes = 0  # of the larger index once it has its next entries
+        self._recent_offsets = array("q")
+        self._recent_positions = array("q")
+        self._bytes_since_entry = 0
+        self._first_timestamp: int | None = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+        self._has_no_timestamp = False  # all of it was read, and there was none
+
+    @classmethod
+    def create(
+        cls, files: FileSystem, directory: str, base_offset: int, stage: str = ""
+    ) -> Segment:
+        """Make the files of an empty segment. Its names are durable after a directory sync.
+
+        `stage` comes after all of its names, until `enter_stage`.
+        """
+        segment = cls(files, directory, base_offset)
+        segment._stage = stage
+        segment.offset_index = OffsetIndex(base_offset)
+        segment.time_index = TimeIndex(base_offset)
+        segment._measure_indexes()
+        segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
+        return segment
+
+    def resume_closed(self, size: int, end_offset: int) -> None:
+        """Be as when it was closed, nothing of it read."""
+        self.size, self.next_offset = size, end_offset
+
+    @property
+    def latest(self) -> tuple[int, int]:
+        """As `max_timestamp`, as far as is known without reading."""
+        return self._max_timestamp, self._offset_of_max_timestamp
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self._directory, self.base_offset, suffix + self._stage)
+
+    def enter_stage(self, stage: str) -> None:
+        """Have other names from here on, which the files have been given."""
+        self._stage = stage
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened when it is needed."""
+        if self._file is None:
+            self._file = self._files.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    # Appending
+
+    def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
+        """Whether this batch is to begin a new segment. An empty segment takes any batch."""
+        if not self.size:
+            return False
+        if self.offset_index is None:
+            self.load_indexes()
+        # Its age is by the records' own time, as Kafka: since the first batch's max timestamp.
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
+            first_timestamp = self._first_timestamp = self._read_first_timestamp()
+        return (
+            self.size + LENGTH_OVERHEAD + header.batch_length > limits.segment_bytes
+            or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
+            or self._index_bytes > limits.segment_index_bytes
+            or header.base_offset + header.last_offset_delta - self.base_offset
+            > _RELATIVE_OFFSET_MAX
+        )
+
+    def _read_first_timestamp(self) -> int:
+        first = next(self.headers(0), None)
+        return NO_TIMESTAMP if first is None else first[1].max_timestamp
+
+    def _measure_indexes(self) -> None:
+        """Know how large the indexes are; after every change of them while it is appended to."""
+        assert self.offset_index is not None and self.time_index is not None
+        self._index_bytes = max(
+            (len(self.offset_index) + 1) * OFFSET_ENTRY_BYTES,
+            # One more than the next: a last entry follows when the segment is closed.
+            (len(self.time_index) + 2) * TIME_ENTRY_BYTES,
+        )
+
+    def append(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Account for the batch behind the last one, which is written, or will be, at `size`."""
+        recent = self._recent_offsets
+        recent.append(header.base_offset)
+        self._recent_positions.append(self.size)
+        if len(recent) > RECENT_BATCHES_MAX:
+            del recent[: RECENT_BATCHES_MAX // 2]
+            del self._recent_positions[: RECENT_BATCHES_MAX // 2]
+        self.note(header, index_interval_bytes)
+
+    def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Account for a batch that stands at `size`, without a place among the latest ones."""
+        assert self.offset_index is not None and self.time_index is not None
+        size_bytes = LENGTH_OVERHEAD + header.batch_length
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if not self.size:
+            self._first_timestamp = header.max_timestamp
+        if self._bytes_since_entry > index_interval_bytes:
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._measure_indexes()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        self.size += size_bytes
+        self.next_offset = last_offset + 1
+
+    def resume_at(self, position: int, next_offset: int) -> None:
+        """Be as after the append of all before `position`; the batch there has an index entry."""
+        assert self.time_index is not None
+        self.size, self.next_offset = position, next_offset
+        self._bytes_since_entry = 0
+        self._measure_indexes()
+        if self.time_index.last is not None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last
+
+    # Finding
+
+    def recent_range(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+    ) -> tuple[int, int] | None:
+        """Return the exact file range of whole batches to read; None if not in memory any more."""
+        offsets, positions = self._recent_offsets, self._recent_positions
+        if not offsets or offset < offsets[0]:
+            return None
+        first = bisect_right(offsets, offset) - 1
+        end = bisect_left(offsets, end_offset, first)
+        if (offsets[end] if end < len(offsets) else self.next_offset) > end_offset:
+            end -= 1  # the last batch below is not whole below
+        if end <= first or offset >= self.next_offset:
+            return 0, 0
+        start = positions[first]
+        if self._recent_end(end) - start > max_bytes:
+            end = bisect_right(positions, start + max_bytes, first, end) - 1
+            if end == first:
+                end = first + 1 if at_least_one else first
+        return start, self._recent_end(end)
+
+    def _recent_end(self, entry: int) -> int:
+        positions = self._recent_positions
+        return positions[entry] if entry < len(positions) else self.size
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of every batch from the one at `position` on."""
+        for at, header, _ in scan(self.file, position, self.size, whole=False):
+            yield at, header
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp, -1 if there is none, and the last offset of the batch with it."""
+        if self.max_timestamp_known is None:
+            file = self._files.open(self.path(LOG_SUFFIX))
+            self.learn_max_timestamp(*self.read_max_timestamp(file))
+        return self._max_timestamp, self._offset_of_max_timestamp
+
+    @property
+    def max_timestamp_known(self) -> int | None:
+        """As `max_timestamp`; None where it would have to be read."""
+        if self._max_timestamp == NO_TIMESTAMP and self.size and not self._has_no_timestamp:
+            return None
+        return self._max_timestamp
+
+    def read_max_timestamp(self, file: File) -> tuple[int, int]:
+        """Read what `max_timestamp` returns, from the `.log` file, which is closed then.
+
+        Changes nothing here: a thread may do it.
+        """
+        try:
+            offsets, times = self.read_indexes()
+            timestamp, offset = times.last or (NO_TIMESTAMP, self.base_offset)
+            for _, header, _ in scan(file, offsets.lookup(offset), self.size, whole=False):
+                if header.max_timestamp > timestamp:
+                    timestamp, offset = header.max_timestamp, header.last_offset
+        finally:
+            file.close()
+        return timestamp, offset
+
+    def learn_max_timestamp(self, timestamp_ms: int, offset: int) -> None:
+        """Take over what was read; an append may have brought a later one meanwhile."""
+        self._has_no_timestamp = timestamp_ms == NO_TIMESTAMP
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
+
+    # Indexes on disk
+
+    def load_indexes(self) -> None:
+        """Read the indexes from their files; what they lack is a longer search, never an error."""
+        if self.offset_index is None:
+            self.take_indexes(*self.read_indexes())
+
+    def take_indexes(self, index: OffsetIndex, times: TimeIndex) -> None:
+        """Have the indexes in memory that were read, unless they are there."""
+        if self.offset_index is None:
+            self._flushed = len(index), len(times)
+            self._bytes_since_entry = self.size - index.lookup(_OFFSET_MAX)
+            self.offset_index, self.time_index = index, times
+            self._measure_indexes()
+
+    def read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        offsets = self._read_index(OFFSET_INDEX_SUFFIX)
+        index = OffsetIndex.decode(self.base_offset, offsets, self.size)
+        return index, TimeIndex.decode(self.base_offset, self._read_index(TIME_INDEX_SUFFIX))
+
+    def _read_index(self, suffix: str) -> bytes:
+        try:
+            file = self._files.open(self.path(suffix))
+        except FileNotFoundError:  # a trim may have passed over a reader's segment
+            return b""
+        try:
+            data = file.read(file.size(), 0)
+        finally:
+            file.close()
+        # Put aside before the name became another's: that one's index is not to be taken for ours.
+        return b"" if self._stage else data
+
+    def flush_indexes(self, *, final: bool = False, whole: bool = False) -> list[File]:
+        """Write entries that are not in the files yet; return the files, for a sync and a close.
+
+        `final`: the segment is not appended to any more, which adds a last time entry. `whole`:
+        write all entries and cut the files after them, whatever they held.
+        """
+        self.load_indexes()
+        assert self.offset_index is not None and self.time_index is not None
+        if final and self._max_timestamp >= 0:
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+        from_offsets, from_times = (0, 0) if whole else self._flushed
+        offsets = self._write_index(
+            OFFSET_INDEX_SUFFIX,
+            self.offset_index.encode(from_offsets),
+            from_offsets * OFFSET_ENTRY_BYTES,
+        )
+        times = self._write_index(
+            TIME_INDEX_SUFFIX,
+            self.time_index.encode(from_times),
+            from_times * TIME_ENTRY_BYTES,
+        )
+        self._flushed = len(self.offset_index), len(self.time_index)
+        return [offsets, times]
+
+    def _write_index(self, suffix: str, data: bytes, position: int) -> File:
+        file = self._files.open(self.path(suffix), create=True)
+        if data:
+            file.write((data,), position)
+        if file.size() > position + len(data):
+            file.truncate(position + len(data))
+        return file
+
+    # The end
+
+    def become_inactive(self) -> None:
+        """Keep less in memory, once the indexes are flushed: nothing is appended here any more."""
+        del self._recent_offsets[:], self._recent_positions[:]
+        self.offset_index = self.time_index = None
+
+    def close(self) -> None:
+        """Close the file, once nobody reads it. It is opened again when it is needed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def put_aside(self, stage: str, suffixes: Sequence[str]) -> list[str]:
+        """Have all names, of these suffixes, end in `stage`; returns the files to be deleted.
+
+        Who is reading it, or its indexes, goes on.
+        """
+        left = []
+        for suffix in suffixes:
+            path = self.path(suffix)
+            if self._files.exists(path):
+                self._files.rename(path, path + stage)
+                left.append(path + stage)
+        self._stage = stage
+        self.close()
+        return left
+
+    def delete(self) -> None:
+        """Unlink all files. Readers that have the log pinned go on."""
+        self.close()
+        for suffix in SUFFIXES:
+            if self._files.exists(self.path(suffix)):
+                self._files.unlink(self.path(suffix))

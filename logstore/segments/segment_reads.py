@@ -1,0 +1,170 @@
+"""Reading batches out of a `.log` file: in sequence, or a range for a fetch.
+
+A fetch of the latest batches needs none of this: `Segment.recent_range` knows their positions. An
+older one is planned on the event loop from the index (`plan_read`) and performed there or in a
+thread (`perform`), which touches nothing but the plan and the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Protocol
+
+from logstore.segments.ledger import Buffer
+from logstore.segments.offset_index import OffsetIndex
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import BATCH_OVERHEAD, BatchHeader
+
+#: Bytes read at once by a scan.
+SCAN_BYTES = 256 * 1024
+
+#: What `perform` returns where the file ends before the offset: go on in the next segment.
+ABSENT = memoryview(b"")
+
+#: Base offset, batch length, last offset delta: bytes 0-8, 8-12, 23-27 of a batch.
+_PLACE = Struct(">qi11xi")
+_LENGTH_OVERHEAD = 12
+_BATCH_LENGTH_MIN = BATCH_OVERHEAD - _LENGTH_OVERHEAD
+
+
+class Readable(Protocol):
+    """A file, or what is read like one."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """As `File.read`."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class ReadPlan:
+    """A range of a file to read, and what of it is wanted."""
+
+    offset: int
+    max_bytes: int
+    end_offset: int
+    at_least_one: bool
+    #: Of a batch at or before the one that contains `offset`.
+    position: int
+    #: Of a later batch; everything from `position` to there is wanted, but for a little at the
+    #: beginning. Equal to `position` if none is known.
+    boundary: int
+    #: The log's bytes from `position` on.
+    size: int
+
+
+def plan_read(
+    index: OffsetIndex,
+    log_size: int,
+    offset: int,
+    max_bytes: int,
+    end_offset: int,
+    *,
+    at_least_one: bool,
+) -> ReadPlan:
+    """Return where to read for a fetch at `offset`, from what the index knows."""
+    position = index.lookup(offset)
+    boundary = max(index.boundary(position + max_bytes, end_offset), position)
+    return ReadPlan(
+        offset, max_bytes, end_offset, at_least_one, position, boundary, log_size - position
+    )
+
+
+def perform(
+    plan: ReadPlan, read: Callable[[int, int], Buffer | None], slack_bytes: int
+) -> memoryview | None:
+    """Return the whole batches that the plan asks for; None as soon as `read` returns None.
+
+    Empty where not even one is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
+    KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there, or where the
+    file ends within a batch: a client that got half of it would ask for it again for ever.
+
+    `slack_bytes` is read beyond `max_bytes`, for what stands between the index entry and the batch
+    wanted; the index interval is the right amount.
+    """
+    skipped = 0  # bytes before `plan.offset`, known to be
+    while True:
+        wanted = min(plan.size - skipped, plan.max_bytes + max(slack_bytes, BATCH_OVERHEAD))
+        data = read(wanted, plan.position + skipped)
+        if data is None:
+            return None
+        at, place = _find(data, plan.offset)
+        if place is not None or not at or skipped + at >= plan.size:
+            break
+        skipped += at
+    if place is None:
+        if skipped + at < plan.size:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch before {plan.offset}")
+        return ABSENT
+    next_offset, size = place
+    if size > plan.size - skipped - at:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch where {plan.offset} is")
+    if next_offset > plan.end_offset or (size > plan.max_bytes and not plan.at_least_one):
+        return memoryview(b"")
+    if at + size > len(data) or size > plan.max_bytes:
+        first = read(size, plan.position + skipped + at)
+        return None if first is None else memoryview(first)
+    boundary = plan.boundary - plan.position - skipped
+    stop = boundary if at + size < boundary <= at + plan.max_bytes else at + size
+    return memoryview(data)[at : _extend(data, stop, at + plan.max_bytes, plan.end_offset)]
+
+
+def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
+    """Find the first batch that ends past `offset`: its position, and (next offset, size).
+
+    None instead: it is not in `data`, go on reading at that position.
+    """
+    at = 0
+    unpack, head = _PLACE.unpack_from, len(data) - _PLACE.size
+    while at <= head:
+        base_offset, length, delta = unpack(data, at)
+        if base_offset + delta >= offset:
+            return at, (base_offset + delta + 1, length + _LENGTH_OVERHEAD)
+        if length < _BATCH_LENGTH_MIN:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch where offset {offset} is")
+        at += length + _LENGTH_OVERHEAD
+    return at, None
+
+
+def _extend(data: Buffer, stop: int, limit: int, end_offset: int) -> int:
+    """Move `stop`, a batch boundary, over all whole batches up to `limit` and `end_offset`."""
+    limit = min(limit, len(data))
+    unpack = _PLACE.unpack_from
+    while stop + _PLACE.size <= limit:
+        base_offset, length, delta = unpack(data, stop)
+        end = stop + length + _LENGTH_OVERHEAD
+        if end > limit or base_offset + delta >= end_offset or length < _BATCH_LENGTH_MIN:
+            break
+        stop = end
+    return stop
+
+
+def scan(
+    file: Readable, position: int, size: int, *, whole: bool
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yield (position, header, bytes) of every batch from `position` up to the file's `size`.
+
+    Ends silently at the first batch that is not there whole, or whose length is a lie. With
+    `whole` the bytes are the batch's, else only its header's. Blocks.
+    """
+    data, start = memoryview(b""), position
+    while position + BATCH_OVERHEAD <= size:
+        at = position - start
+        if at + BATCH_OVERHEAD > len(data):
+            data = memoryview(file.read(min(SCAN_BYTES, size - position), position))
+            start, at = position, 0
+            if len(data) < BATCH_OVERHEAD:
+                return
+        length = _PLACE.unpack_from(data, at)[1] + _LENGTH_OVERHEAD
+        if length < BATCH_OVERHEAD or position + length > size:
+            return
+        end = at + length if whole else at + BATCH_OVERHEAD
+        if end > len(data):
+            data = memoryview(file.read(max(length, min(SCAN_BYTES, size - position)), position))
+            start, at, end = position, 0, length
+            if end > len(data):
+                return
+        yield position, BatchHeader.parse(data, at), data[at:end]
+        position += length

@@ -1,0 +1,77 @@
+"""The sparse time index of one segment: Kafka's `.timeindex` file.
+
+    bytes 0-8   timestamp  int64, ms: the largest of the segment so far
+          8-12  offset     int32, relative to the base offset: last offset of the batch that has it
+
+Added together with an offset index entry when the largest timestamp has grown, and once more when
+the segment is closed. Timestamps strictly ascend. An entry says: whatever is later than `timestamp`
+comes after `offset`. Source: org.apache.kafka.storage.internals.log.TimeIndex.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+
+from logstore.disk.files import Buffer
+
+ENTRY_BYTES = 12
+NO_TIMESTAMP = -1
+
+_ENTRY = Struct(">qi")
+
+
+class TimeIndex:
+    """The entries of one segment, in memory."""
+
+    __slots__ = ("_base_offset", "_offsets", "_timestamps")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._timestamps = array("q")
+        self._offsets = array("i")
+
+    @classmethod
+    def decode(cls, base_offset: int, data: Buffer) -> TimeIndex:
+        """Read a file's entries, up to the first that does not ascend."""
+        index = cls(base_offset)
+        last_timestamp, last_offset = NO_TIMESTAMP, 0
+        for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+            if timestamp <= last_timestamp or offset < last_offset or timestamp == offset == 0:
+                break
+            index._timestamps.append(timestamp)
+            index._offsets.append(offset)
+            last_timestamp, last_offset = timestamp, offset
+        return index
+
+    def encode(self, first_entry: int = 0) -> bytes:
+        """The entries from `first_entry` on, as they stand in the file."""
+        entries = zip(self._timestamps[first_entry:], self._offsets[first_entry:], strict=True)
+        return b"".join(_ENTRY.pack(timestamp, offset) for timestamp, offset in entries)
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """The last entry's timestamp and (absolute) offset."""
+        if not self._timestamps:
+            return None
+        return self._timestamps[-1], self._offsets[-1] + self._base_offset
+
+    def maybe_append(self, timestamp_ms: int, offset: int) -> None:
+        """Add an entry, if the largest timestamp has grown since the last one."""
+        if timestamp_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
+            self._timestamps.append(timestamp_ms)
+            self._offsets.append(offset - self._base_offset)
+
+    def lookup(self, timestamp_ms: int) -> int:
+        """An offset at or before the first record whose timestamp is `>= timestamp_ms`."""
+        entry = bisect_right(self._timestamps, timestamp_ms - 1) - 1
+        return self._base_offset + (self._offsets[entry] if entry >= 0 else 0)
+
+    def truncate(self, end_offset: int) -> None:
+        """Drop all entries for offsets `>= end_offset`."""
+        keep = bisect_left(self._offsets, end_offset - self._base_offset)
+        del self._timestamps[keep:], self._offsets[keep:]

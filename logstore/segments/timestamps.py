@@ -1,0 +1,65 @@
+"""Finding records by time inside one batch, as ListOffsets asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logstore.segments.ledger import Buffer, TimestampOffset
+from logstore.segments.segment import Segment
+from logstore.segments.segment_reads import scan
+from wire.records import BatchHeader, TimestampType, iterate_records
+
+
+def first_record_since(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> TimestampOffset | None:
+    """Return the batch's first record from `start_offset` on with a timestamp `>= timestamp_ms`.
+
+    Under log append time all records of a batch have its max timestamp. Decompresses the batch,
+    unless its header says that it holds nothing.
+    """
+    if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
+        return None
+    epoch = header.partition_leader_epoch
+    is_whole = header.record_count == header.last_offset_delta + 1  # nothing compacted away
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and is_whole:
+        return TimestampOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
+    for record in iterate_records(batch):
+        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+            return TimestampOffset(record.offset, record.timestamp, epoch)
+    return None
+
+
+def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
+    """Return the first record that has the batch's max timestamp.
+
+    Under log append time that is the batch's first record, as in Apache Kafka. Falls back to the
+    last record where no record has it: the header's word counts.
+    """
+    epoch = header.partition_leader_epoch
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return TimestampOffset(header.base_offset, header.max_timestamp, epoch)
+    for record in iterate_records(batch):
+        if record.timestamp == header.max_timestamp:
+            return TimestampOffset(record.offset, record.timestamp, epoch)
+    return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
+
+
+def first_in_segments(
+    segments: Iterable[Segment], timestamp_ms: int, start_offset: int
+) -> TimestampOffset | None:
+    """Return the first record at or after `start_offset` that is not before `timestamp_ms`.
+
+    Blocks for what is not in memory.
+    """
+    for segment in segments:
+        if segment.max_timestamp()[0] < timestamp_ms:
+            continue
+        segment.load_indexes()
+        assert segment.offset_index is not None and segment.time_index is not None
+        position = segment.offset_index.lookup(segment.time_index.lookup(timestamp_ms))
+        for _, header, batch in scan(segment.file, position, segment.size, whole=True):
+            found = first_record_since(batch, header, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+    return None

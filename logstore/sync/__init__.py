@@ -1,0 +1,1 @@
+"""Making bytes durable: the journal, and one sync for many files."""

@@ -1,0 +1,290 @@
+"""The journal: small appends to many files, made durable by one write to one file.
+
+Syncing an appended file also writes its new size, and every file is synced by itself. So what a
+group commit covers goes here as one record, over blocks that are already the file's, and that
+record is synced alone. The partitions' own files get the same bytes by the page cache, and are
+synced later; at the latest when this file is full, which begins anew then, at its first byte.
+
+A record is there whole or not at all, whichever files its entries are of. So an entry may be kept
+from its own file until the record is durable (`Sync.held`), and then a crash cannot leave a part of
+them: a decision, its markers.
+
+    <directory>/.magnetar-journal    records, one after another, then what an earlier round has left
+      bytes 0-10  seal                 magic "MGNJ", version 1, CRC-32C over bytes 10 to the end
+           10-14  bytes from here on   int32
+           14-22  generation           int64, one more in each round
+           22-30  number               int64, of the record in its round, from 0
+                  entries, each: topic id 16 bytes, position int64, bytes of path int16, bytes of
+                  data int32, the path below the directory, the data
+
+After an unclean stop, before any log is opened, all entries are written to their files again and
+everything is synced (`replay_journal`). Files that are gone, and those of a partition with another
+topic id, are passed over. What is in a file at an entry's position is always the same, with one
+exception, segments that the cleaner exchanges: before that the journal is emptied
+(`GroupCommit.settle`). A file that has something else there is somebody else's by now, of a Kafka
+that has gone on and was killed too: it is passed over as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.disk.files import Buffer, File, FileSystem
+from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
+
+JOURNAL = ".magnetar-journal"
+#: Records go up to here in one round; a larger one has a round of its own.
+CAPACITY_BYTES = 16 * 1024 * 1024
+#: More than this in one sync is better synced in the files themselves than written twice.
+JOURNALED_BYTES_MAX = 32 * 1024
+#: After so many the files that they are of are synced too, while nobody waits for it.
+FLUSH_BYTES = 1024 * 1024
+#: The file grows by so many zeros at once, so that records mostly go over blocks that it has.
+_GROWTH = bytes(1024 * 1024)
+
+_SEAL = Seal(b"MGNJ", 1)
+_RECORD = Struct(">iqq")
+_ENTRY = Struct(">16sqhi")
+_NO_TOPIC_ID = bytes(16)
+
+
+class Entry(NamedTuple):
+    """Bytes that stand, or will stand, in a file."""
+
+    topic_id: bytes
+    #: Below the directory: that of the partition, and the file's name.
+    path: str
+    position: int
+    data: Buffer
+
+
+def entry_id(topic_id: UUID | None) -> bytes:
+    """Return how a topic id stands in an entry."""
+    return _NO_TOPIC_ID if topic_id is None else topic_id.bytes
+
+
+class Journal:
+    """The journal of one directory. One call at a time, in any thread."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
+    ) -> None:
+        """Make the file, if it is missing: empty, of a name that is not durable yet."""
+        self._files = files
+        self._path = f"{directory}/{JOURNAL}"
+        #: Pinned.
+        self.file: File = files.open(self._path, create=True)
+        self.file.pin()
+        self._capacity_bytes = capacity_bytes
+        self._reserved = 0  # bytes that the file has
+        self._position = 0
+        self._generation = 1
+        self._number = 0
+        self._flushed = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records of this round."""
+        return self._position
+
+    def write(self, entries: Iterable[Entry]) -> bool:
+        """Write `entries` to the page cache: durable, all of them or none, when `file` is synced.
+
+        False, and nothing is written, where that is not all there is to do: use `append`. Each is
+        in its file's page cache already, or will be before the next one. Raises OSError: final.
+        """
+        record = _encode(self._generation, self._number, entries)
+        if self._position + len(record) > min(self._reserved, self._capacity_bytes):
+            return False
+        self._write(record)
+        return True
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """As `write`, and durable on return. Blocks: call it in a thread."""
+        record = _encode(self._generation, self._number, entries)
+        if self._position and self._position + len(record) > self._capacity_bytes:
+            self._files.sync_all()
+            self.restart()
+            record = _encode(self._generation, self._number, entries)
+        self._reserve(self._position + len(record))
+        self._write(record)
+        self.file.sync()
+
+    def _write(self, record: bytes) -> None:
+        self.file.write((record,), self._position)
+        self._position += len(record)
+        self._number += 1
+
+    def restart(self) -> None:
+        """Begin anew: everything that was appended is durable in its own file too."""
+        self._generation += 1
+        self._position = self._number = self._flushed = 0
+
+    def take_flush_due(self) -> bool:
+        """Whether so much was appended since the last time that the files are to be synced beside
+        it: little by little, not all of it at the end of the round."""
+        is_due = self._position - self._flushed >= FLUSH_BYTES
+        if is_due:
+            self._flushed = self._position
+        return is_due
+
+    def close(self) -> None:
+        """Let go of the file, as it is."""
+        self.file.unpin()
+        self.file.close()
+
+    def _reserve(self, end: int) -> None:
+        if self._reserved < end:
+            while self._reserved < end:
+                self.file.write((_GROWTH,), self._reserved)
+                self._reserved += len(_GROWTH)
+            self.file.sync()
+
+
+def replay_journal(
+    files: FileSystem, directory: str, topic_id_of: Callable[[str], UUID | None]
+) -> int:
+    """Write what the journal holds to the files again, durably; return how many entries.
+
+    `topic_id_of` a partition's directory: as the disk says. Blocks; raises OSError.
+    """
+    try:
+        journal = files.open(f"{directory}/{JOURNAL}")
+    except FileNotFoundError:
+        return 0
+    try:
+        data = journal.read(journal.size(), 0)
+        found = _by_file(data, topic_id_of)
+        if found:
+            # A record may be in memory alone, after a kill or a failed sync. Were a part of it on
+            # the disk in its files before it is itself, a power loss could leave that part.
+            journal.write((data,), 0)
+            journal.sync()
+    finally:
+        journal.close()
+    written = 0
+    for path, entries in found.items():
+        with suppress(FileNotFoundError):  # trimmed since, or with its topic
+            if _write_again(files, f"{directory}/{path}", entries):
+                written += len(entries)
+    if written:
+        files.sync_all()
+    return written
+
+
+def remove_journal(files: FileSystem, directory: str) -> None:
+    """Delete the journal, if there is one: nothing in it is needed. Not synced."""
+    path = f"{directory}/{JOURNAL}"
+    if files.exists(path):
+        files.unlink(path)
+
+
+def read_entries(data: bytes) -> Iterator[Entry]:
+    """Yield the entries of the records that are whole, up to the first that is not, or older."""
+    position, expected = 0, None
+    while (record := _record_at(data, position)) is not None:
+        size, generation, number = _RECORD.unpack_from(record, BODY_AT)
+        if expected is None:
+            expected = (generation, 0)
+        if (generation, number) != expected:
+            return
+        yield from _entries(record)
+        expected = (generation, number + 1)
+        position += BODY_AT + size
+
+
+def _record_at(data: bytes, position: int) -> bytes | None:
+    head = position + BODY_AT + _RECORD.size
+    if head > len(data):
+        return None
+    (size, _, _) = _RECORD.unpack_from(data, position + BODY_AT)
+    record = data[position : position + BODY_AT + size]
+    if size < _RECORD.size or len(record) < BODY_AT + size:
+        return None
+    try:
+        _SEAL.check(record)
+    except BrokenSeal:
+        return None
+    return record
+
+
+def _encode(generation: int, number: int, entries: Iterable[Entry]) -> bytes:
+    parts: list[Buffer] = [b""]
+    size = _RECORD.size
+    for topic_id, path, position, data in entries:
+        name = path.encode()
+        parts.append(_ENTRY.pack(topic_id, position, len(name), len(data)))
+        parts.append(name)
+        parts.append(data)
+        size += _ENTRY.size + len(name) + len(data)
+    parts[0] = _RECORD.pack(size, generation, number)
+    return _SEAL.sealed(b"".join(parts))
+
+
+def _entries(record: bytes) -> Iterator[Entry]:
+    at = BODY_AT + _RECORD.size
+    while at < len(record):
+        topic_id, position, name_size, data_size = _ENTRY.unpack_from(record, at)
+        at += _ENTRY.size
+        path = record[at : at + name_size].decode()
+        at += name_size
+        yield Entry(topic_id, path, position, record[at : at + data_size])
+        at += data_size
+
+
+def _by_file(data: bytes, topic_id_of: Callable[[str], UUID | None]) -> dict[str, list[Entry]]:
+    """The entries of each file, in order, of the partitions that still are what they were."""
+    found: dict[str, list[Entry]] = {}
+    topic_ids: dict[str, bytes | None] = {}
+    for entry in read_entries(data):
+        name = entry.path.partition("/")[0]
+        if name not in topic_ids:
+            topic_ids[name] = _stored_id(topic_id_of, name)
+        if topic_ids[name] == entry.topic_id:
+            found.setdefault(entry.path, []).append(entry)
+    return found
+
+
+def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
+    """As an entry has it; None where there is no such partition."""
+    try:
+        return entry_id(topic_id_of(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
+    """Write these; False, and nothing is written, where something else stands there."""
+    file = files.open(path)
+    try:
+        pieces = _joined(entries)
+        if not all(_may_stand(file.read(len(data), at), data) for at, data in pieces):
+            return False
+        for position, data in pieces:
+            file.write((data,), position)
+        return True
+    finally:
+        file.close()
+
+
+def _joined(entries: Iterable[Entry]) -> list[tuple[int, bytes]]:
+    """Positions and bytes, those that follow one another in one."""
+    found: list[tuple[int, list[Buffer]]] = []
+    end = -1
+    for entry in entries:
+        if entry.position != end:
+            found.append((entry.position, []))
+        found[-1][1].append(entry.data)
+        end = entry.position + len(entry.data)
+    return [(position, b"".join(pieces)) for position, pieces in found]
+
+
+def _may_stand(found: bytes, data: bytes) -> bool:
+    """Whether what a file has is the entry's, but for what a power loss has left zero."""
+    if data.startswith(found):
+        return True
+    return all(one in (0, other) for one, other in zip(found, data, strict=False))

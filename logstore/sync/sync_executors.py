@@ -1,0 +1,187 @@
+"""Where syncs run: beside the event loop in production, step by step in simulations and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
+
+from logstore.disk.files import File
+from logstore.sync.kernel_sync import KernelSync, KernelSyncUnavailable
+
+#: Called on the event loop with the error, if there was one.
+Done: TypeAlias = Callable[[OSError | None], None]
+
+
+class SyncExecutor(Protocol):
+    """Where syncs run. Called on the event loop's thread."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of this turn of the event loop."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back after that time; one at a time is asked for."""
+        ...
+
+    def sync(self, file: File, done: Done) -> bool:
+        """Sync one file, which stays pinned until then; then call `done`. One at a time.
+
+        Returns whether what is submitted meanwhile is done beside it, not behind.
+        """
+        ...
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        """Do `work` aside, one after another, then call `done`."""
+        ...
+
+    def close(self) -> None:
+        """Finish the work under way and release everything. Nothing is called afterwards."""
+        ...
+
+
+def failure_of(work: Callable[[], None]) -> OSError | None:
+    """Do `work`; return the error of the storage with which it ended, if it did."""
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
+
+
+class BesideLoop:
+    """The kernel, for one file; a daemon thread, blocked on a queue, for everything else.
+
+    Both are started when they are first needed, from a running loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
+        self._kernel: KernelSync | None = None
+        self._has_kernel = True  # as far as is known
+        self._synced: Done | None = None  # of the sync that the kernel does
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._running_loop().call_soon(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timer = self._running_loop().call_later(seconds, callback)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def sync(self, file: File, done: Done) -> bool:
+        descriptor = file.descriptor
+        if self._has_kernel and descriptor >= 0:
+            try:
+                if self._kernel is None:
+                    self._kernel = KernelSync()
+                    self._running_loop().add_reader(
+                        self._kernel.event_descriptor, self._on_synced, self._kernel
+                    )
+                self._kernel.begin(descriptor)
+            except KernelSyncUnavailable:
+                self._has_kernel = False
+            except OSError as error:
+                self.call_soon(partial(done, error))
+                return False
+            else:
+                self._synced = done
+                return True
+        self.submit(file.sync, done)
+        return False
+
+    def _on_synced(self, kernel: KernelSync) -> None:
+        done, self._synced = self._synced, None
+        assert done is not None, "an event of a sync that nobody has begun"
+        done(kernel.result())
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        if self._thread is None:
+            self._running_loop()
+            self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+            self._thread.start()
+        self._work.put((work, done))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+        if self._kernel is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._kernel.event_descriptor)
+            self._kernel.close()
+            self._kernel = None
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        while (item := self._work.get()) is not None:
+            work, done = item
+            self._loop.call_soon_threadsafe(done, failure_of(work))
+
+
+class SimulatedExecutor:
+    """For simulations and tests: each thing is done when `_later` says so, on one thread."""
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        """Call back later, on this thread: when is what kinds of simulation differ in."""
+        raise NotImplementedError
+
+    def sync(self, file: File, done: Done) -> bool:
+        self.submit(file.sync, done)
+        return True
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        def perform() -> None:
+            failure = failure_of(work)
+            self._later(lambda: done(failure))
+
+        self._later(perform)
+
+
+class SteppedExecutor(SimulatedExecutor):
+    """Nothing happens but by `step`."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Callable[[], None]] = deque()
+
+    @property
+    def pending(self) -> int:
+        """How many steps are due."""
+        return len(self._steps)
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        self._steps.append(callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._later(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._later(callback)
+
+    def step(self) -> bool:
+        """Do the next thing: begin a sync, perform it, or complete it. False: nothing was due."""
+        if not self._steps:
+            return False
+        self._steps.popleft()()
+        return True
+
+    def run(self) -> None:
+        """Step until nothing is due: everything appended is durable then."""
+        while self.step():
+            pass
+
+    def close(self) -> None:
+        self._steps.clear()

@@ -1,0 +1,1 @@
+"""A Kafka client of our own, for the command line and Spark."""

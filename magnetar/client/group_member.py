@@ -1,0 +1,309 @@
+"""Being a member of a consumer group, by the classic protocol: join, heartbeats, offsets, leave.
+
+Assigns by range where it is made the leader. Blocking, for one thread: heartbeats are sent between
+fetches. Source: KIP-62, KIP-394 (member ids), Kafka's RangeAssignor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from magnetar.client.cluster import Client, Refused, TopicPartition, check
+from wire.error_code import ErrorCode
+from wire.errors import WireError
+from wire.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from wire.internal.consumer_protocol import TopicPartition as AssignedTopic
+from wire.internal.versioned import decode_compatible, encode_versioned
+from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from wire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+_PROTOCOL_TYPE, _RANGE = "consumer", "range"
+_SESSION_TIMEOUT_MS = 45_000
+_HEARTBEAT_S = 3.0
+_RETRY_DELAY_S = 0.1
+_COMMIT_VERSION, _FETCH_VERSION = 9, 7
+_LEAVE_MEMBERS_SINCE = 3
+#: Join again: the group has a new generation, or does not know the member any more.
+_REJOIN = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+_LOST = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@dataclass
+class GroupMember:
+    """One member. `join` first, and again whenever `must_rejoin` says so."""
+
+    client: Client
+    group_id: str
+    topics: Sequence[str]
+    timeout_ms: int
+    generation_id: int = -1
+    member_id: str = ""
+    _coordinator: int | None = None
+    _heartbeat_due: float = field(default=0.0)
+
+    def join(self) -> list[TopicPartition]:
+        """Return the partitions that are this member's now; others may hold it up for a while.
+
+        Refused where the group's members speak another protocol, or the broker says no.
+        """
+        while True:
+            ((self._coordinator, _),) = self.client.group_coordinators([self.group_id]).items()
+            joined = self._join()
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = joined.member_id
+                continue
+            if self._is_passing(joined.error_code):
+                continue
+            check(joined.error_code, f"joining group {self.group_id}")
+            self.member_id, self.generation_id = joined.member_id, joined.generation_id
+            is_leader = joined.leader == joined.member_id
+            assignments = self._assign(joined.members) if is_leader else []
+            synced = self._sync(assignments, joined.protocol_name)
+            if self._is_passing(synced.error_code):
+                continue
+            check(synced.error_code, f"joining group {self.group_id}")
+            self._heartbeat_due = time.monotonic() + _HEARTBEAT_S
+            return _assigned(synced.assignment)
+
+    def must_rejoin(self) -> bool:
+        """Send a heartbeat, if it is time for one; whether the group rebalances."""
+        if time.monotonic() < self._heartbeat_due:
+            return False
+        self._heartbeat_due = time.monotonic() + _HEARTBEAT_S
+        request = HeartbeatRequest(
+            group_id=self.group_id, generation_id=self.generation_id, member_id=self.member_id
+        )
+        code = self.client.call(request, HeartbeatResponse, node_id=self._coordinator).error_code
+        if code in _REJOIN:
+            self._forget_if_lost(code)
+            return True
+        check(code, f"group {self.group_id}")
+        return False
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the group's offsets; partitions for which there is none are missing."""
+        request = OffsetFetchRequest(
+            group_id=self.group_id,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+                for topic, indexes in _by_topic(partitions).items()
+            ],
+            require_stable=True,
+        )
+        found: dict[TopicPartition, int] = {}
+        # An offset that a transaction is about to commit is waited for.
+        passing = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        while True:
+            answer = self.client.call(
+                request, OffsetFetchResponse, node_id=self._coordinator, at_most=_FETCH_VERSION
+            )
+            check(answer.error_code, f"the offsets of group {self.group_id}")
+            codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+            if not codes & passing or time.monotonic() > deadline:
+                break
+            time.sleep(_RETRY_DELAY_S)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"group {self.group_id}, {topic.name}")
+                if each.committed_offset >= 0:
+                    found[topic.name, each.partition_index] = each.committed_offset
+        return found
+
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets. What was lost to a rebalance is read again by whoever has it now."""
+        if not positions:
+            return
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self.generation_id,
+            member_id=self.member_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=positions[topic, index]
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in _by_topic(positions).items()
+            ],
+        )
+        answer = self.client.call(
+            request, OffsetCommitResponse, node_id=self._coordinator, at_most=_COMMIT_VERSION
+        )
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code in _REJOIN:
+                    self._forget_if_lost(each.error_code)
+                    self._heartbeat_due = 0.0
+                else:
+                    check(each.error_code, f"committing {topic.name}-{each.partition_index}")
+
+    def leave(self) -> None:
+        """Leave, so that others need not wait for the session's end."""
+        if not self.member_id:
+            return
+        request = LeaveGroupRequest(group_id=self.group_id)
+        if self.client.version_for(LeaveGroupRequest) >= _LEAVE_MEMBERS_SINCE:
+            request.members = [MemberIdentity(member_id=self.member_id)]
+        else:
+            request.member_id = self.member_id
+        self.client.call(request, LeaveGroupResponse, node_id=self._coordinator)
+
+    def _is_passing(self, code: int) -> bool:
+        if code not in _REJOIN:
+            return False
+        self._forget_if_lost(code)
+        time.sleep(_RETRY_DELAY_S)
+        return True
+
+    def _forget_if_lost(self, code: int) -> None:
+        if code == _LOST:
+            self.member_id, self.generation_id = "", -1
+
+    def _join(self) -> JoinGroupResponse:
+        subscription = ConsumerProtocolSubscription(topics=sorted(self.topics))
+        protocol = JoinGroupRequestProtocol(name=_RANGE, metadata=encode_versioned(subscription, 0))
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=_SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=_SESSION_TIMEOUT_MS,
+            member_id=self.member_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=[protocol],
+        )
+        return self.client.call(
+            request,
+            JoinGroupResponse,
+            node_id=self._coordinator,
+            longer_s=2 * _SESSION_TIMEOUT_MS / 1000,
+        )
+
+    def _sync(
+        self, assignments: list[SyncGroupRequestAssignment], protocol_name: str | None
+    ) -> SyncGroupResponse:
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol_name=protocol_name,
+            assignments=assignments,
+        )
+        return self.client.call(
+            request,
+            SyncGroupResponse,
+            node_id=self._coordinator,
+            longer_s=2 * _SESSION_TIMEOUT_MS / 1000,
+        )
+
+    def _assign(
+        self, members: Sequence[JoinGroupResponseMember]
+    ) -> list[SyncGroupRequestAssignment]:
+        wanted: dict[str, list[str]] = {}
+        for member in members:
+            try:
+                said = decode_compatible(ConsumerProtocolSubscription, bytes(member.metadata))
+            except WireError:
+                continue  # It subscribes to nothing that could be given to it.
+            for topic in said.topics:
+                wanted.setdefault(topic, []).append(member.member_id)
+        counts: dict[str, int] = dict.fromkeys(wanted, 0)
+        for topic, index in self.client.topics():
+            if topic in counts:
+                counts[topic] = max(counts[topic], index + 1)
+        assigned = assign_by_range(wanted, counts)
+        return [
+            SyncGroupRequestAssignment(
+                member_id=member.member_id,
+                assignment=encode_versioned(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=[
+                            AssignedTopic(topic=topic, partitions=indexes)
+                            for topic, indexes in _by_topic(
+                                assigned.get(member.member_id, [])
+                            ).items()
+                        ]
+                    ),
+                    0,
+                ),
+            )
+            for member in members
+        ]
+
+
+def assign_by_range(
+    wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]
+) -> dict[str, list[TopicPartition]]:
+    """Return each member's partitions: of every topic a range, the first members' one longer."""
+    assigned: dict[str, list[TopicPartition]] = {}
+    for topic, member_ids in sorted(wanted.items()):
+        each, longer = divmod(counts[topic], len(member_ids))
+        start = 0
+        for number, member_id in enumerate(sorted(member_ids)):
+            end = start + each + (number < longer)
+            assigned.setdefault(member_id, []).extend((topic, at) for at in range(start, end))
+            start = end
+    return assigned
+
+
+def _assigned(data: bytes) -> list[TopicPartition]:
+    if not data:
+        return []
+    try:
+        assignment = decode_compatible(ConsumerProtocolAssignment, bytes(data))
+    except WireError as error:
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's plan: {error}"
+        ) from None
+    return [
+        (each.topic, index) for each in assignment.assigned_partitions for index in each.partitions
+    ]
+
+
+def _by_topic(
+    partitions: Sequence[TopicPartition] | Mapping[TopicPartition, int],
+) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return found

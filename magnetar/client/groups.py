@@ -1,0 +1,336 @@
+"""What `magnetar groups` asks brokers, and what it makes of the answers. Apache Kafka's too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.client.cluster import Client, ClientError, Refused, TopicPartition, check
+from magnetar.client.partitions import LATEST, list_offsets
+from wire.error_code import ErrorCode
+from wire.errors import WireError
+from wire.internal.consumer_protocol import ConsumerProtocolAssignment
+from wire.internal.versioned import peek_version
+from wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+#: ListGroups and OffsetFetch in the versions that can say what is asked here.
+_STATES_SINCE, _TYPES_SINCE = 4, 5
+_GROUPS_SINCE = 8
+#: From the version after this one topics go by their ids.
+_NAMES_UNTIL = 9
+_CONSUMER_PROTOCOL = "consumer"
+_GONE = "Dead"
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group as its coordinator lists it; `kind` is classic, consumer, share, streams."""
+
+    group_id: str
+    kind: str
+    protocol: str
+    state: str
+    coordinator: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group_id,
+            "type": self.kind,
+            "protocol": self.protocol,
+            "state": self.state,
+            "coordinator": self.coordinator,
+        }
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member and what is assigned to it; `partitions` is None where only its clients can tell."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: Sequence[TopicPartition] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "member_id": self.member_id,
+            "instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "host": self.host,
+            "partitions": None if self.partitions is None else _places(self.partitions),
+        }
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group and its members. `epoch` is -1 for a classic group, whose generation is not told."""
+
+    group_id: str
+    kind: str
+    protocol: str
+    assignor: str
+    state: str
+    coordinator: int
+    epoch: int = -1
+    members: Sequence[Member] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group_id,
+            "type": self.kind,
+            "protocol": self.protocol,
+            "assignor": self.assignor,
+            "state": self.state,
+            "coordinator": self.coordinator,
+            "epoch": None if self.epoch < 0 else self.epoch,
+            "members": [member.to_json() for member in self.members],
+        }
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a group has read in a partition. `committed` or `end` -1: there is none."""
+
+    topic: str
+    partition: int
+    committed: int
+    end: int
+    reader: Member | None
+
+    @property
+    def lag(self) -> int:
+        """Records that the group has yet to read, markers counted; -1 where that is not known."""
+        if self.committed < 0 or self.end < 0:
+            return -1
+        return max(self.end - self.committed, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed": _or_none(self.committed),
+            "end": _or_none(self.end),
+            "lag": _or_none(self.lag),
+            "member_id": None if self.reader is None else self.reader.member_id,
+        }
+
+
+def list_groups(
+    client: Client, *, states: Sequence[str] = (), kinds: Sequence[str] = ()
+) -> list[ListedGroup]:
+    """Return the groups in one of these states and of one of these types (none: any), by id."""
+    request = ListGroupsRequest()
+    at_least = 0
+    if states:
+        request.states_filter, at_least = list(states), _STATES_SINCE
+    if kinds:
+        request.types_filter, at_least = list(kinds), _TYPES_SINCE
+    found = []
+    for node_id in client.node_ids:
+        answer = client.call(request, ListGroupsResponse, node_id=node_id, at_least=at_least)
+        check(answer.error_code, f"listing the groups of broker {node_id}")
+        found += [
+            ListedGroup(each.group_id, each.group_type, each.protocol_type, each.group_state, node)
+            for each in answer.groups
+            for node in (node_id,)
+        ]
+    return sorted(found, key=lambda group: group.group_id)
+
+
+def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
+    """Return these groups, in this order. ClientError for one that does not exist."""
+    wanted = list(dict.fromkeys(group_ids))
+    found: dict[str, Group] = {}
+    for node_id, ids in client.group_coordinators(wanted).items():
+        if client.serves(ConsumerGroupDescribeRequest):
+            found |= _consumer_groups(client, node_id, ids)
+        classic = [group_id for group_id in ids if group_id not in found]
+        if classic:
+            found |= _classic_groups(client, node_id, classic)
+    for group_id in wanted:
+        if group_id not in found:
+            raise ClientError(f"there is no group {group_id!r}.")
+    return [found[group_id] for group_id in wanted]
+
+
+def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, int]:
+    """Return what the group has committed; what an open transaction may change as it was before."""
+    ((node_id, _),) = client.group_coordinators([group_id]).items()
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    answer = client.until_settled(
+        lambda: client.call(
+            request,
+            OffsetFetchResponse,
+            node_id=node_id,
+            at_least=_GROUPS_SINCE,
+            at_most=_NAMES_UNTIL,
+        ),
+        lambda answer: answer.groups[0].error_code,
+    )
+    (group,) = answer.groups
+    check(group.error_code, f"the offsets of group {group_id!r}")
+    return {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in group.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
+
+
+def positions(client: Client, group: Group) -> list[Position]:
+    """Return how far the group has read in what it has committed for or is assigned, in order."""
+    committed = committed_offsets(client, group.group_id)
+    readers = {
+        partition: member for member in group.members for partition in member.partitions or ()
+    }
+    wanted = {*committed, *readers}
+    ends = _ends(client, wanted)
+    return [
+        Position(
+            *partition,
+            committed.get(partition, -1),
+            ends.get(partition, -1),
+            readers.get(partition),
+        )
+        for partition in sorted(wanted)
+    ]
+
+
+def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+    """Delete groups with all they have committed; return what came of each."""
+    codes = {}
+    for node_id, ids in client.group_coordinators(group_ids).items():
+        request = DeleteGroupsRequest(groups_names=ids)
+        answer = client.call(request, DeleteGroupsResponse, node_id=node_id)
+        for result in answer.results:
+            codes[result.group_id] = ErrorCode(result.error_code)
+    return codes
+
+
+def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where partitions end; those of topics that are gone are left out."""
+    partitions = set(wanted)
+    leaders: dict[TopicPartition, int] = {}
+    for topic in sorted({topic for topic, _ in partitions}):
+        try:
+            leaders |= client.topics([topic])
+        except Refused as refusal:
+            if refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+    there = partitions & set(leaders)
+    return list_offsets(client, leaders, there, LATEST) if there else {}
+
+
+def _consumer_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, Group]:
+    """Return those of the newer protocol (KIP-848)."""
+    request = ConsumerGroupDescribeRequest(group_ids=ids)
+    answer = client.call(request, ConsumerGroupDescribeResponse, node_id=node_id)
+    found = {}
+    for group in answer.groups:
+        if group.error_code in (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.UNSUPPORTED_VERSION,
+        ):
+            continue
+        check(group.error_code, f"group {group.group_id!r}")
+        found[group.group_id] = _consumer_group(group, node_id)
+    return found
+
+
+def _consumer_group(group: DescribedConsumerGroup, node_id: int) -> Group:
+    members = [
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            sorted(
+                (topic.topic_name, index)
+                for topic in each.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+        )
+        for each in group.members
+    ]
+    return Group(
+        group.group_id,
+        "consumer",
+        _CONSUMER_PROTOCOL,
+        group.assignor_name,
+        group.group_state,
+        node_id,
+        group.group_epoch,
+        sorted(members, key=lambda member: member.member_id),
+    )
+
+
+def _classic_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, Group]:
+    request = DescribeGroupsRequest(groups=ids)
+    answer = client.call(request, DescribeGroupsResponse, node_id=node_id)
+    found = {}
+    for group in answer.groups:
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _GONE:
+            continue
+        check(group.error_code, f"group {group.group_id!r}")
+        found[group.group_id] = Group(
+            group.group_id,
+            "classic",
+            group.protocol_type,
+            group.protocol_data,
+            group.group_state,
+            node_id,
+            members=sorted(_classic_members(group), key=lambda member: member.member_id),
+        )
+    return found
+
+
+def _classic_members(group: DescribedGroup) -> Iterator[Member]:
+    reads_topics = group.protocol_type == _CONSUMER_PROTOCOL
+    for each in group.members:
+        yield Member(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            _assigned(each.member_assignment) if reads_topics else None,
+        )
+
+
+def _assigned(assignment: bytes) -> list[TopicPartition] | None:
+    """Return what a leader assigned; None where it cannot be read. Later versions only add."""
+    if not assignment:
+        return []
+    try:
+        version = min(peek_version(assignment), ConsumerProtocolAssignment.max_version)
+        found, _ = ConsumerProtocolAssignment.decode_from(assignment, version, 2)
+    except WireError:
+        return None
+    return sorted(
+        (each.topic, index) for each in found.assigned_partitions for index in each.partitions
+    )
+
+
+def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": index} for topic, index in partitions]
+
+
+def _or_none(value: int) -> int | None:
+    return None if value < 0 else value

@@ -1,0 +1,247 @@
+"""What `magnetar topics` asks brokers, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logstore.disk.checkpoints import uuid_text
+from magnetar.client.cluster import Client, TopicPartition, check
+from magnetar.client.configs import Resource, describe_configs
+from magnetar.client.partitions import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    list_offsets,
+)
+from magnetar.config.resource_type import ResourceType
+from wire.error_code import ErrorCode
+from wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+_TOPIC_STATES_SINCE = 6
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition and where it begins and ends; offsets are -1 where no leader could say."""
+
+    index: int
+    leader: int
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+    log_start_offset: int = -1
+    stable_offset: int = -1
+    """Exclusive: read_committed readers see what lies below."""
+    high_watermark: int = -1
+    size_bytes: int = -1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.index,
+            "leader": self.leader,
+            "replicas": list(self.replicas),
+            "in_sync_replicas": list(self.in_sync),
+            "log_start_offset": self.log_start_offset,
+            "last_stable_offset": self.stable_offset,
+            "high_watermark": self.high_watermark,
+            "size_bytes": self.size_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as its cluster describes it."""
+
+    name: str
+    topic_id: str
+    is_internal: bool
+    partitions: list[Partition]
+    configs: dict[str, str | None] = field(default_factory=dict)
+    """Its own settings, where they were asked for."""
+
+    def to_json(self, *, detailed: bool) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "topic": self.name,
+            "topic_id": self.topic_id,
+            "internal": self.is_internal,
+            "replication_factor": self.replication_factor,
+        }
+        if not detailed:
+            return {**shown, "partitions": len(self.partitions)}
+        return {
+            **shown,
+            "configs": self.configs,
+            "partitions": [each.to_json() for each in self.partitions],
+        }
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(each.replicas) for each in self.partitions), default=0)
+
+
+def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topic]:
+    """Return the topics named (None: all) without offsets, by name. Refused: one is unknown."""
+    asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    answer = client.call(
+        MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
+    )
+    found = []
+    for topic in answer.topics:
+        check(topic.error_code, f"topic {topic.name}")
+        partitions = [
+            Partition(each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes)
+            for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+        ]
+        name = topic.name or ""
+        found.append(Topic(name, uuid_text(topic.topic_id), topic.is_internal, partitions))
+    return sorted(found, key=lambda topic: topic.name)
+
+
+def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
+    """Return the topics named (None: all) with offsets, sizes and their own settings."""
+    topics = list_topics(client, names)
+    leaders = client.topics([topic.name for topic in topics])
+    starts = list_offsets(client, leaders, leaders, EARLIEST)
+    stable = list_offsets(client, leaders, leaders, LATEST, READ_COMMITTED)
+    ends = list_offsets(client, leaders, leaders, LATEST)
+    sizes = _sizes(client, leaders)
+    configs = _own_configs(client, [topic.name for topic in topics])
+    described = []
+    for topic in topics:
+        partitions = []
+        for each in topic.partitions:
+            place = topic.name, each.index
+            partitions.append(
+                Partition(
+                    each.index,
+                    each.leader,
+                    each.replicas,
+                    each.in_sync,
+                    starts.get(place, -1),
+                    stable.get(place, -1),
+                    ends.get(place, -1),
+                    sizes.get(place, -1),
+                )
+            )
+        described.append(
+            Topic(
+                topic.name,
+                topic.topic_id,
+                topic.is_internal,
+                partitions,
+                configs.get(topic.name, {}),
+            )
+        )
+    return described
+
+
+def create_topic(
+    client: Client,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    if_not_exists: bool,
+    validate_only: bool,
+    timeout_ms: int,
+) -> bool:
+    """Create a topic; return False where it exists and `if_not_exists` allows that."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=each, value=configs[each]) for each in configs],
+    )
+    request = CreateTopicsRequest(
+        topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only
+    )
+    (result,) = client.call(request, CreateTopicsResponse).topics
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+        return False
+    check(result.error_code, f"topic {name}", result.error_message)
+    return True
+
+
+def grow_topic(client: Client, name: str, partitions: int, timeout_ms: int) -> None:
+    """Give a topic more partitions, `partitions` in all."""
+    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms)
+    (result,) = client.call(request, CreatePartitionsResponse).results
+    check(result.error_code, f"topic {name}", result.error_message)
+
+
+def delete_topics(
+    client: Client, names: Sequence[str], *, if_exists: bool, timeout_ms: int
+) -> list[str]:
+    """Delete topics; return those that are gone by it. Refused for the first that is not."""
+    request = DeleteTopicsRequest(timeout_ms=timeout_ms)
+    if client.version_for(DeleteTopicsRequest) >= _TOPIC_STATES_SINCE:
+        request.topics = [DeleteTopicState(name=name) for name in names]
+    else:
+        request.topic_names = list(names)
+    deleted = []
+    refused = []
+    for result in client.call(request, DeleteTopicsResponse).responses:
+        if result.error_code == ErrorCode.NONE:
+            deleted.append(result.name or "")
+        elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not if_exists:
+            refused.append(result)
+    for result in refused:
+        what = f"topic {result.name}"
+        if deleted:
+            what = f"deleted {', '.join(sorted(deleted))}, but not {what}"
+        check(result.error_code, what, result.error_message)
+    return sorted(deleted)
+
+
+def _sizes(client: Client, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the bytes on the disk of each partition, its largest replica's."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(wanted):
+        by_topic.setdefault(topic, []).append(index)
+    request = DescribeLogDirsRequest(
+        topics=[
+            DescribableLogDirTopic(topic=topic, partitions=indexes)
+            for topic, indexes in by_topic.items()
+        ]
+    )
+    sizes: dict[TopicPartition, int] = {}
+    for node_id in client.node_ids if by_topic else ():
+        for directory in client.call(request, DescribeLogDirsResponse, node_id=node_id).results:
+            check(directory.error_code, f"log directory {directory.log_dir}")
+            for topic_found in directory.topics:
+                for each in topic_found.partitions:
+                    place = topic_found.name, each.partition_index
+                    sizes[place] = max(sizes.get(place, 0), each.partition_size)
+    return sizes
+
+
+def _own_configs(client: Client, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    resources = [Resource(ResourceType.TOPIC, name) for name in names]
+    return {
+        resource.name: {entry.name: entry.value for entry in entries if entry.is_own}
+        for resource, entries in describe_configs(client, resources)
+    }

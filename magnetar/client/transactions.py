@@ -1,0 +1,249 @@
+"""What `magnetar transactions` asks brokers, and what it makes of the answers.
+
+Works on Apache Kafka too; only what magnetar's DescribeTransactions tells in tagged fields, the
+TxnId and joint transactions, is missing there. Source: KIP-664.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.transactions.states import UNSETTLED, State
+from coordinator.transactions.txn_id import TxnId
+from magnetar.apis.describe_transactions import (
+    CHILDREN_TAG,
+    PARENT_TAG,
+    TXN_ID_TAG,
+    VOTED_TAG,
+    decode_children,
+)
+from magnetar.client.cluster import Client, ClientError, TopicPartition, check
+from magnetar.client.partitions import OpenProducer, describe_open, held_back
+from wire.error_code import ErrorCode
+from wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+#: The states in which something of a transaction may be open.
+OPEN_STATES = frozenset(state.label for state in UNSETTLED | {State.ONGOING})
+STATES = [state.label for state in State if state is not State.DEAD]
+#: Of a parent that was never opened, or has expired, though its children were.
+UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A transactional id, as its coordinator and its partitions describe it."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    txn_id: TxnId | None
+    timeout_ms: int
+    started_ms: int
+    """-1 before the first transaction. As producer id and epoch where the state is UNKNOWN."""
+    partitions: Sequence[TopicPartition]
+    parent_id: str | None = None
+    """Of a child in joint transactions."""
+    children: Sequence[str] = ()
+    """Of a parent: those that are open or have voted."""
+    open_in: list[OpenProducer] = field(default_factory=list)
+    """Where it has data without a marker."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+    @property
+    def has_voted(self) -> bool:
+        return self.state == State.VOTED.label
+
+    def open_for_ms(self, now_ms: int) -> int:
+        """Since its begin, by this machine's clock."""
+        return max(now_ms - self.started_ms, 0)
+
+    def to_json(self, now_ms: int) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "txn_id": None if self.txn_id is None else str(self.txn_id),
+            "state": self.state,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "coordinator": self.coordinator,
+            "timeout_ms": self.timeout_ms,
+            "started_ms": self.started_ms if self.started_ms >= 0 else None,
+            "open_for_ms": self.open_for_ms(now_ms) if self.is_open else None,
+            "partitions": [
+                {"topic": topic, "partition": partition} for topic, partition in self.partitions
+            ],
+            "parent": self.parent_id,
+            "children": list(self.children),
+            "open_in": [each.to_json() for each in self.open_in],
+        }
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def list_transactions(
+    client: Client,
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Sequence[int] = (),
+    longer_than_ms: int = -1,
+    pattern: str | None = None,
+) -> list[Transaction]:
+    """Return the transactions that pass all filters, by transactional id, children behind parents.
+
+    ClientError where the brokers are too old for a filter, and for a bad pattern.
+    """
+    request = ListTransactionsRequest(
+        state_filters=list(states), producer_id_filters=list(producer_ids)
+    )
+    at_least = 0
+    if longer_than_ms >= 0:
+        request.duration_filter = longer_than_ms
+        at_least = 1
+    if pattern is not None:
+        request.transactional_id_pattern = pattern
+        at_least = 2
+    found: dict[int, list[str]] = {}
+    for node_id in client.node_ids:
+        answer = client.call(request, ListTransactionsResponse, node_id=node_id, at_least=at_least)
+        if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise ClientError(f"{pattern!r} is no regular expression of RE2.")
+        check(answer.error_code, f"listing the transactions of broker {node_id}")
+        listed = [each.transactional_id for each in answer.transaction_states]
+        if listed:
+            found[node_id] = listed
+    transactions = [
+        one
+        for one in _describe(client, found, skip_unknown=True)
+        if not states or one.state in states
+    ]
+    return sorted(
+        transactions, key=lambda one: (one.parent_id or one.transactional_id, one.transactional_id)
+    )
+
+
+def describe_children(
+    client: Client, transactions: Iterable[Transaction]
+) -> dict[str, list[Transaction]]:
+    """Return the children of each of these that are open or have voted, by the parent's id."""
+    by_node: dict[int, list[str]] = {}
+    for one in transactions:
+        if one.children:
+            by_node.setdefault(one.coordinator, []).extend(one.children)
+    found: dict[str, list[Transaction]] = {}
+    for child in _describe(client, by_node, skip_unknown=True):
+        if child.parent_id is not None:
+            found.setdefault(child.parent_id, []).append(child)
+    return found
+
+
+def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transaction]:
+    """Return these transactions, in this order. ClientError for an id that is unknown, and has no
+    children that are open or have voted."""
+    found = _describe(client, client.coordinators(transactional_ids), skip_unknown=False)
+    by_id = {each.transactional_id: each for each in found}
+    return [by_id[transactional_id] for transactional_id in dict.fromkeys(transactional_ids)]
+
+
+def find_hanging(
+    client: Client, partitions: Iterable[TopicPartition] | None, older_than_ms: int
+) -> list[OpenProducer]:
+    """Return what is open in these partitions (None: in all) although no coordinator knows of it.
+
+    Only what nothing was written to for longer than `older_than_ms`: what is younger than the
+    longest transaction timeout may just be under way.
+    """
+    leaders = client.topics(None if partitions is None else {topic for topic, _ in partitions})
+    wanted = leaders if partitions is None else set(partitions)
+    now = now_ms()
+    suspects = [
+        each
+        for each in describe_open(client, leaders, wanted)
+        if now - each.last_timestamp > older_than_ms
+    ]
+    if not suspects:
+        return []
+    known = owners(client, suspects)
+    return held_back(
+        client, leaders, [each for each in suspects if (each.producer_id, each.where) not in known]
+    )
+
+
+def owners(
+    client: Client, open_producers: Iterable[OpenProducer]
+) -> dict[tuple[int, TopicPartition], Transaction]:
+    """Return, for each of these that a coordinator knows of as open, the transaction it is in."""
+    producer_ids = sorted({each.producer_id for each in open_producers})
+    transactions = list_transactions(client, producer_ids=producer_ids)
+    return {
+        (transaction.producer_id, partition): transaction
+        for transaction in transactions
+        if transaction.is_open
+        for partition in transaction.partitions
+    }
+
+
+def with_open_partitions(client: Client, transactions: Sequence[Transaction]) -> None:
+    """Fill in `open_in` of the transactions that are open."""
+    ongoing = {one.producer_id: one for one in transactions if one.is_open}
+    wanted = {partition for one in ongoing.values() for partition in one.partitions}
+    if not wanted:
+        return
+    leaders = client.topics({topic for topic, _ in wanted})
+    found = describe_open(client, leaders, wanted)
+    for each in held_back(client, leaders, [one for one in found if one.producer_id in ongoing]):
+        ongoing[each.producer_id].open_in.append(each)
+
+
+def _describe(
+    client: Client, by_node: dict[int, list[str]], *, skip_unknown: bool
+) -> list[Transaction]:
+    found = []
+    for node_id, transactional_ids in by_node.items():
+        request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+        answer = client.call(request, DescribeTransactionsResponse, node_id=node_id)
+        for state in answer.transaction_states:
+            if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                if skip_unknown:
+                    continue
+                if CHILDREN_TAG not in dict(state.unknown_tags):
+                    raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
+                state.transaction_state = UNKNOWN
+                state.producer_id = state.producer_epoch = state.transaction_start_time_ms = -1
+            else:
+                check(state.error_code, f"transactional id {state.transactional_id!r}")
+            found.append(_transaction(state, node_id))
+    return found
+
+
+def _transaction(state: TransactionState, node_id: int) -> Transaction:
+    tags = dict(state.unknown_tags)
+    txn_id, parent_id = tags.get(TXN_ID_TAG), tags.get(PARENT_TAG)
+    return Transaction(
+        transactional_id=state.transactional_id,
+        coordinator=node_id,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        state=State.VOTED.label if VOTED_TAG in tags else state.transaction_state,
+        txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
+        timeout_ms=state.transaction_timeout_ms,
+        started_ms=state.transaction_start_time_ms,
+        partitions=sorted(
+            (each.topic, index) for each in state.topics for index in each.partitions
+        ),
+        parent_id=None if parent_id is None else str(parent_id, "utf-8"),
+        children=decode_children(tags.get(CHILDREN_TAG, b"")),
+    )

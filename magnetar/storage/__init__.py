@@ -1,0 +1,1 @@
+"""What the broker keeps: topics, the catalog, the logs."""

@@ -1,0 +1,93 @@
+"""Adopting logs that lie in the data directory and that the catalog does not know.
+
+A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
+this broker: with the topic ids their partition.metadata says, as many partitions as there are, and
+no settings of their own. Producer ids found in them are never given to anybody else. What remains
+of a topic that was being deleted when the process ended goes. A file, or a directory with
+neither a topic id nor a segment, is somebody else's, whatever it is called.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from itertools import chain
+from uuid import UUID
+
+from coordinator.producer_ids import PRODUCER_IDS_END
+from logstore.directory.log_directory import FoundPartition
+from logstore.partition.log import PartitionLog
+from magnetar.logging import get_logger
+from magnetar.storage.catalog import Catalog, TopicRow
+from magnetar.storage.logs import Logs
+from magnetar.storage.topic_counts import PARTITIONS_MAX
+from magnetar.storage.topic_names import INTERNAL, check_name
+from wire.errors import KafkaError
+
+_log = get_logger("adoption")
+
+
+def adopt(logs: Logs, catalog: Catalog) -> list[str]:
+    """Enter unknown topics into the catalog and return their names. To be called before any log
+    is opened.
+    """
+    known = {row.name for row in catalog.topics()}
+    deleted = catalog.deleted_topics()
+    unknown: dict[str, list[FoundPartition]] = {}
+    remains = []
+    for found in logs.found():
+        if found.topic_id in deleted:
+            remains.append(found)
+        elif found.topic not in known and (found.topic_id or logs.holds_log(found)):
+            unknown.setdefault(found.topic, []).append(found)
+    if remains:
+        logs.remove(remains)
+        _log.info("remains of deleted topics removed", partitions=len(remains))
+    if unknown:
+        # Before the catalog knows them: a start that is repeated repeats this, too.
+        logs.trust_foreign(chain.from_iterable(unknown.values()))
+    return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
+
+
+def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
+    """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs, nor
+    below those of the coordinators whose markers they know.
+
+    Reads all headers. A transaction that is open in an adopted log is named: where its coordinator
+    has stayed behind healing is about to abort it.
+    """
+    producer_id, epoch = -1, -1
+    for log in logs:
+        coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
+        epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
+        for header, _ in log.iterate_batches_from(log.log_start_offset):
+            if header.producer_id < PRODUCER_IDS_END:
+                producer_id = max(producer_id, header.producer_id)
+        for open_id in sorted(log.transactions.open_producer_ids()):
+            _log.warning(
+                "open transaction adopted",
+                topic=log.topic,
+                partition=log.partition,
+                producer_id=open_id,
+            )
+    catalog.reserve_producer_ids_below(producer_id + 1)
+    catalog.raise_broker_epoch(epoch)
+
+
+def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> bool:
+    try:
+        check_name(name)
+    except KafkaError:
+        return False
+    ids: set[UUID] = {found.topic_id for found in partitions if found.topic_id is not None}
+    if len(ids) > 1:
+        _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
+        return False
+    count = 1 + max(found.partition for found in partitions)
+    if count > PARTITIONS_MAX:
+        _log.error("topic not adopted", topic=name, reason=f"{count} partitions are too many")
+        return False
+    topic_id = ids.pop() if ids else uuid.uuid4()
+    catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, {}))
+    _log.info("topic adopted", topic=name, topic_id=str(topic_id), partitions=count)
+    return True

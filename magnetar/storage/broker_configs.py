@@ -1,0 +1,105 @@
+"""Configs of the broker that change while it runs (KIP-226): kept in the catalog, obeyed at once.
+
+For this broker alone, or for every broker of the cluster; which settings can be changed and what
+wins is `magnetar.config.dynamic`'s. What topics inherit reaches their logs some topics at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from magnetar.config.dynamic import apply_texts, find_setting, parse_texts, refusal_of_names
+from magnetar.config.setting import InvalidValue
+from magnetar.logging import get_logger
+from magnetar.storage.catalog import Catalog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.config.broker import BrokerConfig
+
+#: The code of Kafka's ConfigResource, and the name that stands for every broker.
+RESOURCE_TYPE = 4
+EVERY_BROKER = ""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+_log = get_logger("configs")
+
+
+class BrokerConfigs:
+    """What was set at run time for this broker, and for every broker."""
+
+    def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
+        """Have `config` obey what the catalog has; what cannot be obeyed any more is left out."""
+        self._config = config
+        self._catalog = catalog
+        stored = catalog.resource_configs()
+        self._apply(
+            _readable(stored.get((RESOURCE_TYPE, EVERY_BROKER), {})),
+            _readable(stored.get((RESOURCE_TYPE, str(config.node_id)), {})),
+        )
+
+    def texts(self, name: str) -> dict[str, str]:
+        """Return what was set for `name`: this broker's id, or EVERY_BROKER."""
+        config = self._config
+        return dict(config.shared_texts if name == EVERY_BROKER else config.own_texts)
+
+    def check_name(self, name: str) -> None:
+        """Raise INVALID_REQUEST unless `name` is this broker's id, or EVERY_BROKER."""
+        node_id = self._config.node_id
+        if name == EVERY_BROKER:
+            return
+        if not _INTEGER.fullmatch(name):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            )
+        if int(name) != node_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {node_id}, but received {name}",
+            )
+
+    def check(self, names: list[str], texts: Mapping[str, str]) -> None:
+        """Raise INVALID_REQUEST unless these names can be changed, and to these texts."""
+        reason = refusal_of_names(names)
+        if reason is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        try:
+            parse_texts(texts)
+        except InvalidValue as invalid:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.reason) from None
+
+    def replace(self, name: str, texts: Mapping[str, str]) -> None:
+        """Set these texts and no others, durably; expects what `check` lets pass.
+
+        What is inherited from the broker is obeyed after `Topics.inherit`.
+        """
+        config = self._config
+        resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
+        self._catalog.set_resource_configs(RESOURCE_TYPE, resource, texts)
+        if resource == EVERY_BROKER:
+            self._apply(texts, config.own_texts)
+        else:
+            self._apply(config.shared_texts, texts)
+        _log.info("configs changed", broker=resource or "every", names=sorted(texts))
+
+    def _apply(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
+        apply_texts(self._config, shared, own)
+
+
+def _readable(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return those that this release understands: another one may have stored them."""
+    readable = {}
+    for name, text in texts.items():
+        try:
+            if find_setting(name) is None:
+                raise InvalidValue(f"{name} is not a setting of the broker")
+            parse_texts({name: text})
+        except InvalidValue as invalid:
+            _log.warning("stored config ignored", reason=invalid.reason)
+        else:
+            readable[name] = text
+    return readable

@@ -1,0 +1,164 @@
+"""Client quotas: stored in the catalog and described; nothing enforces them.
+
+Owns Kafka's rules for what a quota may be of and what it may be (KIP-13, KIP-124, KIP-546,
+KIP-599, KIP-612). An entity is a user, a client id, both of them, or an address; a part without a
+name stands for all that have no quota of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from magnetar.storage.catalog import Catalog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+#: (type, name) in the order of types; a name that is None is the default entity's.
+Entity = tuple[tuple[str, str | None], ...]
+
+_OF_CLIENTS = {
+    "consumer_byte_rate": True,
+    "controller_mutation_rate": False,
+    "producer_byte_rate": True,
+    "request_percentage": False,
+}
+_OF_ADDRESSES = {"connection_creation_rate": True}
+_INT64_MAX = 2**63 - 1
+#: Entities with quotas; each is held in memory.
+ENTITIES_MAX = 10_000
+
+
+class Change(NamedTuple):
+    """One value of an entity: to be set, or with None removed."""
+
+    key: str
+    value: float | None
+
+
+class Component(NamedTuple):
+    """What one part of an entity must be: `name`, or where it `is_any` anything but absent."""
+
+    entity_type: str
+    name: str | None
+    is_any: bool
+
+
+class ClientQuotas:
+    """The quotas of every entity that has some."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._quotas: dict[Entity, dict[str, float]] = {
+            _read(text): values for text, values in catalog.client_quotas().items()
+        }
+
+    def check(self, entity: Entity, changes: Iterable[Change]) -> dict[str, float]:
+        """Return what the entity's quotas become. Raises INVALID_REQUEST, POLICY_VIOLATION."""
+        allowed = _allowed(entity)
+        quotas = dict(self._quotas.get(entity, {}))
+        for key, value in changes:
+            if value is None:
+                quotas.pop(key, None)
+            else:
+                _check_value(allowed, key, value)
+                quotas[key] = value
+        if quotas and entity not in self._quotas and len(self._quotas) >= ENTITIES_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{ENTITIES_MAX} entities have quotas, no more can."
+            )
+        return quotas
+
+    def replace(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Give these entities what `check` returned, durably, all or none."""
+        self._catalog.set_client_quotas({_write(each): quotas[each] for each in quotas})
+        for entity, values in quotas.items():
+            if values:
+                self._quotas[entity] = dict(values)
+            else:
+                self._quotas.pop(entity, None)
+
+    def find(
+        self, components: Iterable[Component], *, strict: bool
+    ) -> list[tuple[Entity, dict[str, float]]]:
+        """Return the entities that have every component, and with `strict` nothing else."""
+        wanted = list(components)
+        return [
+            (entity, values)
+            for entity, values in sorted(self._quotas.items(), key=_order)
+            if _matches(dict(entity), wanted, strict)
+        ]
+
+
+def make_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    """Return the entity of these parts; of a type that is named twice the last counts."""
+    return tuple(sorted(dict(parts).items()))
+
+
+def _allowed(entity: Entity) -> dict[str, bool]:
+    """Return the keys that this entity may have, and whether their values are whole numbers."""
+    if not entity:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    types = {entity_type for entity_type, _ in entity}
+    for entity_type, name in entity:
+        if entity_type not in (USER, CLIENT_ID, IP):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {entity_type}"
+            )
+        if name == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {entity_type} not supported")
+    if IP not in types:
+        return _OF_CLIENTS
+    if len(types) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "An address cannot be combined with a user or client id."
+        )
+    _check_address(dict(entity)[IP])
+    return _OF_ADDRESSES
+
+
+def _check_address(address: str | None) -> None:
+    """Raise unless it is an address: names of hosts are not looked up, as they are in Kafka."""
+    if address is None:
+        return
+    try:
+        ip_address(address)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address} is not an IP address.") from None
+
+
+def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
+    is_whole = allowed.get(key)
+    if is_whole is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+    if math.isnan(value) or value <= 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
+    if is_whole and value > _INT64_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} is too large.")
+    if is_whole and not value.is_integer():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
+
+
+def _matches(entity: Mapping[str, str | None], wanted: list[Component], strict: bool) -> bool:
+    if strict and len(entity) != len(wanted):
+        return False
+    return all(
+        each.entity_type in entity and (each.is_any or entity[each.entity_type] == each.name)
+        for each in wanted
+    )
+
+
+def _order(item: tuple[Entity, dict[str, float]]) -> list[tuple[str, str]]:
+    return [(entity_type, name or "") for entity_type, name in item[0]]
+
+
+def _write(entity: Entity) -> str:
+    return json.dumps(entity, ensure_ascii=False)
+
+
+def _read(text: str) -> Entity:
+    return make_entity((entity_type, name) for entity_type, name in json.loads(text))

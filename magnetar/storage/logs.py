@@ -1,0 +1,255 @@
+"""Where partitions' logs come from: the data directory, or memory.
+
+Translates a topic's settings for the log store, hands out opened logs, and finds those that lie in
+the directory without the catalog knowing them; what a log is, is the log store's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
+from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
+from logstore.disk.durability import Durability
+from logstore.disk.files import DiskFiles
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.segments.ledger import StorageFailure
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_durations import SyncDurations
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
+from magnetar.config.topic import TopicConfig
+from magnetar.logging import get_logger
+from magnetar.storage import open_files
+from magnetar.storage.topic_names import INTERNAL
+from magnetar.storage.topics import Opening
+from wire.records import Compression, TimestampType
+
+_log = get_logger("logs")
+
+#: Kafka's default of max.message.bytes, below which it has no effect on coordinators' topics.
+_COORDINATOR_BATCH_BYTES_MIN = 1_048_588
+
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+_CODECS: dict[str, Compression | None] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    **{codec.name.lower(): codec for codec in Compression if codec is not Compression.NONE},
+}
+
+
+def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
+    """Return what the log store obeys of a topic's settings."""
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=_segment_ms(config),
+        index_interval_bytes=config.index_interval_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        max_message_bytes=config.max_message_bytes,
+        message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
+        message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compression=_CODECS[config.compression_type],
+        compression_level=_compression_level(config),
+        cleanup_policy=frozenset(config.cleanup_policy),
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        delete_retention_ms=config.delete_retention_ms,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+        flush_messages=config.flush_messages,
+        flush_ms=config.flush_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+    )
+
+
+def _compression_level(config: TopicConfig) -> int | None:
+    if config.compression_type == "gzip" and config.compression_gzip_level >= 0:
+        return config.compression_gzip_level
+    return config.compression_zstd_level if config.compression_type == "zstd" else None
+
+
+def _segment_ms(config: TopicConfig) -> int:
+    """A compacted log rolls in time for its records not to wait for longer than they may."""
+    if "compact" in config.cleanup_policy:
+        return min(config.segment_ms, config.max_compaction_lag_ms)
+    return config.segment_ms
+
+
+class Logs:
+    """The logs of all partitions. Holds the data directory's lock until `close`."""
+
+    def __init__(
+        self,
+        path: str,
+        config: BrokerConfig,
+        clock: Clock,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Lock the directory, made if it is missing. Raises ConfigError, and OSError.
+
+        With durability=memory nothing is read, written or locked.
+        """
+        durability = Durability(config.durability)
+        in_memory = durability is Durability.MEMORY
+        files = DiskFiles(
+            tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
+        )
+        if not in_memory:
+            _complete_import(Path(path))
+        self._config = config
+        self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
+        #: Of the partitions to be opened: set before the first.
+        self.leader_epoch = 0
+        try:
+            self._directory = LogDirectory(
+                path,
+                files,
+                self._group_commit,
+                LogConfig(),
+                now_ms=clock.now_ms,
+                on_damage=_tell_damage,
+            )
+        except DirectoryInUse as in_use:
+            raise ConfigError(
+                f"{in_use}. Stop it, or name another directory with --data-dir."
+            ) from in_use
+
+    @property
+    def sync_durations(self) -> SyncDurations:
+        """How long syncs took."""
+        return self._group_commit.sync_durations
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether appends of one step, to several logs, can be atomic: `GroupCommit.is_atomic`."""
+        return self._group_commit.is_atomic
+
+    @property
+    def is_all_or_nothing(self) -> bool:
+        """Whether such appends are there after a crash all together or not at all."""
+        return self._group_commit.has_journal
+
+    def fail(self, failure: BaseException) -> None:
+        """Stop because of a failure, and let nothing that is not durable yet become so."""
+        self._group_commit.fail(StorageFailure(str(failure)))
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directory says it belongs to, if it says one."""
+        return self._directory.identity().get("cluster.id")
+
+    def claim(self, cluster_id: str, node_id: int) -> None:
+        """Write whose directory it is. Raises ConfigError where it is somebody else's."""
+        try:
+            self._directory.claim(cluster_id=cluster_id, node_id=node_id)
+        except ForeignDirectory as foreign:
+            raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
+
+    def found(self) -> list[FoundPartition]:
+        """Return the partitions that lie in the directory, whether anybody knows them or not."""
+        return self._directory.found_partitions()
+
+    def holds_log(self, found: FoundPartition) -> bool:
+        """Whether there is a segment in it, as in any that a broker has made."""
+        return self._directory.holds_log(found)
+
+    def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
+        """Have recovery of logs that another broker wrote begin behind what is whole of them."""
+        self._directory.trust_foreign(found)
+
+    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
+        """Return the recovered log of a partition, empty if it is new."""
+        settings = self.settings(topic, config)
+        return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
+
+    def free(self, topic: str, partition_count: int) -> None:
+        """Forget durably what was known of former logs of these names. May block."""
+        self._directory.free(topic, partition_count)
+
+    async def free_all(self) -> None:
+        """Forget durably what was known of former logs of all names."""
+        await self._directory.free_all()
+
+    async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
+        """Return the recovered logs of these; what the disk must do it does for all at once."""
+        return await self._directory.open_together(
+            self._directory.opening(
+                each.topic,
+                each.partition,
+                each.topic_id,
+                self.settings(each.topic, each.config),
+                self.leader_epoch,
+            )
+            for each in openings
+        )
+
+    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
+        """Have an open log obey other settings from its next batch on."""
+        log.reconfigure(self.settings(log.topic, config))
+
+    def settings(self, topic: str, config: TopicConfig) -> LogConfig:
+        """What a log obeys. Coordinators' are not kept from writing what a timer has decided."""
+        settings = log_config(config, self._config)
+        if topic in INTERNAL and settings.max_message_bytes < _COORDINATOR_BATCH_BYTES_MIN:
+            return replace(settings, max_message_bytes=_COORDINATOR_BATCH_BYTES_MIN)
+        return settings
+
+    async def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Make it durable, by one sync, where these logs start; `advance_start` comes after."""
+        await self._directory.persist_start_offsets(starts)
+
+    def checkpoint_cleaned(self, log: PartitionLog) -> None:
+        """Remember over a restart up to where a log is compacted."""
+        self._directory.checkpoint_cleaned(log)
+
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Have nobody know these logs, in this step; wake whoever waits on them, remove them."""
+        await self._directory.delete(logs)
+
+    def remove(self, found: Sequence[FoundPartition]) -> None:
+        """Remove partitions that lie in the directory and are not opened."""
+        self._directory.remove(found)
+
+    def sweep(self) -> None:
+        """Delete, aside, what was being deleted when the last process ended."""
+        self._directory.sweep()
+
+    async def close(self) -> None:
+        """Make everything durable and the next start quick; release the lock."""
+        await self._directory.close()
+        self._group_commit.close()
+
+
+def _tell_damage(damage: Damage) -> None:
+    """Say what a log lacks: what a crash has cut off is a warning, what was durable an error."""
+    fields = damage._asdict()
+    if damage.lost_offsets:
+        _log.error("acknowledged records are gone: the disk has lost them", **fields)
+    else:
+        _log.warning("log cut off behind its last valid batch", **fields)
+
+
+def _complete_import(directory: Path) -> None:
+    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
+    if not (directory / ".import").exists():
+        return
+    from magnetar.importing.run import finish_interrupted
+    from magnetar.importing.source import ImportRefused, held
+
+    try:
+        with held(directory):
+            finish_interrupted(directory)
+    except ImportRefused as refusal:
+        raise ConfigError(str(refusal)) from refusal

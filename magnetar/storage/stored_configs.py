@@ -1,0 +1,45 @@
+"""Configs of what has no place of its own here: kept in the catalog, by type and name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar.storage.catalog import Catalog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: Resources that have configs; each is held in memory.
+RESOURCES_MAX = 10_000
+
+
+class StoredConfigs:
+    """The texts of every resource that is neither a topic nor the broker."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._texts = catalog.resource_configs()
+
+    def texts(self, resource_type: int, name: str) -> dict[str, str]:
+        """Return what the resource has of its own; nothing where nobody knows it."""
+        return dict(self._texts.get((resource_type, name), {}))
+
+    def names(self, resource_type: int) -> list[str]:
+        """Return the names of the resources of a type that have configs, sorted."""
+        return sorted(name for kind, name in self._texts if kind == resource_type)
+
+    def check_room(self, resource_type: int, name: str) -> None:
+        """Raise POLICY_VIOLATION where the resource has none yet, and no more may have."""
+        is_known = (resource_type, name) in self._texts
+        if not is_known and len(self._texts) >= RESOURCES_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{RESOURCES_MAX} resources have configs of their own, no more can.",
+            )
+
+    def replace(self, resource_type: int, name: str, texts: Mapping[str, str]) -> None:
+        """Give a resource these texts and no others, durably; without any it is forgotten."""
+        self._catalog.set_resource_configs(resource_type, name, texts)
+        if texts:
+            self._texts[resource_type, name] = dict(texts)
+        else:
+            self._texts.pop((resource_type, name), None)

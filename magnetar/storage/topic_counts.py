@@ -1,0 +1,100 @@
+"""How many partitions and replicas a topic may have, may grow to, and gets where nobody says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from magnetar.config.broker import BrokerConfig
+
+#: Of one topic, and made by one request. Kafka bounds a request likewise.
+PARTITIONS_MAX = 10_000
+
+#: In a request: let the broker's configuration decide.
+BROKER_DEFAULT = -1
+
+
+def counts_of_new(
+    name: str, partition_count: int, replication_factor: int, config: BrokerConfig
+) -> tuple[int, int]:
+    """Return the partition count and replication factor of a topic that is to be made.
+
+    BROKER_DEFAULT stands for what is configured; of the coordinators' topics, for the one replica
+    that can be had. Raises INVALID_REPLICATION_FACTOR unless it is 1, INVALID_PARTITIONS for no
+    partitions, POLICY_VIOLATION for too many.
+    """
+    if partition_count == BROKER_DEFAULT:
+        partition_count = _default_partition_count(name, config)
+    if replication_factor == BROKER_DEFAULT:
+        replication_factor = 1 if name in INTERNAL else config.default_replication_factor
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0, not {replication_factor}.",
+        )
+    _check_partition_count(partition_count)
+    if replication_factor > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replication_factor} replicas cannot be had from the one broker there is.",
+        )
+    return partition_count, replication_factor
+
+
+def _default_partition_count(name: str, config: BrokerConfig) -> int:
+    if name == CONSUMER_OFFSETS:
+        return config.offsets_topic_num_partitions
+    if name == TRANSACTION_STATE:
+        return config.transaction_state_log_num_partitions
+    return config.num_partitions
+
+
+def _check_partition_count(partition_count: int) -> None:
+    if partition_count <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions was set to an invalid non-positive value: {partition_count}.",
+        )
+    if partition_count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition_count} partitions are more than the {PARTITIONS_MAX} a topic may have.",
+        )
+
+
+def check_total(partition_count: int) -> None:
+    """Raise POLICY_VIOLATION for a request that makes more partitions than one topic may have:
+    everyone waits for them."""
+    if partition_count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition_count} partitions are more than the {PARTITIONS_MAX} a request may"
+            " create.",
+        )
+
+
+def check_increase(name: str, current: int, partition_count: int) -> None:
+    """Raise unless a topic of `current` partitions may be given `partition_count` of them.
+
+    INVALID_PARTITIONS unless it is an increase; POLICY_VIOLATION for too many, and for the
+    coordinators' topics: who is in which partition follows from their count.
+    """
+    if partition_count == current:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if partition_count < current:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {current} partition(s); {partition_count} would"
+            " not be an increase.",
+        )
+    _check_partition_count(partition_count)
+    if name in INTERNAL:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{name} keeps the partitions it was created with: the coordinators' state is"
+            " spread over them by their count.",
+        )

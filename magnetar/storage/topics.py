@@ -1,0 +1,424 @@
+"""The topics of the broker: by name, by id, created, found, grown, deleted.
+
+Owns which topics there are, which settings and logs belong to each, and how these come and go. The
+catalog is written first, the logs follow: a crash in between leaves directories that the next start
+makes or removes. CreateTopics, CreatePartitions and DeleteTopics take many turns of the event loop,
+one change at a time, while others are served; what is made is found once all of it is there, and
+what is deleted goes in one step, so no request sees half a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from magnetar.config.setting import InvalidValue
+from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
+from magnetar.logging import get_logger
+from magnetar.storage.catalog import Catalog, TopicRow
+from magnetar.storage.topic_counts import BROKER_DEFAULT, check_increase, counts_of_new
+from magnetar.storage.topic_names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    INTERNAL,
+    check_collision,
+    check_name,
+)
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from logstore.partition.log import PartitionLog
+    from magnetar.config.broker import BrokerConfig
+
+_T = TypeVar("_T")
+_log = get_logger("topics")
+
+#: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
+_PARTITIONS_A_TURN = 256
+#: Partitions after which a large topic's are left out of the interpreter's collections.
+_BUILT_AT_ONCE = 500
+
+
+class Opening(NamedTuple):
+    """A partition whose log is to be opened."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    config: TopicConfig
+
+
+class Logs(Protocol):
+    """Where the logs of partitions come from and go to."""
+
+    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
+        """Return the recovered log of a partition, empty if it is new."""
+        ...
+
+    def free(self, topic: str, partition_count: int) -> None:
+        """Forget durably what was known of former logs of these names. May block."""
+        ...
+
+    async def free_all(self) -> None:
+        """As `free`, for all names, while others are served."""
+        ...
+
+    async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
+        """Return the recovered logs of these; what the disk must do it does for all at once."""
+        ...
+
+    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
+        """Have an open log obey other settings from its next batch on."""
+        ...
+
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Have nobody know these logs, in this step; wake whoever waits on them, remove them."""
+        ...
+
+
+class Topic:
+    """One topic. `configs` are its own settings as text, `settings` all of them resolved."""
+
+    __slots__ = (
+        "configs",
+        "id",
+        "is_internal",
+        "name",
+        "partitions",
+        "replication_factor",
+        "settings",
+    )
+
+    def __init__(
+        self, row: TopicRow, settings: TopicConfig, partitions: list[PartitionLog]
+    ) -> None:
+        self.name = row.name
+        self.id = row.id
+        self.replication_factor = row.replication_factor
+        self.is_internal = row.is_internal
+        self.configs = row.configs
+        self.settings = settings
+        self.partitions = partitions
+
+
+class Topics:
+    """Every topic of this broker."""
+
+    def __init__(self, catalog: Catalog, logs: Logs, config: BrokerConfig) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._config = config
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        #: One change at a time of those that take many turns of the event loop.
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
+        #: Topics that are in the catalog, but not to be found yet.
+        self._coming: set[str] = set()
+        #: Topics that may be out of the catalog, but are to be found still.
+        self._leaving: set[UUID] = set()
+        #: Called with each topic that is gone, in the step in which it went.
+        self.on_deleted: list[Callable[[Topic], None]] = []
+        #: Rises with every topic that is made, grown or deleted.
+        self.version = 0
+
+    async def start(self) -> None:
+        """Open the logs of every topic in the catalog. Signals are heard meanwhile."""
+        rows = [(row, self._settings(row)) for row in self._catalog.topics()]
+        logs = await self._logs.open_together(
+            Opening(row.name, index, row.id, settings)
+            for row, settings in rows
+            for index in range(row.partition_count)
+        )
+        opened = iter(logs)
+        for row, settings in rows:
+            self._enter(Topic(row, settings, list(islice(opened, row.partition_count))))
+
+    def by_name(self, name: str) -> Topic | None:
+        """Return the topic of that name, if there is one."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        """Return the topic of that id, if there is one."""
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Return every topic, in the order of names."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def is_internal(self, name: str) -> bool:
+        """Whether a topic of that name is written by the coordinators alone."""
+        return name in INTERNAL
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        """Return one partition's log. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        if not 0 <= index < len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{name} has {len(topic.partitions)} partitions, none is {index}",
+            )
+        return topic.partitions[index]
+
+    def check_creation(
+        self,
+        name: str,
+        partition_count: int,
+        replication_factor: int,
+        configs: Mapping[str, str | None],
+    ) -> TopicRow:
+        """Return the topic that `create` would store, with a fresh id; nothing has happened.
+
+        -1 stands for the broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+        INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
+        """
+        check_name(name)
+        if name == CLUSTER_METADATA:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
+        if name in self._by_name or name in self._coming:
+            raise _already_exists(name)
+        check_collision(name, (*self._by_name, *self._coming))
+        counts = counts_of_new(name, partition_count, replication_factor, self._config)
+        try:
+            parse_topic_configs(configs)
+        except InvalidValue as invalid:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
+        texts = {key: text for key, text in configs.items() if text is not None}
+        return TopicRow(uuid.uuid4(), name, *counts, name in INTERNAL, texts)
+
+    def create(
+        self,
+        name: str,
+        partition_count: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> Topic:
+        """Create a topic, durably, and return it, all in one step: for one of a few partitions.
+
+        Refuses as `check_creation` does.
+        """
+        row = self.check_creation(name, partition_count, replication_factor, configs or {})
+        # First, or a start would miss in this topic's logs what those of a former one had.
+        self._logs.free(row.name, row.partition_count)
+        self._catalog.add_topic(row)
+        settings = self._settings(row)
+        return self._enter(
+            Topic(
+                row,
+                settings,
+                [
+                    self._logs.open(row.name, index, row.id, settings)
+                    for index in range(row.partition_count)
+                ],
+            )
+        )
+
+    async def create_in_turns(self, row: TopicRow) -> Topic:
+        """Create a topic that `check_creation` has returned, as `create`, while others are served.
+
+        It is found once all of it is there. Raises TOPIC_ALREADY_EXISTS for one that came first.
+        """
+        if row.name in self._by_name or row.name in self._coming:
+            raise _already_exists(row.name)
+        self._coming.add(row.name)
+        return await self._whole(self._create(row))
+
+    async def _create(self, row: TopicRow) -> Topic:
+        try:
+            async with self._changing:
+                await self._logs.free_all()
+                await asyncio.to_thread(self._catalog.add_topic, row)
+                settings = self._settings(row)
+                topic = Topic(row, settings, await self._open(row, settings, 0))
+                topic.settings = self._settings(row)
+                self._catch_up(topic.partitions, settings, topic.settings)
+                return self._enter(topic)
+        finally:
+            self._coming.remove(row.name)
+
+    def ensure(self, name: str) -> Topic:
+        """Return the topic, created with the broker's defaults if it is missing.
+
+        Raises LEADER_NOT_AVAILABLE while somebody else creates it, and as `check_creation`.
+        """
+        if name in self._coming:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
+        if name in INTERNAL:
+            return self.ensure_internal(name)
+        return self._by_name.get(name) or self.create(name)
+
+    def ensure_internal(self, name: str) -> Topic:
+        """Return `__transaction_state` or `__consumer_offsets`, created if it is missing.
+
+        Raises COORDINATOR_NOT_AVAILABLE while somebody creates it by CreateTopics.
+        """
+        assert name in INTERNAL
+        if name in self._coming:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
+        return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
+
+    def check_growth(self, name: str, partition_count: int) -> Topic:
+        """Return the topic that `grow` would give `partition_count` partitions; nothing happened.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, and as `magnetar.storage.topic_counts.check_increase`.
+        """
+        topic = self._by_name.get(name)
+        if topic is None or topic.id in self._leaving:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+        check_increase(name, len(topic.partitions), partition_count)
+        return topic
+
+    async def grow(self, name: str, partition_count: int) -> Topic:
+        """Add partitions to a topic, durably, up to `partition_count`, while others are served.
+
+        They are found once all of them are there. As `check_growth`.
+        """
+        return await self._whole(self._grow(name, partition_count))
+
+    async def _grow(self, name: str, partition_count: int) -> Topic:
+        async with self._changing:
+            topic = self.check_growth(name, partition_count)
+            await self._logs.free_all()
+            await asyncio.to_thread(self._catalog.set_partition_count, topic.id, partition_count)
+            row = TopicRow(
+                topic.id,
+                topic.name,
+                partition_count,
+                topic.replication_factor,
+                topic.is_internal,
+                topic.configs,
+            )
+            settings = topic.settings
+            logs = await self._open(row, settings, len(topic.partitions))
+            self._catch_up(logs, settings, topic.settings)
+            topic.partitions += logs
+            self.version += 1
+            return topic
+
+    def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
+        """Have logs obey what the settings they were `opened` with have become meanwhile."""
+        if now != opened:
+            for log in logs:
+                self._logs.reconfigure(log, now)
+
+    def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give a topic these settings of its own and no others, durably, and apply them at once.
+
+        Expects what `parse_topic_configs` accepts. Raises UNKNOWN_TOPIC_OR_PARTITION for a topic
+        that is being deleted.
+        """
+        if topic.id in self._leaving:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name}."
+            )
+        settings = resolve(parse_topic_configs(configs), self._config)
+        self._catalog.set_topic_configs(topic.id, configs)
+        topic.configs = dict(configs)
+        topic.settings = settings
+        for log in topic.partitions:
+            self._logs.reconfigure(log, settings)
+
+    async def inherit(self) -> None:
+        """Have every topic take over what the broker's settings have become.
+
+        So many partitions in each turn of the event loop; one that is deleted meanwhile does not
+        mind.
+        """
+        seen = 0
+        for topic in self.all():
+            topic.settings = resolve(read_topic_configs(topic.configs)[0], self._config)
+            for log in topic.partitions:
+                self._logs.reconfigure(log, topic.settings)
+                seen += 1
+                if seen % _PARTITIONS_A_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def delete(self, topics: Iterable[Topic]) -> list[Topic]:
+        """Delete topics, durably, by one transaction, while others are served; returns those that
+        nobody else has deleted first.
+
+        All are gone in one step: nobody finds them any more, and who waits for data is woken.
+        """
+        return await self._whole(self._delete(list(topics)))
+
+    async def _delete(self, topics: list[Topic]) -> list[Topic]:
+        async with self._changing:
+            found = [topic for topic in topics if self._by_id.get(topic.id) is topic]
+            ids = [topic.id for topic in found]
+            self._leaving.update(ids)
+            try:
+                await asyncio.to_thread(self._catalog.remove_topics, ids)
+            finally:
+                self._leaving.difference_update(ids)
+            for topic in found:
+                del self._by_name[topic.name]
+                del self._by_id[topic.id]
+                for callback in self.on_deleted:
+                    callback(topic)
+            self.version += len(found)
+            await self._logs.delete([log for topic in found for log in topic.partitions])
+            return found
+
+    async def stop(self) -> None:
+        """Return when the changes under way are done."""
+        await asyncio.gather(*self._changes, return_exceptions=True)
+
+    async def _whole(self, change: Coroutine[None, None, _T]) -> _T:
+        """Make a change to its end, though nobody may wait for it any more."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    def _settings(self, row: TopicRow) -> TopicConfig:
+        values, reasons = read_topic_configs(row.configs)
+        for reason in reasons:
+            _log.warning("stored config ignored", topic=row.name, reason=reason)
+        return resolve(values, self._config)
+
+    async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[PartitionLog]:
+        """Open the logs of a topic's partitions from `first` on, some in each turn."""
+        logs: list[PartitionLog] = []
+        while (begin := first + len(logs)) < row.partition_count:
+            end = min(begin + _BUILT_AT_ONCE, row.partition_count)
+            logs += await self._logs.open_together(
+                Opening(row.name, index, row.id, settings) for index in range(begin, end)
+            )
+            if end - begin == _BUILT_AT_ONCE:
+                # It lives as long as the topic, and goes without a collection: a pause of 0.1 s
+                # for 10 000 partitions.
+                gc.collect(1)
+                gc.freeze()
+        return logs
+
+    def _enter(self, topic: Topic) -> Topic:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        self.version += 1
+        return topic
+
+    def _internal_configs(self, name: str) -> dict[str, str | None]:
+        """Return what Kafka gives its coordinators' topics too."""
+        config = self._config
+        segment_bytes = (
+            config.offsets_topic_segment_bytes
+            if name == CONSUMER_OFFSETS
+            else config.transaction_state_log_segment_bytes
+        )
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer" if name == CONSUMER_OFFSETS else "uncompressed",
+            "segment.bytes": str(segment_bytes),
+        }
+
+
+def _already_exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

@@ -1,0 +1,102 @@
+"""Aborted data that goes while somebody waits for the disk to read it: nobody takes it for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from logstore.partition.log import Isolation, PartitionLog, Slice
+from logstore.partition.log_config import LogConfig
+from logstore.partition.transaction_marker import TransactionMarker
+from logstore.segments.segment import Segment
+from logstore.testing.partitions import delete_records
+from tests.logstore.cleaner.test_cleaning_beside_reads import in_thread
+from tests.logstore.directory.test_deletion_beside_reads import Pause
+from tests.logstore.directory.test_log_directory import NOW_MS, TOPIC_ID, Opened, write
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
+ABORTED = b"aborted"
+
+
+async def filled(opened: Opened) -> PartitionLog:
+    """An aborted transaction in the first of several segments."""
+    log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
+    await write(log, ABORTED, producer_id=1, epoch=0, sequence=0, transactional=True)
+    marker = log.append_marker(TransactionMarker(1, 0, 0, commit=False), NOW_MS)
+    await log.durable(marker.end_offset)
+    for _ in range(12):
+        await write(log, b"good")
+    return log
+
+
+async def read_beside(
+    log: PartitionLog,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[PartitionLog], Awaitable[None]],
+) -> Slice:
+    """Return what a read_committed fetch from the start is given that waits during `change`."""
+    pause, read_index = Pause(), Segment._read_index
+
+    def paused(segment: Segment, suffix: str) -> bytes:
+        pause()
+        return read_index(segment, suffix)
+
+    monkeypatch.setattr(Segment, "_read_index", paused)
+    reader = asyncio.ensure_future(log.read_cold(0, 1 << 20, Isolation.READ_COMMITTED))
+    await asyncio.to_thread(pause.is_reading.wait, 10)
+    await change(log)
+    pause.go_on.set()
+    return await reader
+
+
+async def clean(log: PartitionLog) -> None:
+    """Leave nothing of the transaction, as the cleaner does in time."""
+    end_offset = log.ledger.segment_base_offsets[1]
+    replacement = log.ledger.replacement([0])
+    assert replacement is not None
+    for header, batch in log.iterate_batches_from(2):
+        if header.base_offset < end_offset:
+            replacement.append(batch, header)
+    replacement.seal(b"")
+    assert await replacement.swap(in_thread, lambda: log.on_replaced(0, end_offset, []))
+
+
+async def delete_all(log: PartitionLog) -> None:
+    delete_records(log, -1)
+
+
+async def nothing(log: PartitionLog) -> None:
+    """What is read meanwhile stays as it is."""
+
+
+async def test_what_is_aborted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened(tmp_path)
+    found = await read_beside(await filled(opened), monkeypatch, nothing)
+    assert ABORTED in bytes(found.records) and found.aborted == [(1, 0)]
+    await opened.stop()
+
+
+async def test_what_the_cleaner_has_taken_away_is_not_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(tmp_path)
+    found = await read_beside(await filled(opened), monkeypatch, clean)
+    assert b"good" in bytes(found.records) and ABORTED not in bytes(found.records)
+    assert found.aborted == []
+    await opened.stop()
+
+
+async def test_what_is_deleted_is_out_of_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(tmp_path)
+    log = await filled(opened)
+    with pytest.raises(KafkaError) as refusal:
+        await read_beside(log, monkeypatch, delete_all)
+    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    await opened.stop()

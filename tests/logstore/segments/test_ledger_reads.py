@@ -1,0 +1,153 @@
+"""Reads of `FileLedger` that meet a trim, a roll, a damaged disk or cold pages."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.disk.descriptors import DiskFile
+from logstore.disk.durability import Durability
+from logstore.disk.files import DiskFiles, FileSystem
+from logstore.partition.log_config import LogConfig
+from logstore.segments.file_ledger import FileLedger
+from logstore.segments.ledger import StorageFailure
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SteppedExecutor
+from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore import ledgers
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+LIMITS = LogConfig(segment_bytes=1000, index_interval_bytes=150)
+ALL = 2**62
+
+
+def filled(files: FileSystem, directory: str) -> tuple[FileLedger, list[bytes]]:
+    return ledgers.filled(files, directory, LIMITS, [50] * 40)
+
+
+def reopened(disk: SimulatedDisk) -> FileLedger:
+    group_commit = GroupCommit(
+        disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
+    )
+    ledger = FileLedger(disk, "/data/t-0", group_commit, LIMITS, recovery_point=40, clean=True)
+    ledger.open(0)
+    return ledger
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[DiskFiles]:
+    disk = DiskFiles(str(tmp_path))
+    yield disk
+    disk.close()
+
+
+async def test_a_trim_takes_nothing_from_a_reader(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, batches = filled(files, str(tmp_path / "t-0"))
+    reading, trimmed = threading.Event(), threading.Event()
+    read = DiskFile.read
+
+    def slow(file: DiskFile, size: int, position: int) -> bytes:
+        if file.path.endswith(f"{0:020d}.log"):
+            reading.set()
+            assert trimmed.wait(10)
+        return read(file, size, position)
+
+    monkeypatch.setattr(DiskFile, "read", slow)
+    reader = asyncio.create_task(ledger.read_cold(0, 1, ALL))
+    await asyncio.to_thread(reading.wait, 10)
+    ledger.trim(30)
+    assert not files.exists(str(tmp_path / "t-0" / f"{0:020d}.log"))
+    trimmed.set()
+    assert bytes(await reader) == batches[0]
+    assert bytes(await ledger.read_cold(30, 1, ALL)) == batches[30]
+    ledger.close(clean=True)
+
+
+async def test_cold_pages_are_read_in_a_thread() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.is_cold = True
+    for offset in range(40):
+        assert ledger.read(offset, 200, ALL) is None
+        found = bytes(await ledger.read_cold(offset, 200, ALL))
+        assert found and b"".join(batches[offset:]).startswith(found)
+    assert bytes(await ledger.read_cold(40, 200, ALL)) == b""
+
+
+async def test_a_read_that_fails_is_final() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, _ = filled(disk, "/data/t-0")
+    disk.fail("read", errno.EIO)
+    with pytest.raises(StorageFailure, match="Input/output"):
+        await ledger.read_cold(0, 200, ALL)
+    disk.fail("read", errno.EIO)
+    with pytest.raises(StorageFailure, match="Input/output"):
+        ledger.read(39, 200, ALL)
+
+
+async def test_bytes_that_rotted_are_the_partitions_trouble_alone() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.open(f"/data/t-0/{0:020d}.log").write([bytes(60)], 0)
+    with pytest.raises(KafkaError) as refusal:
+        await ledger.read_cold(1, 200, ALL)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
+
+
+@pytest.mark.parametrize("cut", [1, 100])
+async def test_half_a_batch_is_refused_and_not_handed_out_for_ever(cut: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    last = ledger.segment_base_offsets[1] - 1
+    ledger.close(clean=True)
+    file = disk.open(f"/data/t-0/{0:020d}.log")
+    file.truncate(file.size() - cut)
+    again = reopened(disk)
+    for max_bytes in (1, 10**6):
+        with pytest.raises(KafkaError) as refusal:
+            await again.read_cold(last, max_bytes, ALL)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert bytes(await again.read_cold(last - 1, 1, ALL)) == batches[last - 1]
+    assert bytes(await again.read_cold(last + 1, 1, ALL)) == batches[last + 1]
+
+
+async def test_a_batch_that_claims_more_than_the_file_has_is_refused() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.open(f"/data/t-0/{0:020d}.log").write([b"\x10"], 8)
+    with pytest.raises(KafkaError) as refusal:
+        await ledger.read_cold(0, 200, ALL)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 130, 1000, 10**6])
+async def test_every_range_is_read_alike_whatever_is_in_memory(max_bytes: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, _ = filled(disk, "/data/t-0")
+    ledger.close(clean=True)
+    ledger, batches = filled(SimulatedDisk(), "/t-0")
+    again = reopened(disk)
+    for offset in range(40):
+        for end_offset in (offset, offset + 1, offset + 3, ALL):
+            expected = ledger.read(offset, max_bytes, end_offset)
+            if expected is None:
+                expected = await ledger.read_cold(offset, max_bytes, end_offset)
+            assert await again.read_cold(offset, max_bytes, end_offset) == expected
+            assert bool(expected) == (end_offset > offset)
+    assert len(batches) == again.end_offset

@@ -1,0 +1,331 @@
+"""The journal: what goes there, what a start takes from it, and that a record is all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.segments.file_ledger import FileLedger
+from logstore.segments.ledger import StorageFailure
+from logstore.sync import journal as journal_module
+from logstore.sync.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
+from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.counted_disk import Counted
+from tests.logstore.journal_process import (
+    CONFIG,
+    IDS,
+    Process,
+    append_at_once,
+    journal_of,
+    marker,
+    read_file,
+    stored,
+)
+from tests.logstore.log_process import NOW_MS
+from tests.soak import SOAK
+
+# Its records.
+
+ENTRIES = st.lists(
+    st.builds(
+        Entry,
+        st.sampled_from([one.bytes for one in IDS]),
+        st.sampled_from(["t-0/0.log", "téléphone-1/00000000000000000042.txnindex"]),
+        st.integers(0, 2**40),
+        st.binary(max_size=40),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(ENTRIES, max_size=6), st.data())
+def test_records_are_read_up_to_the_first_that_is_not_whole(
+    records: list[list[Entry]], data: st.DataObject
+) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    journal = Journal(disk, "/data")
+    ends = [0]
+    for entries in records:
+        journal.append(entries)
+        ends.append(journal.size)
+    content = bytearray(read_file(disk, f"/data/{JOURNAL}"))
+    assert list(read_entries(bytes(content))) == [one for each in records for one in each]
+    if records:
+        at = data.draw(st.integers(0, ends[-1] - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+        whole = max(number for number, end in enumerate(ends) if end <= at)
+        assert list(read_entries(bytes(content))) == [
+            one for each in records[:whole] for one in each
+        ]
+
+
+def test_what_an_earlier_round_has_left_is_not_read() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    journal = Journal(disk, "/data")
+    entries = [Entry(IDS[0].bytes, "t-0/0.log", at, b"x" * 10) for at in range(5)]
+    for entry in entries[:4]:
+        journal.append([entry])
+    journal.restart()
+    journal.append(entries[4:])
+    assert journal_of(disk) == entries[4:]
+
+
+def test_garbage_is_no_journal() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    file = disk.open(f"/data/{JOURNAL}", create=True)
+    file.write([Random(1).randbytes(5_000)], 0)
+    assert replay_journal(disk, "/data", lambda _: IDS[0]) == 0
+
+
+# What goes there.
+
+
+def test_few_bytes_in_many_files_are_one_sync_of_one_file() -> None:
+    process = Process(disk := Counted())
+    process.start(4)
+    process.append_all(b"makes the files")
+    disk.syncs.clear()
+    for _ in range(3):
+        process.append_all(b"few")
+    assert disk.syncs[-3:] == ["sync"] * 3
+    assert len(disk.syncs) <= 4, "one more where the journal grows"
+    assert all(log.high_watermark == 4 for log in process.logs)
+
+
+def test_many_bytes_are_synced_where_they_are() -> None:
+    process = Process(disk := Counted())
+    process.start(2, config=LogConfig())
+    process.append_all(b"makes the files")
+    for _ in range(2):
+        process.append(0, b"much", size=journal_module.JOURNALED_BYTES_MAX // 2)
+    process.executor.run()
+    assert disk.syncs[-1] == "sync", "of the one file"
+    assert journal_of(disk) == []
+    process.append(0, b"much", size=journal_module.JOURNALED_BYTES_MAX)
+    process.append(1, b"little")
+    process.executor.run()
+    assert disk.syncs[-1] == "sync_all"
+    assert journal_of(disk) == []
+    assert [log.high_watermark for log in process.logs] == [7, 2]
+
+
+def test_a_full_journal_begins_anew_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Journal.__init__
+    monkeypatch.setattr(
+        Journal, "__init__", lambda self, *args: init(self, *args, capacity_bytes=1_000)
+    )
+    for seed in range(30):
+        process = Process(SimulatedDisk(seed=seed))
+        process.start()
+        for number in range(40):
+            process.append_all(b"%d" % number)
+        assert len(journal_of(process.disk)) < 20
+        process.disk = process.disk.crash(Random(seed))
+        assert [log.log_end_offset for log in process.start()] == [40, 40]
+
+
+def test_what_the_journal_has_is_synced_where_it_belongs_while_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_module, "FLUSH_BYTES", 2_000)
+    process = Process(disk := Counted())
+    log, _ = process.start(config=LogConfig())
+    process.append_all(b"makes the files")
+    disk.syncs.clear()
+    sizes = []
+    for _ in range(40):
+        process.append_all(b"few")
+        sizes.append(len(journal_of(disk)))
+    assert 2 <= disk.syncs.count("sync_all") <= 8
+    assert sizes == sorted(sizes), "it does not begin anew for that"
+    disk.fail("sync_all", 5)
+    while not process.failures:
+        process.append_all(b"few")
+    with pytest.raises(StorageFailure):
+        process.append(0, b"too late")
+    assert log.high_watermark > 40
+
+
+# All or nothing.
+
+
+def decide(process: Process) -> None:
+    """Append a decision to one log, then, in the same step, markers that rest on it."""
+    process.append(0, b"decision")
+    for log in process.logs[1:]:
+        log.append_marker(marker(), NOW_MS)
+
+
+def tear(seed: int) -> set[tuple[bool, ...]]:
+    """Lose power at any moment of some decisions; return which logs had the last of them."""
+    random = Random(seed)
+    process = Process(SimulatedDisk(seed=seed))
+    process.start(3)
+    process.append_all(b"makes the files")
+    decided = random.randrange(4)
+    with contextlib.suppress(PowerLost):
+        for _ in range(decided):
+            decide(process)
+            process.executor.run()
+        process.disk.lose_power_after(random.randrange(8))
+        decide(process)
+        for index in range(3) if random.random() < 0.3 else ():
+            process.append(index, b"behind it")
+        while process.executor.step():
+            pass
+    process.disk = process.disk.crash(random)
+    ends = [log.log_end_offset for log in process.start(3)]
+    assert min(ends) >= 1 + decided
+    return {tuple(end > 1 + decided for end in ends)}
+
+
+def test_no_marker_is_there_without_its_decision_nor_without_the_others() -> None:
+    seen = set[tuple[bool, ...]]()
+    for seed in range(400 * SOAK):
+        seen |= tear(seed)
+    assert {one[1:] for one in seen} == {(False, False), (True, True)}
+    assert all(is_decided for is_decided, *marked in seen if any(marked))
+
+
+def test_without_the_journal_there_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileLedger, "append", append_at_once)
+    seen = set[tuple[bool, ...]]()
+    for seed in range(400):
+        seen |= tear(seed)
+    assert any(not is_decided for is_decided, *marked in seen if any(marked))
+
+
+def test_a_marker_is_missing_in_its_file_until_it_is_durable_and_nothing_else_is() -> None:
+    process = Process(SimulatedDisk())
+    log, _ = process.start()
+    process.append_all(b"makes the files")
+    before = log.ledger.size_bytes
+    log.append_marker(marker(), NOW_MS)
+    end = log.ledger.size_bytes
+    process.append(0, b"behind it")
+    assert stored(log)[before:end] == bytes(end - before), "not even in the page cache"
+    assert len(list(log.ledger.headers(0))) == 3, "and yet in the log"
+    process.executor.step()  # It begins.
+    process.append(0, b"while it is under way")
+    process.executor.step()  # Synced.
+    assert stored(log)[before:end] == bytes(end - before)
+    assert len(list(log.ledger.headers(0))) == 4
+    process.executor.step()  # Completed.
+    assert log.high_watermark == 3
+    marked = next(bytes(data) for header, data in log.ledger.batches(0) if header.is_control)
+    assert stored(log)[before:end] == marked
+    process.executor.run()
+    assert log.high_watermark == 4
+    process.disk = process.disk.crash(Random(3))
+    assert [one.log_end_offset for one in process.start()] == [4, 1]
+
+
+def test_readers_at_the_end_of_what_is_durable_find_nothing_and_no_hole() -> None:
+    process = Process(SimulatedDisk())
+    log, _ = process.start(config=LogConfig(index_interval_bytes=1))
+    process.append_all(b"makes the files")
+    for _ in range(600):  # More than the segment knows the places of.
+        log.append_marker(marker(), NOW_MS)
+        process.append(0, b"behind it")
+    for offset in (0, 1):
+        piece = log.ledger.read(offset, 10_000, 1)
+        assert piece is not None and bool(piece) == (offset == 0)
+        assert asyncio.run(log.ledger.read_cold(offset, 10_000, 1)) == piece
+    process.executor.run()
+    piece = log.ledger.read(1, 200_000, log.log_end_offset)
+    assert piece is not None and len(piece) == log.ledger.size_bytes - len(
+        log.ledger.read(0, 1, 1) or b""
+    )
+
+
+def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
+    for seed in range(60):
+        random = Random(seed)
+        process = Process(SimulatedDisk(seed=seed))
+        log, _ = process.start()
+        process.append_all(b"makes the files")
+        for _ in range(20):
+            log.append_marker(marker(), NOW_MS)
+        assert len(log.ledger.segment_base_offsets) > 1
+        for _ in range(random.randrange(8)):
+            process.executor.step()
+        seen = log.high_watermark
+        process.disk = process.disk.crash(random)
+        assert process.start()[0].log_end_offset in range(seen, 22)
+        process.append(0, b"goes on")
+        process.executor.run()
+
+
+# Settled, and failed.
+
+
+async def settle(process: Process, log: PartitionLog) -> None:
+    settled = asyncio.ensure_future(log.ledger.settled())
+    while not settled.done():
+        await asyncio.sleep(0)
+        process.executor.run()
+    await settled
+
+
+def test_once_settled_nothing_is_left_to_be_replayed() -> None:
+    process = Process(disk := SimulatedDisk())
+    log, _ = process.start()
+    process.append_all(b"makes the files")
+    process.append_all(b"journaled")
+    asyncio.run(settle(process, log))
+    assert journal_of(disk) == []
+    process.disk = disk.crash(Random(1))
+    process.begin(process.disk, CONFIG)
+    assert [process.directory.open("t", 0, IDS[0]).log_end_offset] == [2]
+
+
+FAILURES: dict[str, Callable[[Counted], None]] = {
+    "the journal cannot be synced": lambda disk: disk.fail("sync", 5),
+    "the journal cannot be written": lambda disk: disk.fail("write", 28, after=1),
+    "a held batch cannot be written": lambda disk: disk.fail("write", 28, after=2),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_failure_is_told_to_all_who_wait(what: str) -> None:
+    process = Process(disk := Counted())
+    first, second = process.start()
+    process.append_all(b"makes the files")
+    process.append_all(b"and the journal")
+
+    async def both() -> list[object]:
+        process.append(0, b"written at once")
+        second.append_marker(marker(), NOW_MS)
+        waiting = [asyncio.ensure_future(log.durable(3)) for log in (first, second)]
+        await asyncio.sleep(0)
+        process.executor.run()
+        return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+    FAILURES[what](disk)
+    told = asyncio.run(both())
+    assert [type(one).__name__ for one in told] == ["StorageFailure"] * 2
+    assert len(process.failures) == 1
+
+
+def test_the_group_has_a_limit_too() -> None:
+    process = Process(disk := Counted())
+    count = journal_module.JOURNALED_BYTES_MAX // 500
+    process.start(count)
+    process.append_all(b"makes the files")
+    disk.syncs.clear()
+    for index in range(count):
+        process.append(index, b"much together", size=500)
+    process.executor.run()
+    assert "sync_all" in disk.syncs
+    assert journal_of(disk) == []

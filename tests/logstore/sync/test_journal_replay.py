@@ -1,0 +1,152 @@
+"""What a start takes from the journal, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+
+import pytest
+
+from logstore.disk.durability import Durability
+from logstore.sync.journal import JOURNAL
+from logstore.testing.partitions import batch_of
+from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.journal_process import (
+    IDS,
+    Process,
+    journal_of,
+    marker,
+    read_file,
+    stored,
+)
+from tests.logstore.log_process import NOW_MS
+from wire.records import place
+
+
+def test_a_kill_loses_nothing_that_was_in_the_journal_alone() -> None:
+    process = Process(SimulatedDisk())
+    process.start()
+    process.append_all(b"makes the files")
+    process.logs[0].append_marker(marker(), NOW_MS)
+    process.executor.step()
+    process.executor.step()  # Synced, not completed: it is in no file yet.
+    process.disk = process.disk.kill(Random(1))
+    assert process.start()[0].log_end_offset == 2
+
+
+def test_nothing_of_a_deleted_topic_comes_back_in_the_next_of_its_name() -> None:
+    for seed in range(40):
+        random = Random(seed)
+        process = Process(SimulatedDisk(seed=seed))
+        process.start(1)
+        for _ in range(6):
+            process.append_all(b"of the first")
+        asyncio.run(process.directory.delete(process.logs))
+        process.logs = [process.directory.open("t", 0, IDS[1])]
+        process.append(0, b"of the second")
+        for _ in range(random.randrange(6)):
+            process.executor.step()
+        seen = process.logs[0].high_watermark
+        process.disk = process.disk.crash(random)
+        (log,) = process.start(1, IDS[1])
+        assert seen <= log.log_end_offset <= 1
+
+
+def test_a_topic_id_that_a_crash_has_torn_is_durable_before_the_journal_is_used_again() -> None:
+    stories = 0
+    for seed in range(200):
+        random = Random(seed)
+        process = Process(SimulatedDisk(seed=seed))
+        (log,) = process.start(1)
+        data = batch_of(b"first", producer_id=0, epoch=0, sequence=0, transactional=True)
+        log.append(data, NOW_MS)
+        process.disk = process.disk.crash(random)
+        (log,) = process.start(1)
+        if not log.log_end_offset:
+            continue  # Nothing of it is left.
+        stories += 1
+        log.append_marker(marker(), NOW_MS)  # Healing's, and nothing else at first.
+        for _ in range(2):
+            process.append_all(b"acknowledged")
+        process.disk = process.disk.crash(random)
+        assert process.start(1)[0].log_end_offset == 4
+    assert stories > 5
+
+
+def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
+    process = Process(disk := SimulatedDisk())
+    process.start()
+    process.append_all(b"made files")
+    process.append_all(b"journaled.")
+    content = read_file(disk, f"/data/{JOURNAL}")
+    assert journal_of(disk)
+    process.stop()
+    assert JOURNAL not in disk.list("/data")
+    log = disk.open("/data/t-0/00000000000000000000.log")
+    log.truncate(whole := log.size() // 2)  # Somebody else has cut it, and stopped cleanly.
+    disk.open(f"/data/{JOURNAL}", create=True).write([content], 0)
+    process.start()
+    assert process.logs[0].log_end_offset == 1
+    assert len(stored(process.logs[0])) == whole
+
+
+def test_what_somebody_else_has_written_there_since_is_left_alone() -> None:
+    process = Process(disk := SimulatedDisk())
+    first, _ = process.start()
+    process.append_all(b"made files")
+    process.append_all(b"journaled.")
+    content = read_file(disk, f"/data/{JOURNAL}")
+    size = first.ledger.size_bytes // 2
+    process.directory.abandon()
+    log = disk.open("/data/t-0/00000000000000000000.log")
+    log.truncate(size)
+    theirs = batch_of(b"of a Kafka that has gone on, and was killed")
+    place(theirs, 1, 7)
+    log.write([theirs], size)
+    second, other = process.start()
+    assert content and bytes(stored(second)[size:]) == theirs
+    assert (second.log_end_offset, other.log_end_offset) == (2, 2)
+
+
+@pytest.mark.parametrize("durability", [Durability.PAGE_CACHE, Durability.MEMORY])
+def test_where_no_sync_is_asked_for_there_is_no_journal(durability: Durability) -> None:
+    process = Process(disk := SimulatedDisk(), durability)
+    process.start()
+    process.append_all(b"anything")
+    process.logs[0].append_marker(marker(), NOW_MS)
+    process.executor.run()
+    assert process.logs[0].high_watermark == 2
+    assert not disk.exists(f"/data/{JOURNAL}")
+
+
+def test_what_fsync_had_in_the_journal_is_there_with_less_durability_too() -> None:
+    process = Process(SimulatedDisk())
+    process.start()
+    process.append_all(b"makes the files")
+    process.append_all(b"journaled")
+    process.disk = process.disk.crash(Random(5))
+    process.durability = Durability.PAGE_CACHE
+    assert [log.log_end_offset for log in process.start()] == [2, 2]
+
+
+def test_what_a_kill_has_left_in_memory_is_durable_before_any_part_of_it_is() -> None:
+    """Else power that goes while the next start replays it could leave one marker of two."""
+    for seed in range(300):
+        random = Random(seed)
+        process = Process(SimulatedDisk(seed=seed))
+        process.start(3)
+        process.append_all(b"makes the files")
+        process.append_all(b"and the journal")
+        process.append(0, b"decision")
+        for log in process.logs[1:]:
+            log.append_marker(marker(), NOW_MS)
+        process.executor.step()  # In the journal's page cache, and no further.
+        process.disk = process.disk.kill(random)
+        process.disk.lose_power_after(random.randrange(8))
+        with contextlib.suppress(PowerLost):
+            process.start(3)
+        process.disk.keep_power()
+        process.disk = process.disk.crash(random)
+        ends = [log.log_end_offset for log in process.start(3)]
+        assert ends[1] == ends[2] <= ends[0]

@@ -1,0 +1,472 @@
+"""`magnetar import`: all or nothing, whatever interrupts it; refusals by name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from logstore.disk.checkpoints import encode_offsets, encode_partition_metadata
+from logstore.testing.partitions import batch_of
+from magnetar.cli.main import main
+from magnetar.importing import staging
+from magnetar.importing.metadata_log import read_cluster_metadata
+from magnetar.importing.plan import Choice
+from magnetar.importing.run import import_directories
+from magnetar.importing.source import held
+from magnetar.storage.catalog import Catalog
+from magnetar.testing import start_broker
+from wire.internal.cluster_metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from wire.message import MetadataRecord
+from wire.records import SimpleRecord, build_batch, build_marker, place
+
+ORDERS, GONE = uuid.UUID(int=7), uuid.UUID(int=8)
+SEGMENT = "{:020}.log"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["import", *map(str, arguments)])
+
+
+def at(offset: int, batch: bytearray, leader_epoch: int = 3) -> bytes:
+    place(batch, offset, leader_epoch)
+    return bytes(batch)
+
+
+def framed(record: MetadataRecord) -> SimpleRecord:
+    version = record.max_version
+    value = bytes([1, record.record_type, version]) + record.encode(version)
+    return SimpleRecord(None, value, 0)
+
+
+def metadata_log(directory: Path, *records: MetadataRecord) -> None:
+    directory.mkdir(parents=True)
+    batch = build_batch([framed(record) for record in records])
+    (directory / SEGMENT.format(0)).write_bytes(batch)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A stopped Kafka with `orders` of two partitions, the first of two segments."""
+    path = tmp_path / "kafka"
+    for index in range(2):
+        directory = path / f"orders-{index}"
+        directory.mkdir(parents=True)
+        (directory / "partition.metadata").write_bytes(encode_partition_metadata(ORDERS))
+        (directory / SEGMENT.format(0)).write_bytes(at(0, batch_of(b"a")))
+    (path / "orders-0" / SEGMENT.format(1)).write_bytes(at(1, batch_of(b"b")))
+    metadata_log(
+        path / "__cluster_metadata-0",
+        TopicRecord(name="orders", topic_id=ORDERS),
+        PartitionRecord(partition_id=0, topic_id=ORDERS, replicas=[1]),
+        PartitionRecord(partition_id=1, topic_id=ORDERS, replicas=[1]),
+        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5"),
+        ConfigRecord(resource_type=2, resource_name="orders", name="of.a.later.kafka", value="5"),
+        ProducerIdsRecord(next_producer_id=2000),
+    )
+    (path / "meta.properties").write_text("version=1\ncluster.id=the-cluster\nnode.id=1\n")
+    (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    points = {("orders", 0): 2, ("orders", 1): 1, ("__cluster_metadata", 0): 9}
+    (path / "recovery-point-offset-checkpoint").write_bytes(encode_offsets(points))
+    (path / ".lock").touch()
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of topics below a data directory."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.parent != path
+    }
+
+
+def test_topics_come_with_names_ids_settings_and_the_clusters_id(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "data"
+    result = run(source, "--data-dir", target, "--config", "ord*:segment.bytes=1048576")
+    assert result.exit_code == 0, result.output
+    assert "of.a.later.kafka=5 is left out" in result.stderr
+    catalog = Catalog(target)
+    (row,) = catalog.topics()
+    assert (row.id, row.name, row.partition_count) == (ORDERS, "orders", 2)
+    assert row.configs == {"retention.ms": "5", "segment.bytes": "1048576"}
+    assert catalog.cluster_id() == "the-cluster"
+    assert catalog.allocate_producer_ids(1) == 2000
+    assert catalog.next_broker_epoch() > 3, "above the leader epochs found"
+    catalog.close()
+    expected = {
+        name: data
+        for name, data in contents(source).items()
+        if not name.startswith("__cluster_metadata")
+    }
+    assert contents(target) == expected
+    checkpoint = (target / "recovery-point-offset-checkpoint").read_text()
+    assert checkpoint.splitlines()[1:] == ["2", "orders 0 2", "orders 1 1"]
+
+
+class Interrupted(BaseException):
+    """The process ends here."""
+
+
+def interruptions(monkeypatch: pytest.MonkeyPatch, at_call: int) -> Callable[[], bool]:
+    """Have call number `at_call` of what changes the disk raise; return whether it came to that."""
+    calls = itertools.count()
+    reached = False
+
+    def interrupting(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal reached
+            if next(calls) == at_call:
+                reached = True
+                raise Interrupted
+            return function(*args, **kwargs)
+
+        return call
+
+    for owner, name in (
+        (os, "fsync"),
+        (os, "link"),
+        (shutil, "copystat"),
+        (Path, "rename"),
+        (Path, "rmdir"),
+        (Path, "unlink"),
+        (Path, "mkdir"),
+        (Catalog, "add_topic"),
+        (Catalog, "reserve_producer_ids_below"),
+        (Catalog, "raise_broker_epoch"),
+    ):
+        monkeypatch.setattr(owner, name, interrupting(getattr(owner, name)))
+    return lambda: reached
+
+
+def no_progress(label: str, total: int) -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext(lambda done: None)
+
+
+def test_an_import_interrupted_anywhere_is_repeated_cleanly(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(source)
+
+    def attempt(target: Path) -> None:
+        import_directories(
+            [source], target, Choice(), link=True, dry_run=False, progress=no_progress
+        )
+
+    whole = tmp_path / "whole"
+    attempt(whole)
+    for call in itertools.count():
+        target = tmp_path / f"interrupted-{call}"
+        with monkeypatch.context() as patches:
+            reached = interruptions(patches, call)
+            if not reached():
+                try:
+                    attempt(target)
+                except Interrupted:
+                    pass
+                else:
+                    break
+        if (target / "catalog.sqlite").exists() and not (target / ".import" / "plan.json").exists():
+            catalog = Catalog(target)
+            assert len(catalog.topics()) in (0, 1)
+            catalog.close()
+        attempt(target)
+        assert contents(target) == contents(whole), f"interrupted at call {call}"
+        catalog = Catalog(target)
+        assert [row.name for row in catalog.topics()] == ["orders"]
+        catalog.close()
+        assert not any((target / ".import").glob("*"))
+    assert call > 20
+    assert contents(source) == before
+
+
+def test_a_broker_that_starts_completes_an_interrupted_import(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "data"
+    with monkeypatch.context() as patches:
+        patches.setattr(Catalog, "add_topic", _interrupt)
+        with pytest.raises(Interrupted):
+            import_directories(
+                [source], target, Choice(), link=False, dry_run=False, progress=no_progress
+            )
+    with start_broker(target) as broker:
+        arguments = ["topics", "list", "--json", "-b", broker.bootstrap_servers]
+        listed = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert [(topic["topic"], topic["partitions"]) for topic in listed] == [("orders", 2)]
+    assert not (target / ".import").exists()
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted
+
+
+def open_transaction(source: Path) -> None:
+    batch = batch_of(b"c", producer_id=41, epoch=0, sequence=0, transactional=True)
+    with (source / "orders-1" / SEGMENT.format(0)).open("ab") as file:
+        file.write(at(1, batch))
+
+
+def test_an_open_transaction_without_its_coordinator_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    open_transaction(source)
+    refused = run(source, "--data-dir", tmp_path / "data")
+    assert refused.exit_code == 1
+    assert "orders-1: the transaction of producer 41 is open since offset 1" in refused.stderr
+    assert not (tmp_path / "data" / "catalog.sqlite").exists()
+    assert run(source, "--data-dir", tmp_path / "data", "--abort-open").exit_code == 0
+    with start_broker(tmp_path / "data") as broker:
+        arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
+        (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
+    partition = topic["partitions"][1]
+    assert partition["last_stable_offset"] == partition["high_watermark"] == 3, "with its marker"
+
+
+def test_an_ended_transaction_is_not_refused_and_its_epochs_count(
+    source: Path, tmp_path: Path
+) -> None:
+    open_transaction(source)
+    marker = build_marker(
+        base_offset=2,
+        producer_id=5000,
+        producer_epoch=0,
+        coordinator_epoch=77,
+        commit=True,
+        timestamp_ms=0,
+    )
+    ended = build_marker(
+        base_offset=3,
+        producer_id=41,
+        producer_epoch=0,
+        coordinator_epoch=1,
+        commit=False,
+        timestamp_ms=0,
+    )
+    with (source / "orders-1" / SEGMENT.format(0)).open("ab") as file:
+        file.write(marker + ended)
+    assert run(source, "--data-dir", tmp_path / "data").exit_code == 0
+    catalog = Catalog(tmp_path / "data")
+    assert catalog.allocate_producer_ids(1) == 5001
+    assert catalog.next_broker_epoch() == 78
+    catalog.close()
+
+
+@pytest.mark.parametrize("way", ["imported", "adopted"])
+def test_a_producer_id_that_no_broker_gave_out_uses_up_no_others(
+    source: Path, tmp_path: Path, way: str
+) -> None:
+    """A producer may write any; the ids above it would soon be none."""
+    made_up = batch_of(b"c", producer_id=2**63 - 1, epoch=0, sequence=0)
+    given_out = batch_of(b"d", producer_id=5000, epoch=0, sequence=0)
+    with (source / "orders-1" / SEGMENT.format(0)).open("ab") as file:
+        file.write(at(1, given_out) + at(2, made_up))
+    (source / "recovery-point-offset-checkpoint").unlink()
+    data = tmp_path / "data"
+    if way == "imported":
+        assert run(source, "--data-dir", data).exit_code == 0
+    else:
+        data.mkdir()
+        shutil.copytree(source / "orders-1", data / "orders-1")
+    with start_broker(data) as broker:
+        arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
+        (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert topic["partitions"][1]["high_watermark"] == 3
+    catalog = Catalog(data)
+    assert 5001 <= catalog.allocate_producer_ids(1) < 7000
+    catalog.close()
+
+
+def remove_partition(source: Path) -> None:
+    shutil.rmtree(source / "orders-0")
+
+
+def damage(source: Path) -> None:
+    path = source / "orders-0" / SEGMENT.format(0)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def interrupt_cleaning(source: Path) -> None:
+    (source / "orders-0" / f"{SEGMENT.format(0)}.swap").touch()
+
+
+def forget(source: Path) -> None:
+    shutil.rmtree(source / "__cluster_metadata-0")
+    metadata_log(source / "__cluster_metadata-0", ProducerIdsRecord(next_producer_id=1))
+
+
+def damage_metadata(source: Path) -> None:
+    (source / "__cluster_metadata-0" / SEGMENT.format(0)).write_bytes(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (remove_partition, "orders: 1 of its 2 partitions are not here (0)"),
+        (damage, "orders-0: damaged at"),
+        (interrupt_cleaning, "in the middle of a compaction; start it once and stop it cleanly"),
+        (forget, "orders: its cluster does not know it"),
+        (damage_metadata, "the cluster's metadata cannot be read"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(
+    source: Path, tmp_path: Path, change: Callable[[Path], None], message: str
+) -> None:
+    change(source)
+    refused = run(source, "--data-dir", tmp_path / "data")
+    assert refused.exit_code == 1
+    assert message in refused.stderr
+    assert contents(tmp_path / "data") == {}
+
+
+def test_a_tail_that_a_crash_tore_is_left_to_recovery(source: Path, tmp_path: Path) -> None:
+    (source / ".kafka_cleanshutdown").unlink()
+    with (source / "orders-0" / SEGMENT.format(1)).open("ab") as file:
+        file.write(at(2, batch_of(b"torn"))[:-3])
+    with (source / "__cluster_metadata-0" / SEGMENT.format(0)).open("ab") as file:
+        file.write(at(6, batch_of(b"torn"))[:-3])
+    assert run(source, "--data-dir", tmp_path / "data").exit_code == 0
+    with start_broker(tmp_path / "data") as broker:
+        arguments = ["topics", "describe", "orders", "--json", "-b", broker.bootstrap_servers]
+        (topic,) = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert [each["high_watermark"] for each in topic["partitions"]] == [2, 1]
+
+
+def test_a_log_that_a_crash_tore_makes_no_clean_stop_whenever_power_goes(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / ".kafka_cleanshutdown").unlink()
+    target = tmp_path / "data"
+    with start_broker(target):
+        pass
+    done: list[tuple[str, Path]] = []
+    unlink, sync = Path.unlink, staging.sync
+
+    def note_unlink(path: Path, **options: bool) -> None:
+        done.append(("unlink", path))
+        unlink(path, **options)
+
+    def note_sync(path: Path) -> None:
+        done.append(("sync", path))
+        sync(path)
+
+    monkeypatch.setattr(Path, "unlink", note_unlink)
+    monkeypatch.setattr(staging, "sync", note_sync)
+    assert (target / ".kafka_cleanshutdown").exists()
+    import_directories([source], target, Choice(), link=False, dry_run=False, progress=no_progress)
+    marker_gone = done.index(("unlink", target / ".kafka_cleanshutdown"))
+    plan_gone = done.index(("unlink", target / staging.PLAN))
+    assert ("sync", target) in done[marker_gone:plan_gone]
+
+
+def test_another_topic_of_that_name_is_refused(source: Path, tmp_path: Path) -> None:
+    assert run(source, "--data-dir", tmp_path / "data").exit_code == 0
+    for index in range(2):
+        path = source / f"orders-{index}" / "partition.metadata"
+        path.write_bytes(encode_partition_metadata(GONE))
+    refused = run(source, "--data-dir", tmp_path / "data")
+    assert "the data directory has another topic of that name" in refused.stderr
+
+
+def test_the_directories_of_one_broker_are_imported_together(source: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second disk"
+    second.mkdir()
+    (source / "orders-1").rename(second / "orders-1")
+    shutil.copy(source / "meta.properties", second)
+    assert "1 of its 2 partitions" in run(source, "--data-dir", tmp_path / "data").stderr
+    assert run(source, second, "--data-dir", tmp_path / "data").exit_code == 0
+    assert (tmp_path / "data" / "orders-1" / SEGMENT.format(0)).exists()
+    (second / "meta.properties").write_text("cluster.id=another\n")
+    refused = run(source, second, "--data-dir", tmp_path / "other")
+    assert "is of cluster another" in refused.stderr
+    shutil.copy(source / "meta.properties", second)
+    shutil.copytree(source / "orders-0", second / "orders-0")
+    refused = run(source, second, "--data-dir", tmp_path / "other")
+    assert "are the same partition" in refused.stderr
+
+
+def test_a_topic_that_was_deleted_can_be_imported_again(source: Path, tmp_path: Path) -> None:
+    """Its files are not taken for remains of the deleted one when the broker starts."""
+    target = tmp_path / "data"
+    assert run(source, "--data-dir", target).exit_code == 0
+    catalog = Catalog(target)
+    catalog.remove_topics([ORDERS])
+    catalog.close()
+    for index in range(2):
+        shutil.rmtree(target / f"orders-{index}")
+    assert run(source, "--data-dir", target).exit_code == 0
+    catalog = Catalog(target)
+    assert ORDERS not in catalog.deleted_topics()
+    catalog.close()
+
+
+@pytest.mark.parametrize("side", ["source", "data"])
+def test_a_running_broker_on_either_side_is_refused(
+    side: str, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "data"
+    target.mkdir()
+    with held(source if side == "source" else target, create=True):
+        refused = run(source, "--data-dir", target)
+    assert refused.exit_code == 1
+    assert "a broker is running on" in refused.stderr
+
+
+@pytest.fixture
+def metadata(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "metadata"
+
+
+def test_what_the_controller_aborted_never_was(metadata: Path) -> None:
+    metadata_log(
+        metadata,
+        TopicRecord(name="orders", topic_id=ORDERS),
+        BeginTransactionRecord(),
+        TopicRecord(name="gone", topic_id=GONE),
+        AbortTransactionRecord(),
+        BeginTransactionRecord(),
+        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="1"),
+        EndTransactionRecord(),
+    )
+    found = read_cluster_metadata(metadata)
+    assert [topic.name for topic in found.topics.values()] == ["orders"]
+    assert found.topic_configs == {"orders": {"retention.ms": "1"}}
+
+
+def test_a_snapshot_counts_and_what_comes_after_it(metadata: Path) -> None:
+    metadata_log(
+        metadata,
+        TopicRecord(name="gone", topic_id=GONE),
+        ConfigRecord(resource_type=2, resource_name="gone", name="retention.ms", value="1"),
+        RemoveTopicRecord(topic_id=GONE),
+        ProducerIdsRecord(next_producer_id=1000),
+    )
+    snapshot = build_batch([framed(TopicRecord(name="orders", topic_id=ORDERS))])
+    (metadata / "00000000000000000003-0000000001.checkpoint").write_bytes(snapshot)
+    found = read_cluster_metadata(metadata)
+    assert [topic.name for topic in found.topics.values()] == ["orders"]
+    assert found.next_producer_id == 1000
+    assert found.topic_configs == {}

@@ -1,0 +1,181 @@
+"""Compaction through a whole broker: which log goes first, how fast, and what a stop leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from logstore.partition.log import PartitionLog
+from magnetar.broker import Broker
+from magnetar.runtime.cleaning import Pace, Stopped
+from tests.magnetar.clocks import HandClock
+from wire.records import SimpleRecord, build_batch, iterate_records
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+NOW_MS = HandClock().ms
+ON_DISK = {"durability": "page-cache", "log.cleaner.backoff.ms": "3600000"}
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1", "file.delete.delay.ms": "0"}
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+async def fill(log: PartitionLog, keys: list[bytes], first_ms: int = NOW_MS) -> None:
+    """Append a record of each key, each in a segment of its own."""
+    end_offset = 0
+    for number, key in enumerate(keys):
+        batch = build_batch([SimpleRecord(key, b"%d" % number, first_ms + 10 * number)])
+        end_offset = log.append(batch, NOW_MS).end_offset
+    await log.durable(end_offset)
+
+
+def offsets(log: PartitionLog) -> list[int]:
+    batches = log.iterate_batches_from(log.log_start_offset)
+    return [record.offset for _, batch in batches for record in iterate_records(batch)]
+
+
+async def test_the_last_record_of_each_key_stays_and_the_files_of_others_go(
+    start_broker: StartBroker, clock: HandClock
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"y", b"x", b"y", b"x", b"z"])
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [3, 4, 5]
+    assert log.first_dirty_offset == 5
+    assert await broker.cleaner.clean() == 0
+    directory = Path(broker.data_dir) / "a-0"
+    while list(directory.glob("*.deleted")):
+        await asyncio.sleep(0.01)
+    assert len(list(directory.glob("*.log"))) == 2
+    checkpoint = (Path(broker.data_dir) / "cleaner-offset-checkpoint").read_text()
+    assert checkpoint == "0\n1\na 0 5\n"
+
+
+async def test_a_restart_goes_on_where_it_was_clean(
+    start_broker: StartBroker, clock: HandClock
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    await fill(broker.topics.partition("a", 0), [b"x", b"x", b"y", b"z"])
+    await broker.cleaner.clean()
+    state = broker.topics.partition("a", 0).state
+    data_dir = broker.data_dir
+    await broker.stop()
+    again = await start_broker({**ON_DISK, "log.dir": str(data_dir)}, clock=clock)
+    log = again.topics.partition("a", 0)
+    assert (log.first_dirty_offset, offsets(log)) == (3, [1, 2, 3])
+    assert log.state == state
+
+
+async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    cleaned: list[str] = []
+    monkeypatch.setattr(broker.cleaner, "_account", lambda log, *_facts: cleaned.append(log.topic))
+    for name in ("clean", "dirty", "overdue", "young"):
+        broker.topics.create(name, configs=COMPACTED)
+        await fill(broker.topics.partition(name, 0), [b"x", b"y", b"x", b"y"])
+    await broker.cleaner.clean()
+    cleaned.clear()
+    await fill(broker.topics.partition("dirty", 0), [b"x"] * 9, NOW_MS + 100)
+    await fill(broker.topics.partition("clean", 0), [b"x"], NOW_MS + 100)
+    await fill(broker.topics.partition("overdue", 0), [b"x"], NOW_MS + 100)
+    await fill(broker.topics.partition("young", 0), [b"x"] * 9, NOW_MS + 100)
+    later = {"overdue": {"max.compaction.lag.ms": "1"}, "young": {"min.compaction.lag.ms": "9999"}}
+    for name, configs in later.items():
+        topic = broker.topics.by_name(name)
+        assert topic is not None
+        broker.topics.reconfigure(topic, {**COMPACTED, **configs})
+    clock.ms += 1_000
+    await broker.cleaner.clean()
+    assert cleaned == ["overdue", "dirty"]
+
+
+async def test_policy_that_changes_while_the_broker_runs(
+    start_broker: StartBroker, clock: HandClock
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs={**COMPACTED, "cleanup.policy": "delete"})
+    topic, log = broker.topics.by_name("a"), broker.topics.partition("a", 0)
+    assert topic is not None
+    await fill(log, [b"x", b"x", b"y"])
+    assert await broker.cleaner.clean() == 0
+    both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": "15"}
+    broker.topics.reconfigure(topic, both)
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [1, 2]
+    clock.ms = NOW_MS + 30
+    await broker.retention.check()
+    assert offsets(log) == [2]
+
+
+async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: HandClock) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    for name in ("bad", "good"):
+        broker.topics.create(name, configs=COMPACTED)
+        await fill(broker.topics.partition(name, 0), [b"x", b"x", b"y"])
+    path = Path(broker.data_dir) / "bad-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\xff\xff")
+    await broker.cleaner.clean()
+    good, bad = (broker.topics.partition(name, 0) for name in ("good", "bad"))
+    assert offsets(good) == [1, 2]
+    assert bad in broker.cleaner.uncleanable and bad.first_dirty_offset == 0
+    assert len(bad.ledger.segment_base_offsets) == 3
+
+
+async def test_a_topic_deleted_in_between_is_nobodys_loss(
+    start_broker: StartBroker, clock: HandClock
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"x", b"y"])
+    topic = broker.topics.by_name("a")
+    assert topic is not None
+    running = asyncio.ensure_future(broker.cleaner.clean())
+    await asyncio.sleep(0)
+    await broker.topics.delete([topic])
+    await running
+    assert [path.name[-7:] for path in Path(broker.data_dir).glob("a-0*")] == ["-delete"]
+    assert await broker.cleaner.clean() == 0
+
+
+def test_the_pace_is_kept() -> None:
+    rate = 1_000_000.0
+    pace = Pace(lambda: rate)
+    loop = asyncio.new_event_loop()
+    try:
+        began = loop.time()
+        for _ in range(11):
+            pace(10_000)
+            pace._slice_began = 0.0
+        pace(0)
+        assert loop.time() - began >= 0.09
+    finally:
+        loop.close()
+    pace.is_stopped = True
+    pace._slice_began = 0.0
+    with pytest.raises(Stopped):
+        pace(0)
+
+
+async def test_in_memory_too(start_broker: StartBroker, clock: HandClock) -> None:
+    broker = await start_broker({**ON_DISK, "durability": "memory"}, clock=clock)
+    broker.topics.create("a", configs={**COMPACTED, "segment.bytes": "1048576"})
+    log = broker.topics.partition("a", 0)
+    batch = build_batch([SimpleRecord(b"k", bytes(400_000), NOW_MS)])
+    for _ in range(9):
+        await log.durable(log.append(bytearray(batch), NOW_MS).end_offset)
+    before = log.size_bytes
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [7, 8]
+    assert log.size_bytes < before / 3

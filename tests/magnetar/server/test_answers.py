@@ -1,0 +1,151 @@
+"""Fetches that nobody reads hold a bounded amount of memory, and everyone else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from logstore.testing.partitions import batch_of
+from magnetar.broker import Broker
+from magnetar.runtime.response_memory import ROOM_BYTES_MIN, AnswerMemory, HeldAnswer
+from magnetar.server.listening import WRITE_BUFFER_BYTES
+from tests.magnetar.conftest import RawClient, StartBroker
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from wire.records import iterate_batches
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+LIMIT_BYTES = 4 << 20
+BATCH_BYTES = 100_000
+BATCHES = 80
+VERSION = 11
+
+
+def test_what_is_held_is_the_sum_of_all_answers() -> None:
+    memory = AnswerMemory(1_000_000)
+    first, second = HeldAnswer(memory), HeldAnswer(memory)
+    first.resize(700_000)
+    second.resize(200_000)
+    assert (memory.held_bytes, memory.room_bytes) == (900_000, 100_000)
+    assert second.room_bytes(0) == 300_000  # what it has now it may have again
+    assert second.room_bytes(200_000) == 100_000
+    first.resize(900_000)
+    assert second.room_bytes(200_000) == 0
+    assert HeldAnswer(memory).room_bytes(0) == ROOM_BYTES_MIN
+    first.resize(0)
+    second.resize(0)
+    assert memory.held_bytes == 0
+
+
+def test_without_a_limit_there_is_always_room() -> None:
+    memory = AnswerMemory(-1)
+    HeldAnswer(memory).resize(1 << 40)
+    assert HeldAnswer(memory).room_bytes(0) == 2**31 - 1
+
+
+async def filled(start_broker: StartBroker) -> Broker:
+    """A broker with 8 MB in one partition, and room for 4 MB of answers."""
+    # The operating system takes little off the broker's hands.
+    settings = {
+        "queued.max.request.bytes": str(LIMIT_BYTES),
+        "socket.send.buffer.bytes": "100000",
+    }
+    broker = await start_broker(settings)
+    log = broker.topics.create("a", 1).partitions[0]
+    now_ms = broker.clock.now_ms()
+    for _ in range(BATCHES):
+        appended = log.append(batch_of(b"x" * BATCH_BYTES, timestamp=now_ms), now_ms)
+    await log.durable(appended.end_offset)
+    return broker
+
+
+def request(offset: int, max_bytes: int, min_bytes: int = 1, max_wait_ms: int = 0) -> FetchRequest:
+    partition = FetchPartition(fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_bytes=max_bytes,
+        min_bytes=min_bytes,
+        max_wait_ms=max_wait_ms,
+        topics=[FetchTopic(topic="a", partitions=[partition])],
+    )
+
+
+async def batches(client: RawClient, asked: FetchRequest) -> int:
+    """Return how many batches a fetch brought."""
+    answer = await client.ask(asked, VERSION, FetchResponse)
+    (partition,) = answer.responses[0].partitions
+    assert partition.error_code == 0
+    records = cast(bytes, partition.records or b"")
+    return len(list(iterate_batches(records)))
+
+
+def read_nothing(client: RawClient) -> None:
+    transport = cast(asyncio.Transport, client.writer.transport)
+    transport.pause_reading()
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
+
+
+async def test_clients_that_do_not_read_hold_no_more_than_the_limit(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await filled(start_broker)
+    memory = broker.answer_memory
+    silent = [await connect(broker) for _ in range(12)]
+    for client in silent:
+        read_nothing(client)
+        client.send(request(0, 50 << 20), VERSION)
+    most = 0
+    async with asyncio.timeout(30):
+        while most <= LIMIT_BYTES // 2:
+            await asyncio.sleep(0.005)
+            most = memory.held_bytes
+    for _ in range(50):
+        await asyncio.sleep(0.005)
+        most = max(most, memory.held_bytes)
+    assert most <= LIMIT_BYTES + len(silent) * WRITE_BUFFER_BYTES
+    # Others are served meanwhile, in smaller portions, to the end.
+    reader = await connect(broker)
+    offset = 0
+    while offset < BATCHES:
+        brought = await batches(reader, request(offset, 50 << 20))
+        assert brought >= 1
+        offset += brought
+    for client in silent:
+        client.close()
+    async with asyncio.timeout(30):
+        while memory.held_bytes:
+            await asyncio.sleep(0.005)
+    assert await batches(reader, request(0, 50 << 20)) == LIMIT_BYTES // BATCH_BYTES
+
+
+async def test_what_is_read_gives_its_memory_back(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await filled(start_broker)
+    client = await connect(broker)
+    for _ in range(5):
+        assert await batches(client, request(0, 2_000_000)) == 2_000_000 // BATCH_BYTES - 1
+        assert broker.answer_memory.held_bytes == 0
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_fetch_that_waits_for_more_holds_what_it_has_read(
+    start_broker: StartBroker, connect: Connect, leaves: bool
+) -> None:
+    broker = await filled(start_broker)
+    memory = broker.answer_memory
+    client = await connect(broker)
+    wait_ms = 60_000 if leaves else 200
+    client.send(request(BATCHES - 10, 3 << 20, 3 << 20, wait_ms), VERSION)
+    async with asyncio.timeout(30):
+        while not memory.held_bytes:
+            await asyncio.sleep(0.001)
+        assert 10 * BATCH_BYTES <= memory.held_bytes < 11 * BATCH_BYTES
+        if leaves:
+            client.close()
+        else:
+            await client.receive()
+        while memory.held_bytes:
+            await asyncio.sleep(0.001)

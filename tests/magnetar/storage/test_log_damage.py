@@ -1,0 +1,80 @@
+"""A log that lacks something after a start is named: what a crash cut off, what a disk has lost."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore.testing.partitions import batch_of
+from magnetar.clock import SystemClock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.topic import TopicConfig
+from magnetar.storage.logs import Logs
+
+TOPIC_ID = uuid.UUID("10d5dcac-a7bc-43fe-945c-5f371153a5e4")
+
+
+async def start(path: Path, *, write: int = 0, clean: bool = True) -> int:
+    """Open one partition, write `write` batches to it and stop; return where it ends."""
+    failures: list[BaseException] = []
+    logs = Logs(str(path), BrokerConfig(), SystemClock(), failures.append)
+    log = logs.open("orders", 0, TOPIC_ID, TopicConfig())
+    for _ in range(write):
+        await log.durable(log.append(batch_of(b"x" * 100), 1000).end_offset)
+    end_offset = log.log_end_offset
+    await logs.close()
+    assert not failures
+    if not clean:
+        (path / ".kafka_cleanshutdown").unlink()
+    return end_offset
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def active_log(path: Path) -> Path:
+    return path / "orders-0" / f"{0:020d}.log"
+
+
+async def test_a_tail_that_a_crash_left_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(tmp_path, write=3, clean=False)
+    with active_log(tmp_path).open("ab") as log:
+        log.write(bytes(77))
+    assert await start(tmp_path) == 3
+    (line,) = lines(capsys)
+    expected = {"topic": "orders", "partition": 0, "end_offset": 3, "truncated_bytes": 77}
+    assert (expected | {"lost_offsets": 0, "level": "warning"}).items() <= line.items()
+    assert await start(tmp_path) == 3
+    assert lines(capsys) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_what_was_durable_and_is_gone_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clean: bool
+) -> None:
+    await start(tmp_path, write=3, clean=clean)
+    log = active_log(tmp_path)
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 1)
+    assert await start(tmp_path) == 2
+    (line,) = lines(capsys)
+    assert {"end_offset": 2, "lost_offsets": 1, "level": "error"}.items() <= line.items()
+
+
+async def test_a_partition_whose_directory_is_gone_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(tmp_path, write=3)
+    for file in (tmp_path / "orders-0").iterdir():
+        file.unlink()
+    (tmp_path / "orders-0").rmdir()
+    assert await start(tmp_path) == 0
+    (line,) = lines(capsys)
+    assert {"end_offset": 0, "lost_offsets": 3, "level": "error"}.items() <= line.items()
