@@ -86,7 +86,7 @@ def folded(log: PartitionLog) -> PartitionState:
 def write_until_killed(module_path: Path, data: Path, lines: int) -> list[int]:
     """Return the numbers of the last line acknowledged before the kill."""
     command = [sys.executable, "-c", WRITER, str(data)]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment = {"PYTHONPATH": f"{module_path}:{root}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         assert writer.stdout is not None

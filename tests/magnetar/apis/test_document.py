@@ -13,7 +13,7 @@ from wire.api import API_NAMES
 
 
 def test_the_page_is_that_of_the_handlers() -> None:
-    page = Path(__file__).parents[2] / "docs" / "supported_apis.md"
+    page = Path(__file__).parents[3] / "docs" / "supported_apis.md"
     assert page.read_text() == document(), "run python -m magnetar.apis.document"
 
 

@@ -28,7 +28,7 @@ def commands(
 
 
 def test_the_documentation_is_that_of_the_commands() -> None:
-    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    page = Path(__file__).parents[3] / "docs" / "cli.md"
     assert page.read_text() == document(), "run python -m magnetar.cli.document > docs/cli.md"
 
 

@@ -151,7 +151,7 @@ def test_every_setting_is_documented_and_its_default_is_valid() -> None:
 
 
 def test_the_documentation_is_that_of_the_tables() -> None:
-    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
     assert page.read_text() == document(), "run python -m magnetar.config.document"
 
 

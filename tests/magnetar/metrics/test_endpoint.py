@@ -30,7 +30,7 @@ from tests.magnetar.raw_producer import RawProducer
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
