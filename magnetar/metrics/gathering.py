@@ -97,7 +97,7 @@ def _server(broker: Broker) -> Iterator[Metric]:
         [
             (("in_flight",), memory.in_flight_bytes),
             (("partial",), memory.partial_bytes),
-            (("answers",), server.answer_memory.held_bytes),
+            (("answers",), server.response_memory.held_bytes),
         ],
     )
 
