@@ -14,15 +14,17 @@ closes its connection.  KIP-98, KIP-890.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Set
 from functools import partial
 from uuid import UUID
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.runtime.shard_log import ShardLog
@@ -43,17 +45,17 @@ from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
-#: What a sync may take whatever the client says. Kafka with one replica waits for nothing, so there
-#: a `timeout_ms` of 0 is never too short.
-_PATIENCE_MS_MIN = 1_000
+#: The time that a sync may take whatever the client says. Kafka with one replica waits for nothing,
+#: so there a `timeout_ms` of 0 is never too short.
+_TIMEOUT_MS_MIN = 1_000
 #: Records of a batch that an answer names, of those that were refused.
 _RECORD_ERRORS_MAX = 1_000
 
 
 @handles(ProduceRequest, versions="3-13")
-async def produce(
+def produce(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None:
+) -> ProduceResponse | DelayedResponse | None:
     appending = _Appending(services, request, context)
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
@@ -61,9 +63,7 @@ async def produce(
             # There is no answer to carry the error: closing tells the producer to refresh.
             context.connection.close()
         return None
-    if appending.appended:
-        await appending.until_durable()
-    return ProduceResponse(responses=responses)
+    return appending.respond(ProduceResponse(responses=responses))
 
 
 class _Appending:
@@ -185,33 +185,36 @@ class _Appending:
                     found.add(TopicPartition(topic.name, data.index))
         return found
 
-    async def until_durable(self) -> None:
-        """Return when every append is durable; those not within `timeout_ms` answer so.
+    def respond(self, response: ProduceResponse) -> ProduceResponse | DelayedResponse:
+        """Return `response` for when every append is durable, or the request's time is over.
 
         A batch that timed out stays in the log: the outcome is unknown to the producer, whose
         retry is recognised by its sequence.
         """
-        is_held = self._held is None
-        patience_ms = self._request.timeout_ms
-        if patience_ms < _PATIENCE_MS_MIN:
-            patience_ms = _PATIENCE_MS_MIN
-        try:
-            with self._services.bounded_waits.bounded(patience_ms / 1000):
-                for log, end_offset, answer in self.appended:
-                    try:
-                        await log.durable(end_offset)
-                    except PartitionDeleted as deleted:
-                        _withdraw(answer, deleted.code)
-                if self._held is not None:
-                    shard_log, end_offset = self._held
-                    if not shard_log.is_durable(end_offset):
-                        await shard_log.durable(end_offset)
-                    is_held = True
-        except TimeoutError:
-            for log, end_offset, answer in self.appended:
-                is_answered = answer.error_code != ErrorCode.NONE
-                if not is_answered and (not is_held or log.high_watermark < end_offset):
-                    _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+        waits = []
+        futures = []
+        for log, end_offset, answer in self.appended:
+            if (future := log.until_durable(end_offset)) is not None:
+                futures.append(future)
+            waits.append((log, answer, future))
+        held = None
+        if self._held is not None:
+            shard_log, end_offset = self._held
+            if (held := shard_log.until_durable(end_offset)) is not None:
+                futures.append(held)
+        if not futures:
+            return response
+
+        def make(is_late: bool) -> ProduceResponse:
+            for log, answer, future in waits:
+                if (code := _outcome(log, future, held, is_late)) is not None:
+                    _withdraw(answer, code)
+            return response
+
+        timeout_ms = self._request.timeout_ms
+        if timeout_ms < _TIMEOUT_MS_MIN:
+            timeout_ms = _TIMEOUT_MS_MIN
+        return DelayedResponse(futures, timeout_ms / 1000, make)
 
     def _refused(
         self, topic: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
@@ -254,6 +257,28 @@ def _name_records(
         f"One or more records have been rejected due to {len(refusal.batch_indexes)} record errors"
         f" in total, and only showing the first three errors at most: [{first}]"
     )
+
+
+def _outcome(
+    log: PartitionLog,
+    durable: asyncio.Future[None] | None,
+    held: asyncio.Future[None] | None,
+    is_late: bool,
+) -> ErrorCode | None:
+    """Return the error code for a batch that was appended, None where it is durable.
+
+    `durable` and `held` end when the batch is durable, and its partition's place in the
+    transaction; None stands for one that was durable at once. Raises what failed the disk.
+    """
+    if held is not None and held.done():
+        held.result()
+    if durable is not None and durable.done() and (failure := durable.exception()) is not None:
+        if log.is_deleted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise failure
+    if is_late and not all(future is None or future.done() for future in (durable, held)):
+        return ErrorCode.REQUEST_TIMED_OUT
+    return None
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:
