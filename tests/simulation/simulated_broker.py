@@ -154,7 +154,6 @@ class World:
         self.logs = SimulatedLogs(self, broker, self.executor)
         broker.use_storage(self.logs, self.catalog)
         await self._unless_dark(broker._recover())
-        self.services = broker.services()
         for name, count in TOPICS.items():
             if broker.topics.by_name(name) is None:
                 broker.topics.create(name, count)
@@ -265,7 +264,7 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            answer: Message | None = await api.handler(self.services, request, context)
+            answer: Message | None = await api.handler(self.broker.services, request, context)
             return answer
         except KafkaError as refusal:
             return error_response(request, version, api.response_class, refusal)
