@@ -29,6 +29,7 @@ from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.sync_executors import SteppedExecutor
 from logstore.testing.partitions import batch_of, complete
+from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
@@ -74,7 +75,7 @@ class World:
     # What a broker offers.
 
     def broker(self) -> Any:
-        return SimpleNamespace(
+        broker = SimpleNamespace(
             topics=self,
             groups=self,
             transactions=getattr(self, "coordinator", None),
@@ -95,6 +96,8 @@ class World:
             ),  # Each log has syncs of its own.
             fail=self.failures.append,
         )
+        broker.participants = LocalParticipants(broker)  # type: ignore[arg-type]  # a stand-in
+        return broker
 
     def allocate_producer_ids(self, block_size: int) -> int:
         self.next_producer_id += block_size
