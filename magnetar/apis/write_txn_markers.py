@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_marker import TransactionMarker
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.participants import LocalParticipants
 from wire.error_code import ErrorCode

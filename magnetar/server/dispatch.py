@@ -12,7 +12,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
-from logstore.segments.ledger import LedgerFenced, StorageFailure
+from logstore.disk.files import StorageFailure
+from logstore.segments.ledger import LedgerFenced
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import Api, Connection, RequestContext
 from magnetar.logging import get_logger
