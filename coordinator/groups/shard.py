@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
 from coordinator.groups.classic.heartbeats import check_commit, keep_alive
 from coordinator.groups.classic.records import group_value, restored, resume
-from coordinator.groups.classic.state import GroupState
-from coordinator.groups.consumer import committing
+from coordinator.groups.consumer import membership
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.records import ConsumerGroupRecord, group_tombstones
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
@@ -137,7 +136,7 @@ class GroupShard:
         group_id = committer.group_id
         consumer_group = self.consumer_groups.get(group_id)
         if consumer_group is not None:
-            committing.check_commit(
+            membership.check_commit(
                 consumer_group,
                 committer.member_id,
                 committer.generation_id,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from coordinator.groups.consumer.exchange import HeartbeatRequest
-from coordinator.groups.consumer.partitions import Assigned, Owned
+from coordinator.groups.consumer.member import Assigned, Owned
+from coordinator.groups.consumer.requests import HeartbeatRequest
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

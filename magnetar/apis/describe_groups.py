@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.member import Member
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest
+from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.groups import new_member_id
 from wire.errors import KafkaError

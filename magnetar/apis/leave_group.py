@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.exchange import LeavingMember
+from coordinator.groups.classic.requests import LeavingMember
 from magnetar.apis.registry import RequestContext, handles
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 

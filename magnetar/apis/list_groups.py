@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.subscription import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer_protocol import CONSUMER
 from magnetar.apis.registry import RequestContext, handles
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

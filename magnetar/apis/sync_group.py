@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.exchange import SyncRequest
+from coordinator.groups.classic.requests import SyncRequest
 from magnetar.apis.registry import RequestContext, handles
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

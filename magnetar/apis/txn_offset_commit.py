@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.offsets.conflicts import conflict_code
+from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.groups.shard import Committer
 from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,

@@ -15,7 +15,13 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import expire, leave
+from coordinator.groups.classic.rebalance import prepare, sync
+from coordinator.groups.classic.records import resume
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -24,14 +30,6 @@ from coordinator.groups.classic.exchange import (
     SyncRequest,
     Token,
 )
-from coordinator.groups.classic.expiry import expire
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.heartbeats import heartbeat
-from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import leave
-from coordinator.groups.classic.rebalance import prepare
-from coordinator.groups.classic.records import resume
-from coordinator.groups.classic.syncing import sync
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines

@@ -6,9 +6,7 @@ the making is not in it: after a restart its members are told ILLEGAL_GENERATION
 
 from __future__ import annotations
 
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.member import Member
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState, Member
 from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 
 #: What Apache Kafka 4.3 writes.

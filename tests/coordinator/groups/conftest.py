@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import expire, leave
+from coordinator.groups.classic.rebalance import sync
+from coordinator.groups.classic.records import group_value, restored, resume
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -14,14 +20,6 @@ from coordinator.groups.classic.exchange import (
     SyncAnswer,
     SyncRequest,
 )
-from coordinator.groups.classic.expiry import expire
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.heartbeats import heartbeat
-from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import leave
-from coordinator.groups.classic.records import group_value, restored, resume
-from coordinator.groups.classic.state import GroupState
-from coordinator.groups.classic.syncing import sync
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.group_metadata import GroupMetadataValue

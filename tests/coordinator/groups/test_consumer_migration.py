@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.classic.exchange import LeavingMember
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.requests import LeavingMember
 from coordinator.groups.consumer.classic_members import (
     known_classic_member,
     known_leaving_member,
     must_join_again,
 )
-from coordinator.groups.consumer.downgrade import is_downgrade_due
-from coordinator.groups.consumer.embedded import read_assignment
 from coordinator.groups.consumer.member import MemberState
-from coordinator.groups.consumer.upgrade import decide_upgrade
+from coordinator.groups.consumer.migration import decide_upgrade, is_downgrade_due
+from coordinator.groups.consumer_protocol import read_assignment
 from tests.coordinator.groups.conftest import Driver
 from tests.coordinator.groups.consumer_world import GROUP, Place, World, subscription
 from wire.error_code import ErrorCode

@@ -6,9 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.classic.group import GroupLimits, GroupState
 from coordinator.groups.classic.records import group_value, restored
-from coordinator.groups.classic.state import GroupState
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord, decode, encode
 from wire.errors import WireError
