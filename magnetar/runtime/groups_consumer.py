@@ -226,13 +226,10 @@ class ConsumerGroups:
         size_max = config.group_max_size
         if not is_downgrade_due(group, leaving, allowed=allowed, size_max=size_max):
             return False
-        classic = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
+        classic, value = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
         shard.append_in_parts(deletion(group), now_ms)
-        try:
-            shard.append([shard.state.group_record(classic)], now_ms)
-        except KafkaError as refusal:
-            _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
         shard.state.groups[group.group_id] = classic
+        self._groups.persist(shard, GroupRecord(group.group_id, value), now_ms)
         _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
         self._groups.rebalance(shard, classic, now_ms)
         return True

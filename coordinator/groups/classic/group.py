@@ -12,7 +12,7 @@ It keeps `_wake_ms`, a lower bound of all of them; a heartbeat leaves the bound 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -101,7 +101,13 @@ class GroupLimits:
 
 
 class ClassicGroup:
-    """The state of one group. Fields are read freely; they change through methods here."""
+    """One group. Fields are read freely; they change through methods here and `records.apply`.
+
+    An EMPTY or STABLE group is what its record says: `records.apply` alone enters these states, and
+    sets generation, protocol, leader and the members' assignments. From PREPARING_REBALANCE on the
+    next generation forms in memory alone, and a restart goes back to the record. In memory alone
+    are also, in every state: parked joins and syncs, sessions, ids that were given and not used.
+    """
 
     def __init__(self, group_id: str, limits: GroupLimits, now_ms: int = -1) -> None:
         self.group_id = group_id
@@ -134,6 +140,19 @@ class ClassicGroup:
         assert self.state in LEGAL_PREDECESSORS[state], f"{self.group_id}: {self.state} -> {state}"
         self.state = state
         self.state_changed_ms = now_ms
+
+    def rest(
+        self, members: Iterable[Member], protocol_type: str, leader: str | None, changed_ms: int
+    ) -> None:
+        """Become STABLE with these members, EMPTY without any. For `records.apply` alone."""
+        self.members, self.static_members = {}, {}
+        self._supporters, self._joins_waiting = Counter(), 0
+        for member in members:
+            self.add(member, protocol_type)
+        self.protocol_type = protocol_type or None
+        self.leader = leader
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.state_changed_ms = changed_ms
 
     @property
     def is_forgettable(self) -> bool:

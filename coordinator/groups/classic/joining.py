@@ -15,6 +15,7 @@ from coordinator.groups.classic.rebalance import (
     prepare,
     prepare_or_complete,
 )
+from coordinator.groups.classic.records import current_value
 from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
@@ -207,4 +208,4 @@ def _answer_restart(
             members=group_members,
         ),
     )
-    outcome.changed = True
+    outcome.value = current_value(group)

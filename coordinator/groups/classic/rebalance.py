@@ -11,6 +11,7 @@ dead member into the generation and lets all others wait for it.
 from __future__ import annotations
 
 from coordinator.groups.classic.group import LEGAL_PREDECESSORS, ClassicGroup, GroupState, Member
+from coordinator.groups.classic.records import empty_value, stable_value
 from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer, SyncRequest, Token
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -93,12 +94,11 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
         group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _PUT_OFF_MS_MIN)
         return
     group.initial_rebalance_left_ms = None
-    group.generation_id += 1
     if not group.members:
-        group.protocol_name = None
-        group.transition(GroupState.EMPTY, now_ms)
-        outcome.changed = True
+        assert group.state is GroupState.PREPARING_REBALANCE, group.state
+        outcome.value = empty_value(group, now_ms)
         return
+    group.generation_id += 1
     group.protocol_name = group.select_protocol()
     group.transition(GroupState.COMPLETING_REBALANCE, now_ms)
     _answer_joins(group, now_ms, outcome)
@@ -172,7 +172,7 @@ def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -
         group.sync_deadline_ms = None
     if group.state is GroupState.STABLE:
         group.restart_session(member, now_ms)
-        outcome.answer(token, _assigned(group, member))
+        outcome.answer(token, _assigned(group, member.assignment))
         return outcome
     superseded, member.syncing = member.syncing, token
     if superseded is not None:
@@ -207,20 +207,19 @@ def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
 def _assign(
     group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, outcome: Outcome
 ) -> None:
-    """The group is stable: everyone has an assignment, if only an empty one."""
-    group.transition(GroupState.STABLE, now_ms)
-    outcome.changed = True
+    """Make the group stable: every member has an assignment, if only an empty one."""
+    assert group.state is GroupState.COMPLETING_REBALANCE, group.state
+    outcome.value = stable_value(group, assignments, now_ms)
     for member in group.members.values():
-        member.assignment = assignments.get(member.member_id, b"")
         token, member.syncing = member.syncing, None
         if token is not None:
-            outcome.answer(token, _assigned(group, member))
+            outcome.answer(token, _assigned(group, assignments.get(member.member_id, b"")))
             group.restart_session(member, now_ms)
 
 
-def _assigned(group: ClassicGroup, member: Member) -> SyncAnswer:
+def _assigned(group: ClassicGroup, assignment: bytes) -> SyncAnswer:
     return SyncAnswer(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
-        assignment=member.assignment,
+        assignment=assignment,
     )

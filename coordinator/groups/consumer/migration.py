@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.group import Member as ClassicMember
+from coordinator.groups.classic.records import stable_value
 from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer
 from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Draft
 from coordinator.groups.consumer.member import ClassicProtocols, Member, Target, with_epoch
@@ -38,6 +39,7 @@ from coordinator.groups.consumer_protocol import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
+from wire.internal.group_metadata import GroupMetadataValue
 
 #: What the classic leader knew of the topics when it assigned them nobody can say: they may have
 #: grown since. Whoever joins next has them assigned anew.
@@ -177,8 +179,10 @@ def downgraded(
     topics: TopicImage,
     limits: GroupLimits,
     now_ms: int,
-) -> ClassicGroup:
-    """Return the classic group of those who stay, stable. The caller has them join again."""
+) -> tuple[ClassicGroup, GroupMetadataValue]:
+    """Return the classic group of the members that stay, and its record: the group is stable once
+    the record is applied. The caller then begins a rebalance, so that all members join again.
+    """
     classic = ClassicGroup(group.group_id, limits, now_ms)
     classic.generation_id = group.epoch
     for member in group.members.values():
@@ -196,11 +200,13 @@ def downgraded(
         )
         classic.add(kept, CONSUMER)
     classic.protocol_name = classic.select_protocol()
-    classic.state = GroupState.STABLE
-    for kept in classic.members.values():
-        subscription = kept.metadata(classic.protocol_name)
-        kept.assignment = write_assignment(group.target(kept.member_id), subscription, topics)
-    return classic
+    assignments = {
+        member_id: write_assignment(
+            group.target(member_id), kept.metadata(classic.protocol_name), topics
+        )
+        for member_id, kept in classic.members.items()
+    }
+    return classic, stable_value(classic, assignments, now_ms)
 
 
 def deletion(group: ConsumerGroup) -> list[ConsumerGroupRecord]:

@@ -155,9 +155,9 @@ class World:
         group = self.group
         if not is_downgrade_due(group, member_ids, allowed=self.may_downgrade, size_max=100):
             return False
-        classic = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
-        self.append([*deletion(group), self.shard.group_record(classic)])
+        classic, value = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
         self.shard.groups[GROUP] = classic
+        self.append([*deletion(group), GroupRecord(GROUP, value)])
         return True
 
     def notice_topics(self) -> None:
@@ -216,7 +216,7 @@ class World:
         for position, (key, value) in records:
             record = decode(key, value)
             assert record is not None
-            shard.replay(record, position)
+            shard.apply(record, position)
         return shard
 
     def check_replay(self) -> None:
