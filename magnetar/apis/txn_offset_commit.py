@@ -15,7 +15,7 @@ refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
 from __future__ import annotations
 
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.offsets.conflicts import conflict_code
+from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.groups.shard import Committer
 from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
