@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore.disk.durability import Durability
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import StorageFailure
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig

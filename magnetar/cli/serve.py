@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address

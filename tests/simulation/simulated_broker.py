@@ -18,8 +18,6 @@ from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SimulatedExecutor
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
@@ -29,6 +27,8 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.simulated_executors import SimulatedExecutor
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message

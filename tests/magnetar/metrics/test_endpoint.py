@@ -17,13 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError
 from magnetar.metrics import endpoint, gathering
 from magnetar.metrics.document import document
 from magnetar.metrics.endpoint import MetricsEndpoint
 from magnetar.metrics.families import FAMILIES
+from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 
