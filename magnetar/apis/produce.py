@@ -27,7 +27,6 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.messages.produce import (
@@ -87,7 +86,7 @@ class _Appending:
         self._context = context
         #: Whose transaction holds all partitions of the request, and what makes that durable.
         self._holder: tuple[int, int] | None = None
-        self._held: tuple[ShardLog, int] | None = None
+        self._held: tuple[PartitionLog, int] | None = None
         self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
         self.is_any_refused = False
 

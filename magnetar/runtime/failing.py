@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from logstore.segments.ledger import LedgerFenced, StorageFailure
+from logstore.disk.files import StorageFailure
+from logstore.segments.ledger import LedgerFenced
 from magnetar.logging import get_logger
 
 EXIT_FAILURE = 1

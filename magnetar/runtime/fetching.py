@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from logstore.partition.log import Isolation, PartitionLog, Slice
 from logstore.partition.reads import end_of
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from magnetar.runtime.response_memory import HeldResponse
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

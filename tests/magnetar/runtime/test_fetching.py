@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from logstore.partition.log import Isolation
-from logstore.testing.partitions import SteppedPartition, batch_of
 from magnetar.runtime.fetching import Fetch, PartitionRead
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from tests.logstore.partitions import SteppedPartition, batch_of
 
 
 async def waiting(fetch: Fetch) -> asyncio.Task[None]:

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from magnetar.runtime.response_memory import ROOM_BYTES_MIN, HeldResponse, ResponseMemory
 from magnetar.server.listening import WRITE_BUFFER_BYTES
+from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.records import iterate_batches
