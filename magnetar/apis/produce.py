@@ -15,7 +15,7 @@ closes its connection.  KIP-98, KIP-890.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import partial
 from uuid import UUID
 
@@ -49,6 +49,9 @@ _TOPIC_IDS_SINCE = 13
 _TIMEOUT_MS_MIN = 1_000
 #: Records of a batch that an answer names, of those that were refused.
 _RECORD_ERRORS_MAX = 1_000
+
+#: What an answer waits for: its batch's log, and the future of its sync, None where it is durable.
+_Wait = tuple[PartitionLog, PartitionProduceResponse, asyncio.Future[None] | None]
 
 
 @handles(ProduceRequest, versions="3-13")
@@ -205,9 +208,7 @@ class _Appending:
             return response
 
         def make(is_late: bool) -> ProduceResponse:
-            for log, answer, future in waits:
-                if (code := _outcome(log, future, held, is_late)) is not None:
-                    _withdraw(answer, code)
+            _settle(waits, held, is_late)
             return response
 
         timeout_ms = self._request.timeout_ms
@@ -258,26 +259,22 @@ def _name_records(
     )
 
 
-def _outcome(
-    log: PartitionLog,
-    durable: asyncio.Future[None] | None,
-    held: asyncio.Future[None] | None,
-    is_late: bool,
-) -> ErrorCode | None:
-    """Return the error code for a batch that was appended, None where it is durable.
-
-    `durable` and `held` end when the batch is durable, and its partition's place in the
-    transaction; None stands for one that was durable at once. Raises what failed the disk.
-    """
+def _settle(waits: Sequence[_Wait], held: asyncio.Future[None] | None, is_late: bool) -> None:
+    """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
     if held is not None and held.done():
         held.result()
-    if durable is not None and durable.done() and (failure := durable.exception()) is not None:
-        if log.is_deleted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise failure
-    if is_late and not all(future is None or future.done() for future in (durable, held)):
-        return ErrorCode.REQUEST_TIMED_OUT
-    return None
+    for log, answer, future in waits:
+        if future is not None and future.done() and future.exception() is not None:
+            if not log.is_deleted:
+                future.result()
+            _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif is_late and not (_is_over(future) and _is_over(held)):
+            _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _is_over(wait: asyncio.Future[None] | None) -> bool:
+    """Return whether a wait is over; None stands for one that was over at once."""
+    return wait is None or wait.done()
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:

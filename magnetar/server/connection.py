@@ -269,16 +269,19 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _send(self, buffers: Answer) -> None:
         if self._transport is None or not buffers:
             return
+        if len(buffers) == 1:
+            self.sent_bytes += len(buffers[0])
+            self._transport.write(buffers[0])
+            return
         size_bytes = sum(map(len, buffers))
         self.sent_bytes += size_bytes
         if size_bytes <= JOINED_BYTES_MAX:
-            self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+            self._transport.write(b"".join(buffers))
             return
         # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
         # that the client does not read (CVE-2024-12254).
         last = buffers.pop()
-        if buffers:
-            self._transport.writelines(buffers)
+        self._transport.writelines(buffers)
         self._transport.write(last)
 
     def _start(self, frame: bytearray) -> None:

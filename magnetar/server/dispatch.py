@@ -146,19 +146,21 @@ class Dispatcher:
         """
         try:
             key_and_version, correlation_id, length = _HEADER.unpack_from(frame)
+            route = self._routes.get(key_and_version)
+            if route is None:
+                route = self._route_of(frame, key_and_version, correlation_id)
+            offset = _HEADER_BYTES + length
+            if length < 0 or offset >= len(frame) or (route.is_flexible and frame[offset]):
+                # A client id that is null or cut short, or tagged fields: both are rare.
+                header, offset = RequestHeader.decode_from(frame, 2 if route.is_flexible else 1)
+                client_id = header.client_id
+            else:
+                client_id = frame[_HEADER_BYTES:offset].decode()
+                offset += route.is_flexible
         except StructError:
             raise WireError(f"{len(frame)} bytes are no request header") from None
-        route = self._routes.get(key_and_version)
-        if route is None:
-            route = self._route_of(frame, key_and_version, correlation_id)
-        offset = _HEADER_BYTES + length
-        if length < 0 or offset >= len(frame) or (route.is_flexible and frame[offset]):
-            # A client id that is null or cut short, or tagged fields: no client sends these often.
-            header, offset = RequestHeader.decode_from(frame, 2 if route.is_flexible else 1)
-            client_id = header.client_id
-        else:
-            client_id = _text(frame[_HEADER_BYTES:offset])
-            offset += route.is_flexible
+        except UnicodeDecodeError:
+            raise WireError("the client id is not UTF-8") from None
         # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
         # a Metadata request of version 13.
         request, _ = route.decode(frame, offset)
@@ -232,13 +234,6 @@ class Dispatcher:
         # The one place: a bug must not take the other requests along.
         _log.exception("handler failed", **_described(exchange))
         return _refusal(exchange, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-
-
-def _text(client_id: bytearray) -> str:
-    try:
-        return client_id.decode()
-    except UnicodeDecodeError:
-        raise WireError("the client id is not UTF-8") from None
 
 
 def _encode(exchange: Exchange, response: Message | None) -> Answer:
