@@ -9,7 +9,7 @@ Types that Kafka does not know are refused with UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode

@@ -68,7 +68,7 @@ def _resource(
 ) -> Resource | None:
     """Return what the options name; UsageError where they name more than one thing."""
     from magnetar.client.configs import Resource
-    from magnetar.config.resource_type import ResourceType
+    from magnetar.config.resources import ResourceType
 
     named = [
         Resource(kind, name)

@@ -198,7 +198,7 @@ def alter_command(
     from magnetar.client import topics as queries
     from magnetar.client.cluster import Client
     from magnetar.client.configs import Resource, change_configs
-    from magnetar.config.resource_type import ResourceType
+    from magnetar.config.resources import ResourceType
 
     with Client(bootstrap_server, timeout_ms / 1000) as client:
         if settings or unset:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from magnetar.client.cluster import Client, check
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -15,7 +15,7 @@ from magnetar.client.partitions import (
     READ_COMMITTED,
     list_offsets,
 )
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,

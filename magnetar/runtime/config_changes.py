@@ -8,31 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import Change, Operation, ResourceType
 from magnetar.runtime.config_resources import ConfigResources, Resource
 from magnetar.runtime.logger_levels import alter_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-
-class Operation(IntEnum):
-    """What is done to one config, with the codes of Kafka's AlterConfigOp."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class Change(NamedTuple):
-    """One change of one config. `value` is a list, comma-separated, in APPEND and SUBTRACT."""
-
-    name: str
-    operation: int
-    value: str | None
 
 
 class ResourceChanges(NamedTuple):

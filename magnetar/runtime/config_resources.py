@@ -13,7 +13,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.storage.broker_configs import BrokerConfigs

@@ -44,7 +44,7 @@ from coordinator.groups.consumer.soft_state import Wait
 from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord
 from magnetar.config.group import group_integer
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime import patterns
 from magnetar.runtime.topic_image import BrokerTopics

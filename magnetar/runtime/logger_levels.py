@@ -11,7 +11,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from magnetar.runtime.config_changes import Change
+    from magnetar.config.resources import Change
 
 #: Kafka's names of levels. Nothing is written below debug or above error here.
 _LEVELS = {

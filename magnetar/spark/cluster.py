@@ -14,7 +14,7 @@ from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from magnetar.client.cluster import PASSING, Client, ClientError, Refused, Unreachable
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.topics import create_topic
-from magnetar.config.resource_type import ResourceType
+from magnetar.config.resources import ResourceType
 from magnetar.spark.errors import BadOptions, SinkError
 from wire.error_code import ErrorCode
 
