@@ -19,7 +19,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep freed memory; return whether it will. Other C libraries need no telling."""
+    """Tell glibc to keep freed memory, and return whether it will. Others need no telling."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

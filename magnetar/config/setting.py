@@ -1,4 +1,4 @@
-"""What a configuration table is made of: a named, typed, checked, documented setting.
+"""The parts of a configuration table: named, typed, checked, documented settings.
 
 A table is a class whose attributes are settings: `message_max_bytes = integer(...)` declares
 `message.max.bytes`. An instance of the class holds one value per setting, as plain attributes.

@@ -199,11 +199,12 @@ _UNITS = {
 
 
 def broker_default(name: str, broker: BrokerConfig) -> object:
-    """Return the value that topics without `name` of their own have on this broker."""
+    """Return the value of `name` on this broker for topics that do not set it."""
     setting = TopicConfig.settings[name]
     for synonym in setting.synonyms:
         if synonym not in BrokerConfig.settings:
-            continue  # without effect, so that the topic's own default says what is done
+            # The broker's setting has no effect, so the topic's own default applies.
+            continue
         value = broker[synonym]
         if value is None or (synonym not in broker.explicit and synonym in _UNITS):
             continue
@@ -234,9 +235,10 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
 
 
 def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
-    """Return the typed values of stored settings, and why the others are left out.
+    """Return the typed values of stored settings, and the reasons why others are left out.
 
-    Another release may have stored them. Two that are impossible together: the first counts.
+    Another release may have stored what this one refuses. Of two values that are impossible
+    together the first counts.
     """
     with suppress(InvalidValue):
         return parse_topic_configs(texts), []
@@ -265,7 +267,7 @@ def _check_together(values: Mapping[str, object]) -> None:
 
 
 def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
-    """Return every setting of a topic whose `own` values are given; `explicit` are those."""
+    """Return every setting of a topic that has `own` values; `explicit` names these."""
     values = {name: broker_default(name, broker) for name in TopicConfig.settings}
     values.update(own)
     config = TopicConfig(values)
