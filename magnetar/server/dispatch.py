@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
-from magnetar.apis.error_responses import error_response
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
@@ -26,16 +26,6 @@ from wire.message import Buffer, Message
 from wire.messages.header import RequestHeader
 
 API_VERSIONS = 18
-
-#: Refusals that belong to the ordinary course of a protocol; they are logged as retriable ones are.
-_ROUTINE = frozenset(
-    {
-        ErrorCode.MEMBER_ID_REQUIRED,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-    }
-)
 
 _HEADER = Struct(">hhih")
 #: Size and correlation id, by the version of the response header; version 1 ends with no tags.
@@ -123,9 +113,7 @@ class Dispatcher:
                 return []
             return encode_response(response, context.version, context.correlation_id)
         except KafkaError as refusal:
-            is_routine = refusal.code.retriable or refusal.code in _ROUTINE
-            write = _log.debug if is_routine else _log.info
-            write("request refused", **describe(call), error=str(refusal))
+            log_refused_request(self.services, context, request, refusal)
             return self._refuse(call, refusal)
         except WireError:
             raise
@@ -138,7 +126,7 @@ class Dispatcher:
 
     def _refuse(self, call: Call, refusal: KafkaError) -> Answer:
         api, request, context = call
-        response = error_response(request, context.version, api.response_class, refusal)
+        response = api.refuse(request, context.version, refusal)
         if response is None:
             return []
         return encode_response(response, context.version, context.correlation_id)
