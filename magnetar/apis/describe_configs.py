@@ -29,7 +29,6 @@ from magnetar.config.described import (
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
-from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.config_resources import EVERY_BROKER, find_topic
@@ -43,6 +42,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import RequestContext, handles
-from magnetar.config.resource_type import ResourceType
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.list_config_resources import (
@@ -19,6 +18,7 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker

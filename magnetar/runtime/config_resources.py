@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
-from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.storage.broker_configs import EVERY_BROKER
 from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker

@@ -40,12 +40,12 @@ from coordinator.groups.consumer.upgrade import decide_upgrade, refuse_parked
 from coordinator.groups.consumer.validation import check_heartbeat
 from coordinator.groups.records import GroupRecord
 from magnetar.config.group import group_integer
-from magnetar.config.resource_type import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime import patterns
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
