@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -32,29 +33,26 @@ from wire.transaction_tags import (
     encode_children,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(DescribeTransactionsRequest, versions="0")
 async def describe_transactions(
-    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     asked = dict.fromkeys(request.transactional_ids)
-    known = {txn.transactional_id: txn for txn in await broker.transactions.describe(asked)}
+    known = {txn.transactional_id: txn for txn in await services.transactions.describe(asked)}
     return DescribeTransactionsResponse(
         transaction_states=[
-            _state(broker, transactional_id, known.get(transactional_id))
+            _state(services, transactional_id, known.get(transactional_id))
             for transactional_id in asked
         ]
     )
 
 
 def _state(
-    broker: Broker, transactional_id: str, txn: TransactionMetadata | None
+    services: Services, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
-    if children := broker.transactions.children(transactional_id):
+    if children := services.transactions.children(transactional_id):
         family = ((CHILDREN_TAG, encode_children(children)),)
     if txn is None:
         code = (

@@ -263,7 +263,7 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
         state=State.VOTED if VOTED_TAG in tags else state.transaction_state,
-        txn_id=None if txn_id is None else _txn_id_text(txn_id),
+        txn_id=None if txn_id is None else txn_id_text(txn_id),
         timeout_ms=state.transaction_timeout_ms,
         started_ms=state.transaction_start_time_ms,
         partitions=sorted(
@@ -274,7 +274,7 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
     )
 
 
-def _txn_id_text(value: bytes) -> str:
+def txn_id_text(value: bytes) -> str:
     """Return a TxnId as brokers log it: coordinator partition, epoch, count, producer id."""
     digits = value.hex()
     return "-".join((digits[:4], digits[4:8], digits[8:16], digits[16:]))
