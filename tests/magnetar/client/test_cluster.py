@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from magnetar.client.cluster import Client, ClientError, Connection, Refused, parse_addresses
+from magnetar.client import Client, ClientError, Refused
+from magnetar.client.cluster import parse_addresses
+from magnetar.client.connection import Connection
 from wire.api import request_class
 from wire.error_code import ErrorCode
 from wire.message import Message
