@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 
 from coordinator.groups.consumer.group import ConsumerGroup
-from logstore.sync.sync_durations import BOUNDS_SECONDS
+from logstore.sync.group_commit import BOUNDS_SECONDS
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
 
 if TYPE_CHECKING:
