@@ -27,6 +27,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_marker import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
+from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
@@ -75,7 +76,7 @@ class World:
     # What a broker offers.
 
     def broker(self) -> Any:
-        return SimpleNamespace(
+        broker = SimpleNamespace(
             topics=self,
             groups=self,
             transactions=getattr(self, "coordinator", None),
@@ -85,7 +86,6 @@ class World:
                 transaction_max_timeout_ms=900_000,
                 transactional_id_expiration_ms=604_800_000,
                 transaction_offset_conflict_detection_enable=False,
-                transaction_offsets_linger_us=0,
                 max_active_transactions=0,
                 joint_transactions_separator=self.separator,
                 joint_vote_timeout_ms=900_000,
@@ -96,6 +96,8 @@ class World:
             ),  # Each log has syncs of its own.
             fail=self.failures.append,
         )
+        broker.participants = LocalParticipants(broker)  # type: ignore[arg-type]  # a stand-in
+        return broker
 
     def allocate_producer_ids(self, block_size: int) -> int:
         self.next_producer_id += block_size

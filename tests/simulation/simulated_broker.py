@@ -19,10 +19,11 @@ from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
 from magnetar.apis.error_responses import error_response
-from magnetar.apis.registry import RequestContext, load_apis
+from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.request_context import RequestContext
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
@@ -40,7 +41,6 @@ _SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "transaction.offsets.linger.us": "0",  # The kernel's clock does not know of the simulated one.
     "transaction.healing.interval.ms": str(HEALING_INTERVAL_MS),
     "joint.vote.timeout.ms": "3000",
     "joint.child.expiration.ms": "4000",
@@ -150,10 +150,8 @@ class World:
         self.broker = broker
         self.disk.on_power_lost = self.is_dark.set
         self.executor = LoopExecutor(self.random)
-        broker.logs = self.logs = SimulatedLogs(self, broker, self.executor)
-        broker.catalog = self.catalog
-        broker.cluster_id = self.catalog.cluster_id()
-        broker.epoch = broker.logs.leader_epoch = self.catalog.next_broker_epoch()
+        self.logs = SimulatedLogs(self, broker, self.executor)
+        broker.use_storage(self.logs, self.catalog)
         await self._unless_dark(broker._recover())
         for name, count in TOPICS.items():
             if broker.topics.by_name(name) is None:
@@ -265,7 +263,7 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            answer: Message | None = await api.handler(self.broker, request, context)
+            answer: Message | None = await api.handler(self.broker.services, request, context)
             return answer
         except KafkaError as refusal:
             return error_response(request, version, api.response_class, refusal)
