@@ -121,11 +121,9 @@ class SmallFiles:
             self._let_go(name)
 
     def take_dirty(self) -> list[File]:
-        """Return the files that were appended to, each pinned for a sync, and hold them no more."""
+        """Return the files that were appended to, for a sync and a close, and hold them no more."""
         taken = list(self.dirty.values())
-        for file in taken:
-            file.pin()
-        self.close()
+        self.dirty.clear()
         return taken
 
     def _note(self, name: str) -> None:

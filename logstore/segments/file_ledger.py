@@ -73,13 +73,14 @@ class FileLedger(CommittedLedger):
         self._checkpointed_bytes = 0  # of the active segment
         self._flushed_end_offset = start_offset  # of interest with page-cache durability
         self._is_flush_asked = False
-        # For the next sync: the active segment's file, those of segments rolled, and indexes.
+        # For the next sync: the active segment's file, those of segments rolled (pinned), indexes.
         self._is_dirty = False
         self._rolled_files: list[File] = []
         self._index_files: list[File] = []
-        # Of the sync under way. Index files are closed after it, all others were open before.
+        # Of the sync under way: all files; after it these are unpinned, and those closed.
         self._files_in_sync: Sequence[File] = ()
-        self._closing: list[File] = []
+        self._unpinning: Sequence[File] = ()
+        self._closing: Sequence[File] = ()
         self._next_recovery_point = recovery_point
 
     def opening(self, epoch: int) -> Procedure[None]:
@@ -191,31 +192,30 @@ class FileLedger(CommittedLedger):
         self._next_recovery_point = self.recovery_point
         if active is not None and active.base_offset > self.recovery_point:
             self._next_recovery_point = active.base_offset
-        files, self._rolled_files = self._rolled_files, []
+        files: list[File] = []
         if self._is_dirty:
             assert active is not None, "bytes were written to it"
-            file = active.open_file or active.file
-            file.pin()
-            files.append(file)
+            files.append(active.open_file or active.file)
             self._is_dirty = False
             if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
                 self._checkpoint(active)
-        if self._small_files.dirty:
-            files += self._small_files.take_dirty()
         self._begun_end_offset = self.end_offset
         self._begun_bytes = self._appended_bytes
         written, held = self._unsynced.begin()
         sync = Sync(self.end_offset, files, held=held)
         if self._index_files or self._names.dirty:
-            sync.files = [*files, *self._index_files]
             sync.directories = self._names.begin()
         else:
             # Nothing but appended bytes: an index or a name is in no journal.
             sync.written = written
+        if self._rolled_files or self._index_files or self._small_files.dirty:
+            self._unpinning, self._rolled_files = self._rolled_files, []
+            self._closing = [*self._index_files, *self._small_files.take_dirty()]
+            self._index_files = []
+            files += [*self._unpinning, *self._closing]
         if self._group_commit.durability is Durability.PAGE_CACHE and self._is_flush_due():
             self._make_flush(sync)
         self._files_in_sync = sync.files
-        self._closing, self._index_files = self._index_files, []
         return sync
 
     def _checkpoint(self, active: Segment) -> None:
@@ -242,8 +242,6 @@ class FileLedger(CommittedLedger):
         self._is_flush_asked = False
         with self._group_commit.storing(self._directory):
             files = [segment.file for segment in self.segments.since(self._flushed_end_offset)]
-        for file in files:
-            file.pin()
         sync.files = [*files, *sync.files]
         sync.directories = self._names.both
         sync.is_flush = True
@@ -258,18 +256,21 @@ class FileLedger(CommittedLedger):
             self.recovery_point = max(self.recovery_point, self._next_recovery_point)
         if sync.is_flush:
             self._flushed_end_offset = sync.end_offset
-        for file in sync.files[: len(sync.files) - len(self._closing)]:
-            file.unpin()
-        if self._closing:
-            for file in self._closing:
-                file.close()
-            self._closing = []
+        if self._unpinning or self._closing:
+            self._release_synced()
         self._files_in_sync = ()
         if self._unsynced.held_in_sync:
             held = self._unsynced.take_synced()
             if not self.is_closed:
                 with self._group_commit.storing(self._directory):
                     _write(held)
+
+    def _release_synced(self) -> None:
+        for file in self._unpinning:
+            file.unpin()
+        for file in self._closing:
+            file.close()
+        self._unpinning = self._closing = ()
 
     # Trimming
 

@@ -78,7 +78,7 @@ class Member(Protocol):
     """A ledger, as group commit sees it. All of it is called on the event loop."""
 
     def begin_sync(self) -> Sync:
-        """Return everything written so far. The files stay pinned until `complete_sync`.
+        """Return everything written so far. The files stay the member's, which may close them.
 
         Raises `StorageFailure` where something had to be written for it and could not be.
         """
@@ -138,6 +138,7 @@ class GroupCommit:
         self._settled_by_sync: list[asyncio.Future[None]] = []
         self._busy = False  # a sync is under way, or about to begin
         self._began_seconds = 0.0  # when the sync under way began
+        self._pinned: Sequence[File] = ()  # what the thread is syncing
         self._is_flushing = False  # the files that the journal tells of are being synced
         self._is_patient = False  # the time runs after which what may wait has waited long enough
 
@@ -312,6 +313,10 @@ class GroupCommit:
         entries = [entry for sync in syncs for entry in sync.held]
         files = [file for sync in syncs for file in sync.files]
         directories = {directory for sync in syncs for directory in sync.directories}
+        for file in files:
+            # Its ledger may be closed, or its segment trimmed, while the thread is at it.
+            file.pin()
+        self._pinned = files
 
         def work() -> None:
             self._sync(files, directories, settles=settles)
@@ -336,6 +341,9 @@ class GroupCommit:
 
     def _performed(self, error: OSError | None) -> None:
         self.sync_durations.observe(perf_counter() - self._began_seconds)
+        for file in self._pinned:
+            file.unpin()
+        self._pinned = ()
         if error is None and self.failure is None:
             self._complete()
             return
