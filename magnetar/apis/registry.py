@@ -7,18 +7,20 @@
 
 A handler returns its response, or None where none is to be sent. It raises `KafkaError` to refuse
 the whole request: `refuse` turns that into the API's own shape. Its part before the first await
-runs in the step in which the request arrives, in order of arrival.
+runs in the step in which the request arrives, in order of arrival. A handler without `async` does
+all its work in that step; where its response waits for syncs, it returns a `DelayedResponse`.
 """
 
 from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from magnetar.apis.mirror import Refuse, mirror
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.message import Message
@@ -26,7 +28,9 @@ from wire.message import Message
 R = TypeVar("R", bound=Message)
 
 
-Handler = Callable[[Services, R, RequestContext], Awaitable[Message | None]]
+#: What a handler returns: see above.
+Handled = Coroutine[Any, Any, Message | None] | Message | DelayedResponse | None
+Handler = Callable[[Services, R, RequestContext], Handled]
 
 
 class Api(NamedTuple):
@@ -38,7 +42,7 @@ class Api(NamedTuple):
     max_version: int
     request_class: type[Message]
     response_class: type[Message]
-    handler: Callable[[Any, Any, RequestContext], Any]
+    handler: Callable[[Services, Any, RequestContext], Handled]
     refuse: Refuse
 
 
