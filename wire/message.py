@@ -196,12 +196,12 @@ class Message(Struct):
 
     @classmethod
     def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """Return the function behind `decode_from`, for a caller that looks it up once."""
+        """Return the compiled function behind `decode_from`, for a caller that keeps it."""
         return cls._decoders[version]
 
     @classmethod
     def encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
-        """Return the function behind `encode_parts`, for a caller that looks it up once."""
+        """Return the compiled function behind `encode_parts`, for a caller that keeps it."""
         return cls._encoders[version]
 
     @classmethod

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
 from magnetar.config.described import (
@@ -28,7 +29,6 @@ from magnetar.config.described import (
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
-from magnetar.config.resources import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.logger_levels import check_node, described_levels
@@ -44,6 +44,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from wire.resource_type import ResourceType
 
 _UNKNOWN_TYPE = 0
 
@@ -60,7 +61,7 @@ async def describe_configs(
             resource_name=resource.resource_name,
             error_message="",
         )
-        try:
+        with refused_in(result):
             describe = _DESCRIBE.get(resource.resource_type)
             if describe is None:
                 raise KafkaError(
@@ -73,9 +74,6 @@ async def describe_configs(
                 for entry in describe(services, resource.resource_name)
                 if not asked or entry.name in asked
             ]
-        except KafkaError as refusal:
-            result.error_code = refusal.code
-            result.error_message = refusal.detail
         results.append(result)
     return DescribeConfigsResponse(results=results)
 

@@ -11,7 +11,7 @@ none.
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.config.resources import Change
+from magnetar.config.changes import Change
 from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

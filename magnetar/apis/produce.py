@@ -22,6 +22,7 @@ from uuid import UUID
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.runtime.delayed_response import DelayedResponse
@@ -29,6 +30,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
+from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -54,7 +56,15 @@ _RECORD_ERRORS_MAX = 1_000
 _Wait = tuple[PartitionLog, PartitionProduceResponse, asyncio.Future[None] | None]
 
 
-@handles(ProduceRequest, versions="3-13")
+_refuse_each = mirror(ProduceResponse, base_offset=-1)
+
+
+def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message | None:
+    """Refuse every partition; a producer with acks=0 reads no response."""
+    return None if request.acks == 0 else _refuse_each(request, version, error)
+
+
+@handles(ProduceRequest, versions="3-13", refuse=_refuse)
 def produce(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | DelayedResponse | None:

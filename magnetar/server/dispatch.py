@@ -15,7 +15,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 from magnetar.apis.api_versions import unsupported_version_response
-from magnetar.apis.error_responses import error_response
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
@@ -30,16 +30,6 @@ from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
-
-#: Refusals that belong to the ordinary course of a protocol; they are logged as retriable ones are.
-_ROUTINE = frozenset(
-    {
-        ErrorCode.MEMBER_ID_REQUIRED,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-    }
-)
 
 API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
@@ -224,9 +214,7 @@ class Dispatcher:
         if isinstance(error, WireError):
             raise error
         if isinstance(error, KafkaError):
-            is_routine = error.code.retriable or error.code in _ROUTINE
-            write = _log.debug if is_routine else _log.info
-            write("request refused", **_described(exchange), error=str(error))
+            log_refused_request(self.services, exchange.context, exchange.request, error)
             return _refusal(exchange, error)
         if is_fatal(error):
             self._on_fatal(error)
@@ -260,7 +248,7 @@ def _encode(exchange: Exchange, response: Message | None) -> Answer:
 
 def _refusal(exchange: Exchange, refusal: KafkaError) -> Answer:
     route = exchange.route
-    response = error_response(exchange.request, route.version, route.api.response_class, refusal)
+    response = route.api.refuse(exchange.request, route.version, refusal)
     return _encode(exchange, response)
 
 

@@ -18,7 +18,6 @@ from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import Handled, load_apis
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
@@ -266,7 +265,7 @@ class World:
         try:
             return await _response(api.handler(self.broker.services, request, context))
         except KafkaError as refusal:
-            return error_response(request, version, api.response_class, refusal)
+            return api.refuse(request, version, refusal)
 
     async def close(self) -> None:
         with suppress(PowerLost):

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from magnetar.apis.registry import load_apis
-from magnetar.client.cluster import Client, ClientError, Connection, Refused, parse_addresses
+from magnetar.client.cluster import Client, parse_addresses
+from magnetar.client.connection import ClientError, Connection, Refused
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import Api
 from magnetar.broker import Broker
 from magnetar.runtime.request_context import RequestContext
@@ -60,7 +61,14 @@ def replace_handler(
     """Serve an API of the running broker by `handler`."""
     key = request.api_key
     broker.apis[key] = Api(
-        key, request.__name__, request.min_version, request.max_version, request, response, handler
+        key,
+        request.__name__,
+        request.min_version,
+        request.max_version,
+        request,
+        response,
+        handler,
+        mirror(response),
     )
 
 
