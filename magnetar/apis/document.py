@@ -24,7 +24,7 @@ NOT_SERVED: dict[str, str] = {
     "RenewDelegationToken": "delegation tokens need SASL",
     "ExpireDelegationToken": "delegation tokens need SASL",
     "DescribeDelegationToken": "delegation tokens need SASL",
-    "AlterUserScramCredentials": "SASL is not served, so nobody could use a credential",
+    "AlterUserScramCredentials": "SASL is not served, so no client could use a credential",
     "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
     "PushTelemetry": "Kafka serves it where a plugin receives metrics",
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
