@@ -1,12 +1,12 @@
 """The seam between the log store and the operating system's files.
 
-Everything the log store knows of a disk goes through `FileSystem` and `File`; `DiskFiles` is the
-real one, whose open files `logstore.disk.descriptors` keeps; the simulated disk in
-the tests loses power. Paths are strings, as the operating system takes them. Errors are `OSError`;
-callers turn them into `StorageFailure`.
+Everything that the log store knows of a disk goes through `FileSystem` and `File`. `DiskFiles` is
+the real one, whose open files `logstore.disk.descriptors` keeps; the simulated disk of the tests
+loses power. Paths are strings, as the operating system takes them. Errors are `OSError`; callers
+turn them into `StorageFailure`.
 
-What is durable when: a file's bytes and size after `File.sync`, its name (created, renamed,
-unlinked) after `sync_directory` of the directory that holds it, all of them after `sync_all`.
+A file's bytes and size are durable after `File.sync`, its name (created, renamed, unlinked) after
+`sync_directory` of the directory that holds it, and everything after `sync_all`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
+from logstore.disk.descriptors import Buffer as Buffer
 from logstore.disk.descriptors import Descriptors, DiskFile
 from logstore.disk.linux import find_syncfs
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class StorageFailure(Exception):
@@ -35,12 +34,12 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
+        """The path that the file has now."""
         ...
 
     @property
     def descriptor(self) -> int:
-        """The operating system's descriptor of a pinned file, -1 where there is none."""
+        """The operating system's descriptor of a pinned file, -1 if there is none."""
         ...
 
     def size(self) -> int:
@@ -56,7 +55,7 @@ class File(Protocol):
         ...
 
     def read_now(self, size: int, position: int) -> Buffer | None:
-        """As `read`, but None where the disk would have to be waited for."""
+        """Read as `read` does, but return None where the read would wait for the disk."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -68,7 +67,7 @@ class File(Protocol):
         ...
 
     def pin(self) -> None:
-        """Keep the file open for somebody's use, until `unpin`, whoever closes it meanwhile."""
+        """Keep the file open until `unpin`, also if it is closed meanwhile."""
         ...
 
     def unpin(self) -> None:
@@ -76,7 +75,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close, as soon as nobody has it pinned."""
+        """Close the file, once the last pin has ended."""
         ...
 
 
@@ -84,7 +83,7 @@ class Facts(NamedTuple):
     """What is known of a name without opening it."""
 
     size_bytes: int
-    #: When its bytes, or the names in it, were last changed. Only good for being compared.
+    #: When its bytes, or the names in it, last changed. Good for comparison only.
     changed_ns: int
 
 
@@ -137,10 +136,9 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Lock a file, created if missing, against other processes, Kafka's too; returns the
-        release.
+        """Lock a file, created if missing, against other processes, Kafka too. Returns the release.
 
-        Raises `BlockingIOError` when somebody else has it.
+        Raises `BlockingIOError` when another process has the lock.
         """
         ...
 
@@ -149,13 +147,13 @@ class DiskFiles:
     """The operating system's files.
 
     `sync_all` is syncfs(2) on the file system that holds `root`. It reports write-back errors that
-    happened since its descriptor was opened (Linux 5.8), so that is opened here, at start. Each
-    error is reported once, to one caller, who may have asked for a file of no account: so it fails
-    for everybody from then on.
+    happened since its descriptor was opened (Linux 5.8), so the descriptor is opened at the start.
+    The kernel reports each error once, to one caller, whose own file may be whole. So after one
+    error every later call fails too.
     """
 
     def __init__(self, root: str, *, open_max: int = sys.maxsize) -> None:
-        """`open_max`: how many descriptors its files may have at once."""
+        """`open_max`: how many descriptors the files may have at once."""
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._syncfs = find_syncfs()
@@ -221,15 +219,17 @@ class DiskFiles:
 
 
 def lock_file(path: str, *, create: bool) -> Callable[[], None]:
-    """Lock a file against other processes, Kafka's too; returns the release.
+    """Lock a file against other processes, Kafka too. Returns the release.
 
-    Raises `BlockingIOError` when somebody else has it, other OSErrors where it cannot be had.
+    Raises `BlockingIOError` when another process has the lock, other OSErrors where the file cannot
+    be opened or locked.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # What Java takes, and does not see the other; this one ends with any close of the file.
+        # Java takes this kind and does not see the other. It alone would not do: any close of the
+        # file in this process ends it.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)

@@ -62,6 +62,7 @@ class SmallFiles:
                 file.truncate(0)
             if data:
                 file.write((data,), 0)
+            # Its bytes come before its name: the name must never stand for a torn file.
             yield Barrier((file,))
         finally:
             file.close()
@@ -78,6 +79,7 @@ class SmallFiles:
         file = self.dirty.get(name)
         is_new = False
         if file is None:
+            # Opened once for all appends until a sync takes it.
             is_new = not self._files.exists(self._path(name))
             self._note(name)
             file = self.dirty[name] = self._files.open(self._path(name), create=True)

@@ -47,6 +47,7 @@ class MemoryLedger(CommittedLedger):
         if epoch < self._epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
         self._epoch = epoch
+        # The object outlives its close: this is the next start of the same storage.
         self._end = None
         self.segments.is_closed = False
         self.durable_end_offset = self.end_offset
