@@ -16,10 +16,10 @@ from logstore.disk.checkpoints import (
     META_PROPERTIES,
     decode_properties,
     encode_properties,
-    uuid_text,
 )
 from logstore.disk.files import FileSystem
 from logstore.segments.attachments import SmallFiles
+from wire.types import uuid_text
 
 _LOCK = ".lock"
 

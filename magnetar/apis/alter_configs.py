@@ -10,7 +10,8 @@ alone. Levels of loggers are changed by its successor alone, IncrementalAlterCon
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.runtime.config_changes import Change, Operation, ResourceChanges, alter
+from magnetar.config.changes import Change, Operation
+from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.alter_configs import (

@@ -11,7 +11,8 @@ none.
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.runtime.config_changes import Change, ResourceChanges, alter
+from magnetar.config.changes import Change
+from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.incremental_alter_configs import (
