@@ -35,48 +35,37 @@ class File(Protocol):
     @property
     def path(self) -> str:
         """The path that the file has now."""
-        ...
 
     @property
     def descriptor(self) -> int:
         """The operating system's descriptor of a pinned file, -1 if there is none."""
-        ...
 
     def size(self) -> int:
         """The file's size in bytes."""
-        ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of `buffers` from `position` on, or raise; then part may have been written."""
-        ...
 
     def read(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file. May wait for the disk."""
-        ...
 
     def read_now(self, size: int, position: int) -> Buffer | None:
         """Read as `read` does, but return None where the read would wait for the disk."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros, to `size` bytes."""
-        ...
 
     def sync(self) -> None:
         """Make all bytes written, and the size, durable. A failure is final: never try again."""
-        ...
 
     def pin(self) -> None:
         """Keep the file open until `unpin`, also if it is closed meanwhile."""
-        ...
 
     def unpin(self) -> None:
         """End one `pin`."""
-        ...
 
     def close(self) -> None:
         """Close the file, once the last pin has ended."""
-        ...
 
 
 class Facts(NamedTuple):
@@ -92,55 +81,43 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes the file if it is missing."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory has that name."""
-        ...
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted. Raises `FileNotFoundError`."""
-        ...
 
     def facts(self, path: str) -> Facts:
         """Size and time of a file or directory, open or not. Raises `FileNotFoundError`."""
-        ...
 
     def make_directory(self, path: str) -> None:
         """Make a directory, and its parents, unless it exists."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or directory, replacing a file of the target's name."""
-        ...
 
     def unlink(self, path: str) -> None:
         """Delete a file's name. Open files remain readable."""
-        ...
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Make the names in this directory durable (not those in directories below)."""
-        ...
 
     @property
     def can_sync_all(self) -> bool:
         """Whether `sync_all` works here."""
-        ...
 
     def sync_all(self) -> None:
         """Make everything on this file system durable. A failure is final."""
-        ...
 
     def lock(self, path: str) -> Callable[[], None]:
         """Lock a file, created if missing, against other processes, Kafka too. Returns the release.
 
         Raises `BlockingIOError` when another process has the lock.
         """
-        ...
 
 
 class DiskFiles:

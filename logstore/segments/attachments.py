@@ -10,11 +10,7 @@ from collections.abc import Iterable
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
-from logstore.segments.names import (
-    LEFTOVER_SUFFIXES,
-    SEGMENT_SUFFIXES,
-    UNFINISHED,
-)
+from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
 from logstore.sync.group_commit import GroupCommit, Member
 
@@ -66,6 +62,7 @@ class SmallFiles:
             yield Barrier((file,))
         finally:
             file.close()
+        # What is appended from here on goes to the new file.
         self._let_go(name)
         self._files.rename(unfinished, self._path(name))
         self._note(name)
@@ -109,6 +106,7 @@ class SmallFiles:
         return [name for name in names if not name.endswith(_NOT_ATTACHMENTS)]
 
     def delete(self, name: str) -> None:
+        # A sync would only bring the deleted bytes to the disk.
         self._let_go(name)
         if self._names is not None:
             if name not in self._names:

@@ -85,6 +85,7 @@ class Recovery:
             names = self.files.list(self.directory)
         result.names = names
         segments = self._drop_trimmed(self._find_segments(names))
+        # A clean log needs its end only, and a scan if that is not where the last batch ends.
         if not (self.clean and segments and self._measure(segments[-1], result)):
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
@@ -165,6 +166,7 @@ class Recovery:
         result.scanned_bytes += segment.size - start
         result.truncated_bytes += size - segment.size
         if segment.size < size:
+            # Durable before the next append: a stale batch behind the end could follow on it.
             segment.file.truncate(segment.size)
         # Written again in place (step 3): only dirty pages are synced.
         for position in range(start, segment.size, SCAN_BYTES):

@@ -56,23 +56,18 @@ class SegmentList(Protocol):
     @property
     def is_closed(self) -> bool:
         """Whether the names on the disk may belong to another partition, or nothing is durable."""
-        ...
 
     def has_segments(self, segments: Sequence[Segment]) -> bool:
         """Whether these are all still there and sealed, and the ledger is open."""
-        ...
 
     def exchange(self, old: Sequence[Segment], new: Segment) -> None:
         """Put one segment in the place of others, which are there."""
-        ...
 
     def discard(self, paths: Sequence[str]) -> None:
         """Delete files that segments have left, now or later."""
-        ...
 
     def failed(self, error: OSError) -> StorageFailure:
         """Fail for good: nothing of this process becomes durable any more."""
-        ...
 
 
 class FileReplacement:

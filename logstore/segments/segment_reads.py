@@ -35,7 +35,6 @@ class Readable(Protocol):
 
     def read(self, size: int, position: int) -> bytes:
         """Read as `File.read` does."""
-        ...
 
 
 @dataclass(slots=True, frozen=True)

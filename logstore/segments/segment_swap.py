@@ -21,12 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logstore.disk.files import FileSystem
-from logstore.segments.names import (
-    INDEX_SUFFIXES,
-    LOG_SUFFIX,
-    SWAP,
-    segment_path,
-)
+from logstore.segments.names import INDEX_SUFFIXES, LOG_SUFFIX, SWAP, segment_path
 from logstore.segments.segment_reads import scan
 
 _SWAPPED = LOG_SUFFIX + SWAP

@@ -21,26 +21,21 @@ class SyncExecutor(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back at the end of this turn of the event loop."""
-        ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back after that time. One call at a time may be under way."""
-        ...
 
     def sync(self, file: File, done: Done) -> bool:
         """Sync one pinned file, then call `done`. One at a time.
 
         Returns whether work submitted meanwhile is done beside the sync, not behind it.
         """
-        ...
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
         """Do `work` beside the event loop, in the order of the calls, then call `done`."""
-        ...
 
     def close(self) -> None:
         """Finish the work under way and release everything. No `done` is called afterwards."""
-        ...
 
 
 def failure_of(work: Callable[[], None]) -> OSError | None:
