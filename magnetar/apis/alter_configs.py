@@ -1,10 +1,11 @@
-"""AlterConfigs (API key 33): give resources these configs and no others (KIP-133).
+"""AlterConfigs (API key 33): replace all configs of resources (KIP-133).
 
 Versions 0-2.  2: flexible.
 
-Configs of a topic, a group, the broker or a client metrics subscription that are not named go back
-to what is above them. Durable when answered, obeyed from the next batch on; each resource stands
-alone. Levels of loggers are changed by its successor alone, IncrementalAlterConfigs.
+A config of a topic, a group, the broker or a client metrics subscription that the request does not
+name falls back to what it inherits. The changes are durable when they are answered, and obeyed from
+the next batch on; each resource stands alone. Levels of loggers are changed by
+IncrementalAlterConfigs alone.
 """
 
 from __future__ import annotations
