@@ -21,11 +21,13 @@ from coordinator.groups.classic.records import apply, resume
 from coordinator.groups.consumer import membership
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.records import ConsumerGroupRecord, group_tombstones
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.store import GroupOffsets
 from coordinator.groups.records import GroupRecord, ShardRecord
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 
 
 class Committer(NamedTuple):
@@ -44,6 +46,8 @@ class GroupShard:
     limits: GroupLimits
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    #: Beside each consumer group, what is not in the log.
+    soft_states: dict[str, SoftState] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
 
     # --- groups
@@ -72,6 +76,10 @@ class GroupShard:
             reason = "is not a consumer group" if self.exists(group_id) else "not found"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
+
+    def soft_state(self, group_id: str) -> SoftState:
+        """Return what memory alone has of a consumer group; nothing yet where there is none."""
+        return self.soft_states.get(group_id) or SoftState()
 
     def find(self, group_id: str) -> ClassicGroup:
         """Return the classic group; one that has only offsets is empty.
@@ -216,7 +224,7 @@ class GroupShard:
         if isinstance(record, OffsetRecord):
             self.offsets.on_record(record, log_offset)
         elif isinstance(record, ConsumerGroupRecord):
-            self._apply_to_consumer_group(record)
+            self._apply_to_consumer_group(record, log_offset)
         elif record.value is None:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
@@ -227,14 +235,19 @@ class GroupShard:
                 group = self.groups[record.group_id] = ClassicGroup(record.group_id, self.limits)
             apply(group, record.value)
 
-    def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
+    def _apply_to_consumer_group(self, record: ConsumerGroupRecord, log_offset: int) -> None:
         group_id = record.group_id
         group = self.consumer_groups.get(group_id)
         if group is None:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+            self.soft_states[group_id] = SoftState()
         group.apply(record)
+        soft = self.soft_states[group_id]
+        soft.rests_on = log_offset + 1
+        if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None:
+            soft.forget(record.key.member_id)
         if group.is_gone:
-            del self.consumer_groups[group_id]
+            del self.consumer_groups[group_id], self.soft_states[group_id]
 
     def apply_pending(
         self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int

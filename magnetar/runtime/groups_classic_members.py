@@ -24,8 +24,6 @@ from coordinator.groups.consumer.classic_members import (
     must_join_again,
 )
 from coordinator.groups.consumer.group import ConsumerGroup, Draft
-from coordinator.groups.consumer.member import Member
-from coordinator.groups.consumer.soft_state import Wait
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -57,14 +55,15 @@ class ClassicMembers:
         now_ms = self._broker.clock.steady_ms()
         consumer = self._groups.consumer
         limits = consumer.limits(group.group_id)
-        decision = decide_join(Draft(group), request, consumer.topics, limits, now_ms)
+        soft = shard.state.soft_state(group.group_id)
+        decision = decide_join(Draft(group), soft, request, consumer.topics, limits, now_ms)
         answer = decision.answer
         if answer.error_code is not ErrorCode.NONE:
             return answer
         records = decision.records
         consumer.carry_out(shard, group.group_id, records, answer.member_id, limits, now_ms)
-        group.timers.clear(Wait.JOIN, answer.member_id)
-        self._wait(group, Wait.SYNC, group.members[answer.member_id], now_ms)
+        soft.timers.on_classic_join(group.members[answer.member_id], now_ms)
+        self._watch(shard, group, now_ms)
         consumer.downgrade_if_due(shard, group, (), now_ms)
         await shard.log.durable(shard.log.end_offset)
         return answer
@@ -77,11 +76,11 @@ class ClassicMembers:
         try:
             answer = answer_sync(group, request, self._groups.consumer.topics)
         except KafkaError as refusal:
-            self._expect_join(group, request.member_id, refusal.code, now_ms)
+            self._expect_join(shard, group, request.member_id, refusal.code, now_ms)
             raise
-        group.timers.clear(Wait.SYNC, request.member_id)
-        self._restart_session(group, group.members[request.member_id], now_ms)
-        await shard.log.durable(group.rests_on)
+        soft = shard.state.soft_state(group.group_id)
+        soft.timers.on_classic_sync(group.members[request.member_id], now_ms)
+        await shard.log.durable(soft.rests_on)
         return answer
 
     def heartbeat(
@@ -95,12 +94,12 @@ class ClassicMembers:
         """Restart the member's session. REBALANCE_IN_PROGRESS: it is to join again."""
         now_ms = self._broker.clock.steady_ms()
         member, _ = known_classic_member(group, member_id, group_instance_id, generation_id)
-        self._restart_session(group, member, now_ms)
+        shard.state.soft_state(group.group_id).timers.on_classic_heartbeat(member, now_ms)
         # There may be nobody else who looks.
         self._groups.consumer.notice_topics(shard, group, now_ms)
         if must_join_again(group, member):
             code = ErrorCode.REBALANCE_IN_PROGRESS
-            self._expect_join(group, member_id, code, now_ms)
+            self._expect_join(shard, group, member_id, code, now_ms)
             raise KafkaError(code, f"{group.group_id} is rebalancing")
 
     async def leave(
@@ -125,20 +124,19 @@ class ClassicMembers:
         return codes
 
     def _expect_join(
-        self, group: ConsumerGroup, member_id: str, code: ErrorCode, now_ms: int
+        self,
+        shard: RunningShard,
+        group: ConsumerGroup,
+        member_id: str,
+        code: ErrorCode,
+        now_ms: int,
     ) -> None:
         """A member that was told to join again has its rebalance timeout to do so."""
         member = group.members.get(member_id)
-        if code is not ErrorCode.REBALANCE_IN_PROGRESS or member is None:
-            return
-        if not group.timers.has(Wait.JOIN, member_id):
-            self._wait(group, Wait.JOIN, member, now_ms)
+        if code is ErrorCode.REBALANCE_IN_PROGRESS and member is not None:
+            shard.state.soft_states[group.group_id].timers.on_told_to_join(member, now_ms)
+            self._watch(shard, group, now_ms)
 
-    def _wait(self, group: ConsumerGroup, wait: Wait, member: Member, now_ms: int) -> None:
-        group.timers.set(wait, member.member_id, now_ms + member.rebalance_timeout_ms)
-        self._groups.watch_until(group.group_id, group.timers.wake_ms, now_ms)
-
-    def _restart_session(self, group: ConsumerGroup, member: Member, now_ms: int) -> None:
-        assert member.classic is not None
-        session_ms = member.classic.session_timeout_ms
-        group.timers.set(Wait.SESSION, member.member_id, now_ms + session_ms)
+    def _watch(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
+        soft = shard.state.soft_states[group.group_id]
+        self._groups.watch_until(group.group_id, soft.timers.wake_ms, now_ms)

@@ -18,8 +18,6 @@ from coordinator.groups.consumer.member import (
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,
-    Member,
-    MemberState,
 )
 from coordinator.groups.consumer.membership import (
     decide_absence,
@@ -40,7 +38,7 @@ from coordinator.groups.consumer.requests import (
     HeartbeatRequest,
     check_heartbeat,
 )
-from coordinator.groups.consumer.soft_state import Wait
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord
 from magnetar.config.group import group_integer
@@ -64,9 +62,6 @@ _ASSIGNORS = ("uniform",)
 _UPGRADES = ("bidirectional", "upgrade")
 _DOWNGRADES = ("bidirectional", "downgrade")
 
-#: However quickly topics come and go, a group's patterns are matched again this often at most.
-_REGEX_REFRESH_INTERVAL_MS = 1_000
-
 
 class ConsumerGroups:
     """The coordinator of consumer groups; `Groups` owns the shards and the alarm."""
@@ -74,8 +69,6 @@ class ConsumerGroups:
     def __init__(self, broker: Broker, groups: Groups) -> None:
         self._broker = broker
         self._groups = groups
-        #: Groups whose patterns are being matched again.
-        self._refreshing: set[str] = set()
 
     @property
     def topics(self) -> BrokerTopics:
@@ -109,22 +102,17 @@ class ConsumerGroups:
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(shard, request)
         request = await self._with_resolved_regex(shard, request)
-        known = shard.state.consumer_groups.get(request.group_id)
-        is_first_regex = known is None or not known.regexes
         now_ms = self._broker.clock.steady_ms()
         draft = self._draft(shard, request, now_ms)
         limits = self.limits(request.group_id)
-        decision = decide_heartbeat(draft, request, self.topics, limits, now_ms)
+        soft = shard.state.soft_state(request.group_id)
+        decision = decide_heartbeat(draft, soft, request, self.topics, limits, now_ms)
         member_id = decision.answer.member_id
         group = self.carry_out(shard, request.group_id, decision.records, member_id, limits, now_ms)
-        if not decision.records:
-            group.nothing_for[member_id] = group.revision
-        if is_first_regex and request.resolved is not None:
-            group.regexes_seen = request.resolved.version
+        soft = shard.state.soft_state(request.group_id)
+        answer = soft.on_heartbeat(group, request, decision, now_ms)
         self._refresh_regexes_later(shard, group, now_ms)
-        assigned = group.members[member_id].assigned
-        answer = group.acknowledging.answered(request, decision.answer, assigned, now_ms)
-        await shard.log.durable(group.rests_on)
+        await shard.log.durable(soft.rests_on)
         return answer
 
     async def _leave(self, shard: RunningShard, request: HeartbeatRequest) -> HeartbeatAnswer:
@@ -133,8 +121,7 @@ class ConsumerGroups:
         member = leaving_member(group, request)
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
             self._append(shard, group.group_id, decide_absence(group, member), now_ms)
-            # It has given back what it was asked for; its session alone says how long it may stay.
-            group.timers.clear(Wait.REVOCATION, member.member_id)
+            shard.state.soft_states[group.group_id].timers.on_absence(member.member_id)
         else:
             self.remove(shard, group, [member.member_id], now_ms)
         await shard.log.durable(shard.log.end_offset)
@@ -189,23 +176,23 @@ class ConsumerGroups:
             # Also where a record was too large, and only those before it were written.
             group = shard.state.consumer_groups.get(group_id)
             if group is not None:
-                members = list(group.members.values())
-                if known is not None:
-                    members = [group.members[member_id]] if member_id in group.members else []
-                for member in members:
-                    self._wait_for(group, before, member, limits, now_ms)
-                self._watch(group, now_ms)
+                speaker = None if known is None else member_id
+                shard.state.soft_states[group_id].restart_timers(
+                    group, speaker, before, limits.session_timeout_ms, now_ms
+                )
+                self._watch(shard, group, now_ms)
         group = shard.state.consumer_groups[group_id]
-        group.topics_seen = self._broker.topics.version
+        shard.state.soft_states[group_id].topics_seen = self._broker.topics.version
         return group
 
     def notice_topics(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
         """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
         version = self._broker.topics.version
-        if group.topics_seen != version:
+        soft = shard.state.soft_states[group.group_id]
+        if soft.topics_seen != version:
             records = next_epoch(group, self.topics, changed=False)
             self._append(shard, group.group_id, records, now_ms)
-            group.topics_seen = version
+            soft.topics_seen = version
 
     def remove(
         self, shard: RunningShard, group: ConsumerGroup, member_ids: Sequence[str], now_ms: int
@@ -215,7 +202,7 @@ class ConsumerGroups:
             return
         records = decide_removal(group, member_ids, self.topics)
         self._append(shard, group.group_id, records, now_ms)
-        self._watch(group, now_ms)
+        self._watch(shard, group, now_ms)
 
     def downgrade_if_due(
         self, shard: RunningShard, group: ConsumerGroup, leaving: Sequence[str], now_ms: int
@@ -248,9 +235,6 @@ class ConsumerGroups:
         try:
             shard.append_in_parts([*tombstone, *records], now_ms)
         finally:
-            group = shard.state.consumer_groups.get(group_id)
-            if group is not None:
-                group.rests_on = shard.log.end_offset
             if classic is not None and classic.state is GroupState.DEAD:
                 self._groups.give(refuse_parked(classic), shard.log.end_offset)
                 _log.info("group upgraded", group_id=group_id, members=len(classic.members))
@@ -261,49 +245,24 @@ class ConsumerGroups:
         """The shard is replayed: every member has a whole session, and time to give back."""
         for group in shard.state.consumer_groups.values():
             limits = self.limits(group.group_id)
-            for member in group.members.values():
-                self._wait_for(group, None, member, limits, now_ms)
-            self._watch(group, now_ms)
+            soft = shard.state.soft_states[group.group_id]
+            soft.restart_timers(group, None, None, limits.session_timeout_ms, now_ms)
+            self._watch(shard, group, now_ms)
 
     def expire(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
         """Give up the members whose time has come."""
-        expired = group.timers.expired(now_ms)
-        for member_id, wait in expired:
-            group_id, why = group.group_id, wait.value
+        expired = shard.state.soft_states[group.group_id].timers.expired(now_ms)
+        for member_id, timer in expired:
+            group_id, why = group.group_id, timer.value
             _log.info("member removed", group_id=group_id, member_id=member_id, why=why)
         if expired:
             self.remove(shard, group, [each.member_id for each in expired], now_ms)
         else:
-            self._watch(group, now_ms)
+            self._watch(shard, group, now_ms)
 
-    def _wait_for(
-        self,
-        group: ConsumerGroup,
-        before: Member | None,
-        member: Member,
-        limits: ConsumerLimits,
-        now_ms: int,
-    ) -> None:
-        """Restart the member's session; give it its time where it has just been asked for more."""
-        member_id = member.member_id
-        if member.classic is not None:
-            session_ms = member.classic.session_timeout_ms
-            group.timers.set(Wait.SESSION, member_id, now_ms + session_ms)
-            group.timers.clear(Wait.REVOCATION, member_id)
-            return
-        # It may have spoken the classic protocol before.
-        group.timers.clear(Wait.JOIN, member_id)
-        group.timers.clear(Wait.SYNC, member_id)
-        group.timers.set(Wait.SESSION, member_id, now_ms + limits.session_timeout_ms)
-        # One that is away keeps its state, but has nothing left to give back.
-        if member.state is not MemberState.UNREVOKED_PARTITIONS or not member.revoking:
-            group.timers.clear(Wait.REVOCATION, member_id)
-        elif before is None or before.revoking != member.revoking:
-            deadline_ms = now_ms + member.rebalance_timeout_ms
-            group.timers.set(Wait.REVOCATION, member_id, deadline_ms)
-
-    def _watch(self, group: ConsumerGroup, now_ms: int) -> None:
-        self._groups.watch_until(group.group_id, group.timers.wake_ms, now_ms)
+    def _watch(self, shard: RunningShard, group: ConsumerGroup, now_ms: int) -> None:
+        soft = shard.state.soft_states[group.group_id]
+        self._groups.watch_until(group.group_id, soft.timers.wake_ms, now_ms)
 
     # --- regular expressions
 
@@ -328,16 +287,11 @@ class ConsumerGroups:
     ) -> None:
         """Match a group's patterns again where topics have changed; one at a time per group."""
         version = self._broker.topics.version
-        if not group.regexes or group.regexes_seen == version or now_ms < group.regexes_next_ms:
-            return
-        if group.group_id in self._refreshing:
-            return  # slow, or behind slow ones: what has changed since is seen to after it
-        self._refreshing.add(group.group_id)
-        group.regexes_next_ms = now_ms + _REGEX_REFRESH_INTERVAL_MS
-        group.regexes_seen = version
-        self._groups.spawn(self._refresh_regexes(shard, group.group_id))
+        soft = shard.state.soft_states[group.group_id]
+        if soft.begin_matching(group, version, now_ms):
+            self._groups.spawn(self._refresh_regexes(shard, group.group_id, soft))
 
-    async def _refresh_regexes(self, shard: RunningShard, group_id: str) -> None:
+    async def _refresh_regexes(self, shard: RunningShard, group_id: str, soft: SoftState) -> None:
         group = shard.state.consumer_groups.get(group_id)
         regexes = () if group is None else tuple(group.regexes)
         try:
@@ -350,4 +304,4 @@ class ConsumerGroups:
             # A pattern that another broker took, or too many topics for one record.
             _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
         finally:
-            self._refreshing.discard(group_id)
+            soft.end_matching()

@@ -24,6 +24,7 @@ from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberS
 from coordinator.groups.consumer.membership import check_room, replaced
 from coordinator.groups.consumer.records import ConsumerGroupRecord, assignment_record
 from coordinator.groups.consumer.requests import ConsumerLimits
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage, subscribe
 from coordinator.groups.consumer_protocol import (
     CONSUMER,
@@ -38,7 +39,12 @@ JoinDecision = Answered[ConsumerGroupRecord, JoinAnswer]
 
 
 def decide_join(
-    draft: Draft, request: JoinRequest, topics: TopicImage, limits: ConsumerLimits, now_ms: int
+    draft: Draft,
+    soft: SoftState,
+    request: JoinRequest,
+    topics: TopicImage,
+    limits: ConsumerLimits,
+    now_ms: int,
 ) -> JoinDecision:
     """Return the records and the answer of a classic member's join.
 
@@ -55,7 +61,7 @@ def decide_join(
     said = _subscription(request, topics)
     before = _joining_member(draft, request)
     member = _with_news(before, request, said)
-    changed = subscribe(draft, before, member, None, topics)
+    changed = subscribe(draft, before, member, None, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
     current = draft.group.members.get(member.member_id, member)
     after = reconcile(draft.group, current, said.owned, topics, subscription_changed=changed)

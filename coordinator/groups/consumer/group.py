@@ -1,8 +1,7 @@
 """A consumer group as its records have it: members, who shall read what, who reads what.
 
-A fold: `apply` takes one record, live and on replay alike, and nothing else changes a group. What
-is not in the log (sessions, what was last looked at) is in `timers` and belongs to this start of
-the broker.
+A fold: `apply` takes one record, live and in replay alike, and nothing else changes a group. What
+is not in the log (sessions, the topics last looked at) is in `soft_state`.
 
 Invariant: `owners` names for each partition the one member that has it, or has yet to give it
 back. Who is to have it waits until it is not there any more.
@@ -19,7 +18,6 @@ from uuid import UUID
 from coordinator.groups.consumer import records
 from coordinator.groups.consumer.member import Assigned, Member, Target
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
-from coordinator.groups.consumer.soft_state import Acknowledging, Timers
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_current_member_assignment import (
@@ -63,8 +61,7 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """One group. Fields are read freely; they change through `apply` alone, but for `timers` and
-    `acknowledging`."""
+    """One group. Fields are read freely; they change through `apply` alone."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -88,20 +85,8 @@ class ConsumerGroup:
         #: classic assignor -> how many members speak it
         self.classic_protocols: Counter[str] = Counter()
         self.classic_count = 0
-        # Not in the log.
-        self.timers = Timers()
-        self.acknowledging = Acknowledging()
-        #: rises with every record
+        #: How many records have been applied: a cheap way to see that nothing has changed.
         self.revision = 0
-        #: member id -> the revision at which there was nothing for it to give back or take
-        self.nothing_for: dict[str, int] = {}
-        #: the version of the topics that `metadata_hash` was last compared with; None: never
-        self.topics_seen: int | None = None
-        #: the same of `regexes`, and when they may be matched again at the earliest
-        self.regexes_seen: int | None = None
-        self.regexes_next_ms = 0
-        #: the log's end after the group's last record: what its answers rest on
-        self.rests_on = 0
 
     # --- questions
 
@@ -176,7 +161,6 @@ class ConsumerGroup:
         copy.assignor_members = self.assignor_members.copy()
         copy.classic_protocols = self.classic_protocols.copy()
         copy.classic_count = self.classic_count
-        copy.topics_seen = self.topics_seen
         return copy
 
     # --- the fold
@@ -232,9 +216,6 @@ class ConsumerGroup:
                 self._release(member_id, old.assigned)
                 self._release(member_id, old.revoking)
                 del self.members[member_id]
-                self.timers.forget(member_id)
-                self.nothing_for.pop(member_id, None)
-                self.acknowledging.forget(member_id)
                 self._free_instance(old)
             return
         member = records.subscribed(old or Member(member_id=member_id), value)

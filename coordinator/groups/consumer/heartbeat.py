@@ -20,6 +20,7 @@ from coordinator.groups.consumer.requests import (
     HeartbeatDecision,
     HeartbeatRequest,
 )
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage, subscribe
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 def decide_heartbeat(
     draft: Draft,
+    soft: SoftState,
     request: HeartbeatRequest,
     topics: TopicImage,
     limits: ConsumerLimits,
@@ -34,33 +36,25 @@ def decide_heartbeat(
 ) -> HeartbeatDecision:
     """Return the records and the answer of a heartbeat that does not leave.
 
-    `request` has passed `validation`. Once the records are applied, `topics.version` is what the
-    group has seen. Refuses with GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
-    FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
+    `request` has passed `check_heartbeat`, and `soft` belongs to the group. Refuses with
+    GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+    UNRELEASED_INSTANCE_ID.
     """
     check_room(draft.group, request.member_id, limits.size_max)
     before, records = speaking_member(draft.group, request)
     draft.add(records)
     said = _with_news(before, request)
-    changed = subscribe(draft, before, said, request.resolved, topics)
+    changed = subscribe(draft, before, said, request.resolved, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
-    if _nothing_changed(draft, request, said):
+    is_at_rest = soft.is_at_rest(draft.group, said.member_id)
+    if is_at_rest and not draft.records and request.owned is None:
+        # Also a member that waits for others need not be compared with its target each time.
         return Answered(answer=_answer(request, before, said, limits))
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
     return Answered(records=tuple(draft.records), answer=_answer(request, before, after, limits))
-
-
-def _nothing_changed(draft: Draft, request: HeartbeatRequest, member: Member) -> bool:
-    """Whether the member has asked before, and neither it nor anybody else has done anything since.
-
-    Who waits for others need not be compared with its target each time.
-    """
-    group = draft.group
-    seen_at = group.nothing_for.get(member.member_id)
-    return not draft.records and request.owned is None and seen_at == group.revision
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:

@@ -63,7 +63,12 @@ def metadata_hash(names: Iterable[str], topics: TopicImage) -> int:
 
 
 def subscribe(
-    draft: Draft, before: Member, said: Member, resolved: ResolvedRegex | None, topics: TopicImage
+    draft: Draft,
+    before: Member,
+    said: Member,
+    resolved: ResolvedRegex | None,
+    topics: TopicImage,
+    topics_seen: int | None,
 ) -> bool:
     """Have the member say what it says. True: it reads other topics than before, or is new.
 
@@ -79,7 +84,7 @@ def subscribe(
         draft.add(unused_regexes(draft.group))
         if said.topic_regex and said.topic_regex not in draft.group.regexes:
             draft.add([regex_record(group_id, said.topic_regex, resolved)])
-    if changed or draft.group.topics_seen != topics.version:
+    if changed or topics_seen != topics.version:
         draft.add(next_epoch(draft.group, topics, changed=changed))
     return changed
 
