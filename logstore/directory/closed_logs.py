@@ -30,7 +30,8 @@ from uuid import UUID
 from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.names import partition_name
-from logstore.segments.segment import LOG_SUFFIX, segment_path
+from logstore.segments.names import LOG_SUFFIX, segment_path
+from logstore.segments.stored_segments import ClosedSegments
 
 CLOSED_LOGS = ".magnetar-closed-logs"
 #: The state of a log may have so many bytes: those of some fifty producers.
@@ -46,17 +47,6 @@ _NO_TOPIC_ID = bytes(16)
 
 class CorruptClosedLogs(ValueError):
     """The file is torn or of another format: all it says can be found in the logs."""
-
-
-class ClosedSegments(NamedTuple):
-    """The segments of a log that was closed with everything durable."""
-
-    #: Base offset and size in bytes, ascending; never none.
-    segments: list[tuple[int, int]]
-    end_offset: int
-    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
-    max_timestamp_ms: int
-    offset_of_max_timestamp: int
 
 
 class ClosedLog(NamedTuple):

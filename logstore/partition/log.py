@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from logstore.directory.closed_logs import STATE_BYTES_MAX, ClosedLog, ClosedSegments
+from logstore.directory.closed_logs import STATE_BYTES_MAX, ClosedLog
 from logstore.disk.barriers import Procedure, in_step
 from logstore.partition.log_config import INT32_MAX, LogConfig
 from logstore.partition.log_start import deletable_before, give_up
@@ -34,8 +34,10 @@ from logstore.partition.snapshots import Snapshots
 from logstore.partition.transaction_marker import TransactionMarker
 from logstore.partition.validation import check_batch, stored_as
 from logstore.partition.visibility import VisibleLog
-from logstore.segments.aborted_index import AbortedEntry, aborted_name
+from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Ledger
+from logstore.segments.names import aborted_name
+from logstore.segments.stored_segments import ClosedSegments
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (

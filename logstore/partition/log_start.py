@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
-from logstore.segments.aborted_index import aborted_name
 from logstore.segments.ledger import Ledger
+from logstore.segments.names import aborted_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

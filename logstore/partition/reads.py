@@ -15,7 +15,7 @@ from typing import NamedTuple
 from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import RememberedBatch
 from logstore.segments.aborted_index import AbortedIndex, AbortedTransaction
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.records import BatchHeader, Marker, Record, TimestampType, iterate_records, parse_marker

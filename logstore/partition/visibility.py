@@ -24,7 +24,8 @@ from logstore.partition.reads import (
 )
 from logstore.partition.state import PartitionState
 from logstore.partition.transaction_buffer import TransactionBuffer
-from logstore.segments.ledger import Ledger, LedgerClosed, TimestampOffset
+from logstore.segments.ledger import Ledger, TimestampOffset
+from logstore.sync.durable_end import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker, Record

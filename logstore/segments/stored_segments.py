@@ -12,11 +12,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
-from logstore.disk.files import FileSystem
-from logstore.segments.ledger import SegmentFacts, SegmentLimits, StorageFailure, TimestampOffset
+from logstore.disk.files import FileSystem, StorageFailure
+from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
+from logstore.segments.names import LOG_SUFFIX
 from logstore.segments.replacement import SealedFile
-from logstore.segments.segment import LOG_SUFFIX, Segment
+from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import ABSENT, Readable, perform, plan_read, scan
 from logstore.segments.timestamps import first_in_segments, latest_record
 from logstore.sync.durable_end import CommittedLedger
@@ -24,6 +26,17 @@ from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader
 
 _NOTHING = memoryview(b"")
+
+
+class ClosedSegments(NamedTuple):
+    """The segments of a log that was closed with everything durable."""
+
+    #: Base offset and size in bytes, ascending; never none.
+    segments: list[tuple[int, int]]
+    end_offset: int
+    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
 
 
 class StoredSegments(CommittedLedger):

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionDeleted, PartitionLog
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -39,9 +40,6 @@ from wire.messages.produce import (
 from wire.records import BatchHeader, Compression
 from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
@@ -54,9 +52,9 @@ _RECORD_ERRORS_MAX = 1_000
 
 @handles(ProduceRequest, versions="3-13")
 async def produce(
-    broker: Broker, request: ProduceRequest, context: RequestContext
+    services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    appending = _Appending(broker, request, context)
+    appending = _Appending(services, request, context)
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
         if appending.is_any_refused:
@@ -72,7 +70,7 @@ class _Appending:
     """One request on its way into the partitions; all of it before the wait is one step."""
 
     __slots__ = (
-        "_broker",
+        "_services",
         "_context",
         "_held",
         "_holder",
@@ -81,8 +79,10 @@ class _Appending:
         "is_any_refused",
     )
 
-    def __init__(self, broker: Broker, request: ProduceRequest, context: RequestContext) -> None:
-        self._broker = broker
+    def __init__(
+        self, services: Services, request: ProduceRequest, context: RequestContext
+    ) -> None:
+        self._services = services
         self._request = request
         self._context = context
         #: Whose transaction holds all partitions of the request, and what makes that durable.
@@ -112,7 +112,7 @@ class _Appending:
         )
 
     def _name_of(self, topic_id: UUID) -> str:
-        found = self._broker.topics.by_id(topic_id)
+        found = self._services.topics.by_id(topic_id)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return found.name
@@ -123,8 +123,8 @@ class _Appending:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
             )
-        log = self._broker.topics.partition(topic, data.index)
-        if self._broker.topics.is_internal(topic):
+        log = self._services.topics.partition(topic, data.index)
+        if self._services.topics.is_internal(topic):
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone"
             )
@@ -156,7 +156,7 @@ class _Appending:
             )
         if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             return
-        transactions = self._broker.transactions
+        transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
@@ -174,7 +174,7 @@ class _Appending:
     def _partitions(self) -> Set[TopicPartition]:
         """Return all partitions of the request that there are: one record adds them together."""
         found: set[TopicPartition] = set()
-        topics = self._broker.topics
+        topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
@@ -196,7 +196,7 @@ class _Appending:
         if patience_ms < _PATIENCE_MS_MIN:
             patience_ms = _PATIENCE_MS_MIN
         try:
-            with self._broker.patience.bounded(patience_ms / 1000):
+            with self._services.bounded_waits.bounded(patience_ms / 1000):
                 for log, end_offset, answer in self.appended:
                     try:
                         await log.durable(end_offset)
@@ -218,7 +218,7 @@ class _Appending:
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
-            self._broker,
+            self._services,
             self._context,
             refusal,
             transactional_id=self._request.transactional_id,

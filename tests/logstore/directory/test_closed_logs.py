@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from logstore.directory.closed_logs import (
     CLOSED_LOGS,
     ClosedLog,
-    ClosedSegments,
     CorruptClosedLogs,
     Stamps,
     decode_closed_logs,
@@ -24,10 +23,11 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import File
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import SimpleRecord, build_batch
 
 TOPIC_ID = UUID(int=7)
