@@ -32,7 +32,7 @@ _SHOWN = (State.EMPTY, State.ONGOING, State.VOTED, State.COMPLETE_COMMIT, State.
 _SEALED = "sealed"
 
 Txn = TransactionMetadata
-Decide = Callable[[Txn | None], Decision[Txn]]
+Decide = Callable[[Txn | None], Decision[Txn, object]]
 
 
 class Family:

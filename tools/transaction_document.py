@@ -72,7 +72,7 @@ _SHOWN = (
 
 Txn = TransactionMetadata
 #: What is asked of a rule in one state.
-Ask = Callable[[Txn | None], Decision[Txn]]
+Ask = Callable[[Txn | None], Decision[Txn, object]]
 
 
 def in_state(state: State, partitions: Iterable[TopicPartition] = (_HELD,)) -> Txn:
@@ -117,9 +117,9 @@ def _add(partition: TopicPartition = _NOT_HELD) -> Ask:
 
 
 def _data(partition: TopicPartition) -> Ask:
-    def ask(txn: Txn | None) -> Decision[Txn]:
+    def ask(txn: Txn | None) -> Decision[Txn, object]:
         check_holds(txn, *_CURRENT, partition, is_abortable_known=True)
-        return Decision()
+        return Decision(answer=None)
 
     return ask
 
@@ -136,13 +136,13 @@ def _end(who: ProducerIdentity, version: int, *, commit: bool) -> Ask:
     )
 
 
-def _time_passes(txn: Txn | None) -> Decision[Txn]:
+def _time_passes(txn: Txn | None) -> Decision[Txn, object]:
     return expire(txn, _LIFETIMES, _LATE_MS, fresh_producer_id=_FRESH_PRODUCER_ID)
 
 
-def _markers_are_durable(txn: Txn | None) -> Decision[Txn]:
+def _markers_are_durable(txn: Txn | None) -> Decision[Txn, object]:
     work = None if txn is None else work_due(txn)
-    return Decision() if work is None else complete(txn, work, 2000)
+    return Decision(answer=None) if work is None else complete(txn, work, 2000)
 
 
 #: What may happen to a transactional id, and what is asked then.

@@ -25,7 +25,6 @@ from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.runtime.shard_log import ShardLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.messages.produce import (
@@ -87,7 +86,7 @@ class _Appending:
         self._context = context
         #: Whose transaction holds all partitions of the request, and what makes that durable.
         self._holder: tuple[int, int] | None = None
-        self._held: tuple[ShardLog, int] | None = None
+        self._held: tuple[PartitionLog, int] | None = None
         self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
         self.is_any_refused = False
 
@@ -204,7 +203,7 @@ class _Appending:
                         _withdraw(answer, deleted.code)
                 if self._held is not None:
                     shard_log, end_offset = self._held
-                    if not shard_log.is_durable(end_offset):
+                    if shard_log.high_watermark < end_offset:
                         await shard_log.durable(end_offset)
                     is_held = True
         except TimeoutError:

@@ -95,7 +95,7 @@ async def _commit_all(
             committer, request.producer_id, request.producer_epoch, commits
         )
         log, end_offset = held
-        if not log.is_durable(end_offset):
+        if log.high_watermark < end_offset:
             await log.durable(end_offset)
         if version < TXN_OFFSET_COMMIT_ADDS_SINCE:
             lingering = services.transactions.offsets_linger.until_over(request.transactional_id)
