@@ -1,7 +1,7 @@
 """Answers to offsets that are ahead of their transaction's data: they linger.
 
 librdkafka adds a transaction's partitions a millisecond after the first `produce`, by a thread that
-an answer wakes, and that rounds what it still has to sleep up to a whole millisecond. Answered
+an answer wakes, and that rounds what it still has to sleep up to a whole millisecond. Decision
 within that millisecond, TxnOffsetCommit makes it sleep for nearly one more; later, the partitions
 are added at once. So while a transaction holds nothing but offsets, that answer is kept until
 `transaction.offsets.linger.us` after AddOffsetsToTxn came. What it acknowledges is done and durable

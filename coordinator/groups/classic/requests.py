@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.internal.group_metadata import GroupMetadataValue
 
 Token = object
@@ -34,6 +35,22 @@ class JoinRequest:
     client_host: str = ""
     must_know_its_id: bool = False
     can_skip_assignment: bool = False
+
+
+def check_group_id(group_id: str) -> None:
+    """Raise INVALID_GROUP_ID for an empty id, under which only simple consumers commit."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
+def check_session_timeout(session_ms: int, least_ms: int, most_ms: int) -> None:
+    """Raise INVALID_SESSION_TIMEOUT outside [least_ms, most_ms], the configured bounds."""
+    if not least_ms <= session_ms <= most_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session timeout of {session_ms} ms, allowed are {least_ms} to {most_ms}"
+            " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
+        )
 
 
 @dataclass(frozen=True, slots=True)

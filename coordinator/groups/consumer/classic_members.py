@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
@@ -35,7 +35,7 @@ from coordinator.groups.consumer_protocol import (
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 
-JoinDecision = Answered[ConsumerGroupRecord, JoinAnswer]
+JoinDecision = Decision[ConsumerGroupRecord, JoinAnswer]
 
 
 def decide_join(
@@ -52,12 +52,18 @@ def decide_join(
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. A first join may be answered MEMBER_ID_REQUIRED.
     """
     group = draft.group
+    if not limits.may_mix:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"Cannot join the consumer group {group.group_id} with the classic protocol because"
+            " the group migration is disabled.",
+        )
     check_room(group, request.member_id, limits.size_max)
     _check_protocols(group, request)
     is_static = request.group_instance_id is not None
     if not request.member_id and request.must_know_its_id and not is_static:
         code = ErrorCode.MEMBER_ID_REQUIRED
-        return Answered(answer=JoinAnswer(member_id=request.new_member_id, error_code=code))
+        return Decision(answer=JoinAnswer(member_id=request.new_member_id, error_code=code))
     said = _subscription(request, topics)
     before = _joining_member(draft, request)
     member = _with_news(before, request, said)
@@ -73,7 +79,7 @@ def decide_join(
         protocol_type=CONSUMER,
         protocol_name=request.protocols[0][0],
     )
-    return Answered(records=tuple(draft.records), answer=answer)
+    return Decision(records=tuple(draft.records), answer=answer)
 
 
 def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) -> SyncAnswer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.consumer.assignment import decide_target, reconcile
 from coordinator.groups.consumer.group import Draft
 from coordinator.groups.consumer.member import JOINING, Member, as_target
@@ -49,12 +49,12 @@ def decide_heartbeat(
     is_at_rest = soft.is_at_rest(draft.group, said.member_id)
     if is_at_rest and not draft.records and request.owned is None:
         # Also a member that waits for others need not be compared with its target each time.
-        return Answered(answer=_answer(request, before, said, limits))
+        return Decision(answer=_answer(request, before, said, limits))
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
-    return Answered(records=tuple(draft.records), answer=_answer(request, before, after, limits))
+    return Decision(records=tuple(draft.records), answer=_answer(request, before, after, limits))
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:

@@ -29,6 +29,7 @@ from coordinator.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
+from coordinator.groups.consumer.requests import ConsumerLimits
 from coordinator.groups.consumer.subscription import TopicImage
 from coordinator.groups.consumer_protocol import (
     CONSUMER,
@@ -47,7 +48,7 @@ _UNKNOWN_TOPICS = 0
 
 
 def decide_upgrade(
-    classic: ClassicGroup, topics: TopicImage, *, allowed: bool, size_max: int, now_ms: int
+    classic: ClassicGroup, topics: TopicImage, limits: ConsumerLimits, now_ms: int
 ) -> Draft:
     """Return a draft of the consumer group with the classic group's members.
 
@@ -55,7 +56,7 @@ def decide_upgrade(
     the reason: not allowed by the migration policy, no consumers, too many of them, or an assignor
     of their own whose data would be lost.
     """
-    _check(classic, allowed=allowed, size_max=size_max)
+    _check(classic, limits)
     draft = Draft(ConsumerGroup(classic.group_id), is_new=True)
     taken: set[tuple[UUID, int]] = set()
     try:
@@ -94,12 +95,12 @@ def _add_records(
     )
 
 
-def _check(classic: ClassicGroup, *, allowed: bool, size_max: int) -> None:
-    if not allowed:
+def _check(classic: ClassicGroup, limits: ConsumerLimits) -> None:
+    if not limits.may_upgrade:
         raise _refusal(classic, "online upgrade is disabled.")
     if classic.protocol_type != CONSUMER:
         raise _refusal(classic, "the group does not use the consumer embedded protocol.")
-    if len(classic.members) > size_max:
+    if len(classic.members) > limits.size_max:
         raise _refusal(classic, "the group size exceeds the consumer group maximum size.")
 
 
@@ -160,14 +161,13 @@ def refuse_parked(classic: ClassicGroup) -> Outcome:
 
 
 def is_downgrade_due(
-    group: ConsumerGroup, leaving: Collection[str], *, allowed: bool, size_max: int
+    group: ConsumerGroup, leaving: Collection[str], limits: ConsumerLimits
 ) -> bool:
-    """Return whether classic members alone are left when these leave: at least one, none else.
-
-    `size_max` is of classic groups.
-    """
+    """Return whether classic members alone are left when these leave: at least one."""
     left = len(group.members) - len(leaving)
-    if not allowed or left <= 0 or left > size_max or left > group.classic_count:
+    if not limits.may_downgrade or not 0 < left <= limits.classic_size_max:
+        return False
+    if left > group.classic_count:
         return False
     leaving_classic = sum(group.members[member_id].classic is not None for member_id in leaving)
     return left == group.classic_count - leaving_classic

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.consumer.member import (
     JOINING,
     LEAVING,
@@ -57,7 +57,7 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerLimits:
-    """What the configuration says of one group."""
+    """What the configuration says of one group; `classic_size_max` counts after a downgrade."""
 
     size_max: int = 2**31 - 1
     session_timeout_ms: int = 45_000
@@ -65,9 +65,27 @@ class ConsumerLimits:
     assignment_interval_ms: int = 0
     #: in order of preference; the first is for groups whose members name none
     assignors: tuple[str, ...] = ("uniform", "range")
+    #: group.consumer.migration.policy: bidirectional, upgrade, downgrade or disabled
+    migration_policy: str = "bidirectional"
+    classic_size_max: int = 2**31 - 1
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self.migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self.migration_policy in ("bidirectional", "downgrade")
+
+    @property
+    def may_mix(self) -> bool:
+        """Whether a member of the classic protocol may join a consumer group."""
+        return self.migration_policy != "disabled"
 
 
-HeartbeatDecision = Answered[ConsumerGroupRecord, HeartbeatAnswer]
+HeartbeatDecision = Decision[ConsumerGroupRecord, HeartbeatAnswer]
 
 
 #: From here on members make their ids themselves.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from wire.error_code import ErrorCode
 from wire.internal.offset_commit import OffsetCommitValue
 
 NO_TOPIC_ID = UUID(int=0)
@@ -35,12 +36,27 @@ class CommittedOffset(NamedTuple):
     expires_ms: int = -1
     topic_id: UUID = NO_TOPIC_ID
 
+    def is_of(self, topic_id: UUID) -> bool:
+        """Return whether this was committed for the topic, as far as both ids are known.
+
+        A crash between the end of a topic and the deletion of its offsets leaves some behind.
+        """
+        return topic_id == self.topic_id or NO_TOPIC_ID in (topic_id, self.topic_id)
+
 
 class OffsetRecord(NamedTuple):
     """The new value of a key; None deletes it, whatever is committed or pending for it."""
 
     key: OffsetKey
     value: CommittedOffset | None
+
+
+def metadata_code(metadata: str, units_max: int) -> ErrorCode:
+    """Return OFFSET_METADATA_TOO_LARGE for a longer text, in UTF-16 units as Java counts."""
+    units = len(metadata)
+    if not metadata.isascii():
+        units += sum(char > "\uffff" for char in metadata)
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if units > units_max else ErrorCode.NONE
 
 
 def value_version(committed: CommittedOffset) -> int:

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
+from wire.error_code import ErrorCode
 
 #: Offsets of this topic never expire: they say how far a writer that may rest for months has come,
 #: and no reader lags behind them. Its partitions hold no records.
 PROGRESS_TOPIC = "__magnetar_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """What OffsetFetch says of one partition; offset -1: nothing is committed."""
+
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -57,6 +70,21 @@ class GroupOffsets:
     def get(self, key: OffsetKey) -> CommittedOffset | None:
         stored = self._stored(key)
         return None if stored is None else stored.committed
+
+    def fetched(self, key: OffsetKey, topic_id: UUID, *, require_stable: bool) -> FetchedOffset:
+        """Return what OffsetFetch answers for the topic of this id; NO_TOPIC_ID: of any id.
+
+        UNSTABLE_OFFSET_COMMIT with `require_stable` while an open transaction may change the
+        offset (KIP-447).
+        """
+        if require_stable and self.pending.holds(key):
+            return FetchedOffset(key.partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        committed = self.get(key)
+        if committed is None or not committed.is_of(topic_id):
+            return FetchedOffset(key.partition)
+        return FetchedOffset(
+            key.partition, committed.offset, committed.leader_epoch, committed.metadata
+        )
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield what the group has committed, by topic and partition."""

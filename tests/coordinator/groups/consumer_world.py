@@ -96,9 +96,9 @@ class World:
     def __init__(
         self, topics: FakeTopics | None = None, *, may_downgrade: bool = True, **limits: Any
     ) -> None:
-        self.may_downgrade = may_downgrade
         self.topics = topics or FakeTopics(orders=4, audit=2)
-        self.limits = ConsumerLimits(**limits)
+        policy = "bidirectional" if may_downgrade else "upgrade"
+        self.limits = ConsumerLimits(migration_policy=policy, classic_size_max=100, **limits)
         self.shard = GroupShard(GroupLimits())
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = 1_000
@@ -154,7 +154,7 @@ class World:
 
     def _downgraded_without(self, member_ids: Sequence[str]) -> bool:
         group = self.group
-        if not is_downgrade_due(group, member_ids, allowed=self.may_downgrade, size_max=100):
+        if not is_downgrade_due(group, member_ids, self.limits):
             return False
         classic, value = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
         self.shard.groups[GROUP] = classic
@@ -232,7 +232,7 @@ class World:
         classic = self.shard.groups.get(GROUP)
         if classic is None:
             return Draft(ConsumerGroup(GROUP), is_new=True)
-        return decide_upgrade(classic, self.topics, allowed=True, size_max=100, now_ms=self.now_ms)
+        return decide_upgrade(classic, self.topics, self.limits, self.now_ms)
 
     def _append_for_group(self, records: Iterable[ShardRecord]) -> None:
         if GROUP in self.shard.groups:

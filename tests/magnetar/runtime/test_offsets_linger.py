@@ -261,9 +261,9 @@ async def pending(broker: Broker, group_id: str) -> int:
     """Return how many transactions have offsets pending, durably, once there is one."""
     async with asyncio.timeout(30):
         while True:
-            shard = broker.groups.shard_of(group_id)
+            shard = broker.groups.shards.of(group_id)
             found = len(shard.state.offsets.pending.open_transactions())
-            if found and shard.log.is_durable(shard.log.end_offset):
+            if found and shard.log.high_watermark == shard.log.log_end_offset:
                 return found
             await asyncio.sleep(0.001)
 
