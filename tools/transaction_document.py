@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coordinator.decision import Decision
@@ -32,6 +32,7 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
 from coordinator.transactions.txn_id import TxnId
 from coordinator.transactions.work import work_due
+from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,30 +275,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
 def document(page: str) -> str:
     """Return `page` with every section written anew. ValueError: one of them is not in it."""
     return with_sections(page, SECTIONS, "tools.transaction_document")
-
-
-def with_sections(page: str, sections: Mapping[str, Callable[[], str]], tool: str) -> str:
-    """Return `page` with these sections written anew by the module `tool`. ValueError: one of them
-    is not in it."""
-    for name, draw in sections.items():
-        begin = f"<!-- drawn by python -m {tool}: {name} -->\n"
-        before, found, rest = page.partition(begin)
-        _, ended, after = rest.partition("<!-- end -->")
-        if not found or not ended:
-            raise ValueError(f"the page has no place for: {name}")
-        page = f"{before}{begin}{draw()}\n<!-- end -->{after}"
-    return page
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(_lines(head, rows))
-
-
-def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def main() -> int:

@@ -26,9 +26,7 @@ from coordinator.transactions.states import PREPARED, UNSETTLED, State
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.active_limit import ActiveLimit
-from magnetar.runtime.offsets_linger import OffsetsLinger
 from magnetar.runtime.participants import Participants
-from magnetar.runtime.precise_timer import now_ns
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -49,7 +47,6 @@ class Transactions:
         self.store = TransactionStore(broker, participants)
         self.clients = self.store.clients  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(broker, self.store.index, self.clients)
-        self.offsets_linger = OffsetsLinger(broker.config.transaction_offsets_linger_us)
         self.find = self.store.find
         self.expire_due = self.store.expiry.expire_due
         self.heed_deadlines = self.store.expiry.release  #: Once every partition has been healed.
@@ -71,7 +68,6 @@ class Transactions:
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
-        self.offsets_linger.close()
         self.store.expiry.cancel()
         await self.store.settling.stop()
 
@@ -244,12 +240,8 @@ class Transactions:
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
     ) -> None:
         """As `add_partitions`, for transactional offsets of a group."""
-        asked_ns = now_ns()
         partitions = frozenset({self._offsets_partition(group_id)})
         await self.add_partitions(transactional_id, identity, partitions)
-        txn = self.find(transactional_id)
-        if txn is not None and txn.partitions == partitions:
-            self.offsets_linger.begin(transactional_id, asked_ns)
 
     async def end(
         self,
@@ -283,7 +275,6 @@ class Transactions:
             now_ms,
         )
         assert txn is not None, "a decision over an unknown id"
-        self.offsets_linger.end(transactional_id)
         await shard.durable(end_offset)
         is_settled = await self.store.settling.settled(transactional_id)
         joint.refuse_late_vote(txn, commit=commit)
@@ -434,5 +425,4 @@ class Transactions:
             urgency=urgency,
             is_adoption=is_adoption,
         )
-        self.offsets_linger.end(transactional_id)
         return shard.log, end_offset
