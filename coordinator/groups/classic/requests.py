@@ -1,7 +1,7 @@
 """What goes into a classic group and what comes out of it.
 
-Refusals that leave the group as it was are raised as `KafkaError`; everything else is an
-`Outcome`. A token is whatever the caller wants back with the answer; here it is opaque.
+Refusals that leave the group as it was are raised as `KafkaError`; everything else is an `Outcome`.
+A token stands for a parked request, and comes back with its answer; here it is opaque.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Token = object
 class JoinRequest:
     """A JoinGroup request. `new_member_id` is the id to give, should the member need one.
 
-    Timeouts are not negative.
-    `must_know_its_id`: a dynamic member's first join is answered MEMBER_ID_REQUIRED (KIP-394, v4+).
-    `can_skip_assignment`: knows the field of that name (KIP-814, v9+).
+    Timeouts are not negative. `must_know_its_id`: a dynamic member's first join is answered
+    MEMBER_ID_REQUIRED (KIP-394, v4+). `can_skip_assignment`: the client knows the field of that
+    name (KIP-814, v9+).
     """
 
     member_id: str
@@ -100,7 +100,7 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """Whom a LeaveGroup names: by member id, or with an empty one by instance id alone."""
+    """A member that a LeaveGroup names: by member id, or with an empty one by instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, lives, says something new, gives back, is given.
+"""ConsumerGroupHeartbeat: a member joins, lives, subscribes, gives partitions back, is given some.
 
 A heartbeat that says nothing new to a group at rest is O(1), and nothing is written.
 """
@@ -58,7 +58,7 @@ def decide_heartbeat(
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:
-    """Return the member with what the request says of it: the same object for nothing new."""
+    """Return the member with what the request says of it; the same object for nothing new."""
     if _says_nothing(request, member):
         return member
     timeout_ms = request.rebalance_timeout_ms
@@ -72,13 +72,15 @@ def _with_news(member: Member, request: HeartbeatRequest) -> Member:
         server_assignor=_or(request.server_assignor, member.server_assignor),
         client_id=request.client_id,
         client_host=request.client_host,
+        # Whatever protocol the member spoke before, it speaks the consumer protocol now.
         classic=None,
     )
+    # The same object: whether anything changed is then a comparison of identities.
     return member if said.said_the_same(member) else said
 
 
 def _says_nothing(request: HeartbeatRequest, member: Member) -> bool:
-    """Whether the request is one of the many that only say that the member lives."""
+    """Return whether the request only says that the member lives: nearly all of them do."""
     return (
         request.rebalance_timeout_ms < 0
         and request.topic_names is None
@@ -99,7 +101,10 @@ def _or(said: T | None, before: T) -> T:
 def _answer(
     request: HeartbeatRequest, before: Member, after: Member, limits: ConsumerLimits
 ) -> HeartbeatAnswer:
-    """Tell the assignment to who joins, who tells everything, and where it has changed."""
+    """Return the answer, with the assignment where the member may not know it.
+
+    That is: the member joins, or tells everything, or its assignment has changed.
+    """
     tells_everything = (
         request.rebalance_timeout_ms >= 0
         and (request.topic_names is not None or request.topic_regex is not None)

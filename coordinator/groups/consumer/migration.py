@@ -42,8 +42,8 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.internal.group_metadata import GroupMetadataValue
 
-#: What the classic leader knew of the topics when it assigned them nobody can say: they may have
-#: grown since. Whoever joins next has them assigned anew.
+#: The topics may have grown since the classic leader assigned them. No hash matches this one, so
+#: the next join assigns them anew.
 _UNKNOWN_TOPICS = 0
 
 
@@ -52,9 +52,9 @@ def decide_upgrade(
 ) -> Draft:
     """Return a draft of the consumer group with the classic group's members.
 
-    Its records are for after the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND, and
-    the reason: not allowed by the migration policy, no consumers, too many of them, or an assignor
-    of their own whose data would be lost.
+    Its records follow the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND and the reason:
+    the migration policy, members that are no consumers, too many of them, or an assignor of their
+    own, whose data would be lost.
     """
     _check(classic, limits)
     draft = Draft(ConsumerGroup(classic.group_id), is_new=True)
@@ -72,7 +72,7 @@ def decide_upgrade(
             "an unsupported custom assignor is in use. Please refer to the documentation or switch"
             " to a default assignor before re-attempting the upgrade.",
         ) from None
-    # A group without a generation is at the first: nobody has heard of it.
+    # A group without a generation is put at the first: no member has heard of any.
     generation_id = max(classic.generation_id, FIRST_EPOCH)
     _add_records(draft, generation_id, upgraded, now_ms)
     return draft
@@ -128,9 +128,10 @@ def _member(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) ->
 
 
 def _assigned(member: ClassicMember, topics: TopicImage, taken: set[tuple[UUID, int]]) -> Target:
-    """Return what the member was assigned, but what another was assigned too: `taken`."""
+    """Return what the member was assigned, without what is `taken`: assigned to another too."""
     mine: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in read_assignment(member.assignment, topics).items():
+        # A custom assignor may have given one partition to two members: it has one owner here.
         free = frozenset(each for each in partitions if (topic_id, each) not in taken)
         taken.update((topic_id, each) for each in free)
         if free:
@@ -148,7 +149,7 @@ def _at(member: Member, epoch: int, target: Target) -> Member:
 
 
 def refuse_parked(classic: ClassicGroup) -> Outcome:
-    """Send back whoever waits in the classic group: join again, there is a consumer group now."""
+    """Refuse the requests parked in the classic group: the members join the consumer group."""
     outcome = Outcome()
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
@@ -164,6 +165,7 @@ def is_downgrade_due(
     group: ConsumerGroup, leaving: Collection[str], limits: ConsumerLimits
 ) -> bool:
     """Return whether classic members alone are left when these leave: at least one."""
+    # Counts alone: this is asked whenever a member goes.
     left = len(group.members) - len(leaving)
     if not limits.may_downgrade or not 0 < left <= limits.classic_size_max:
         return False
@@ -180,8 +182,10 @@ def downgraded(
     limits: GroupLimits,
     now_ms: int,
 ) -> tuple[ClassicGroup, GroupMetadataValue]:
-    """Return the classic group of the members that stay, and its record: the group is stable once
-    the record is applied. The caller then begins a rebalance, so that all members join again.
+    """Return the classic group of the members that stay, and its record.
+
+    The group is stable once the record is applied. The caller then begins a rebalance, so that all
+    members join again.
     """
     classic = ClassicGroup(group.group_id, limits, now_ms)
     classic.generation_id = group.epoch
@@ -210,7 +214,7 @@ def downgraded(
 
 
 def deletion(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return what deletes a consumer group with its members."""
+    """Return the records that delete a consumer group with its members."""
     group_id = group.group_id
     records = [
         record for member_id in group.members for record in member_tombstones(group_id, member_id)

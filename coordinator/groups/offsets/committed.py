@@ -19,7 +19,7 @@ _VERSION_WITH_EXPIRY = 1
 
 
 class OffsetKey(NamedTuple):
-    """What an offset is committed for."""
+    """The group and the partition that an offset is committed for."""
 
     group_id: str
     topic: str
