@@ -75,6 +75,7 @@ def decide_commit_in_transaction(
 
     Refuses as `decide_commit`, and where that is switched on as `check_conflicts`.
     """
+    # The same checks as outside transactions: a zombie is fenced by its generation (KIP-447).
     decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
         shard, committer, decision.records, transactional=True, knows_group_not_found=False

@@ -63,6 +63,7 @@ def decide_offset_deletion(
             continue
         codes.append(ErrorCode.NONE)
         key = OffsetKey(group_id, topic, index)
+        # Pending ones too: else a marker would bring the offset back.
         if offsets.get(key) is not None or offsets.pending.holds(key):
             records.append(OffsetRecord(key, None))
     return Decision(records=tuple(records), answer=codes)
@@ -79,6 +80,7 @@ def decide_expiry(
     if consumer_group is not None and consumer_group.members:
         return []
     group = shard.groups.get(group_id)
+    # An id that was given and not used yet is a member about to come.
     if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
         return []
     unused_since_ms = -1 if group is None else group.state_changed_ms
@@ -87,6 +89,7 @@ def decide_expiry(
     )
     left = sum(1 for _ in shard.offsets.of_group(group_id)) - len(expired)
     is_known = group is not None or consumer_group is not None
+    # A pending ack may yet be committed: the group stays for it.
     if is_known and not left and not shard.offsets.pending.holds_any(group_id):
         expired += group_deletion(shard, group_id)
     return expired

@@ -7,7 +7,7 @@ and ends with the broker: a classic generation in the making, and the soft state
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
@@ -21,7 +21,7 @@ from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage
 from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.offsets.store import GroupOffsets
-from coordinator.groups.records import ShardRecord
+from coordinator.groups.records import GroupRecord, ShardRecord
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
@@ -109,9 +109,20 @@ class GroupShard:
                 else f"Consumer group {group_id} not found.",
             )
         classic = self.groups.get(group_id)
+        # An empty group has no members to take over, so it is replaced rather than upgraded.
         if classic is None or classic.state is GroupState.EMPTY:
             return Draft(ConsumerGroup(group_id), is_new=True)
         return decide_upgrade(classic, topics, limits, now_ms)
+
+    def of_one_kind(
+        self, group_id: str, records: Sequence[ConsumerGroupRecord]
+    ) -> list[ShardRecord]:
+        """Return the records of a consumer group, after the deletion of a classic group of the id.
+
+        Deleted first: in replay too an id is of one kind of group at a time.
+        """
+        deletion = [GroupRecord(group_id, None)] if group_id in self.groups else []
+        return [*deletion, *records]
 
     # --- classic groups in memory alone
 
@@ -150,6 +161,7 @@ class GroupShard:
         elif record.value is None:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
+                # Steps that hold the object (an upgrade does) see that it is deleted.
                 group.transition(GroupState.DEAD, group.state_changed_ms)
         else:
             group = self.groups.get(record.group_id)
@@ -168,6 +180,7 @@ class GroupShard:
         soft.rests_on = offset + 1
         if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None:
             soft.forget(record.key.member_id)
+        # Its tombstones are applied: nothing of the group is left in the log.
         if group.is_gone:
             del self.consumer_groups[group_id], self.soft_states[group_id]
 

@@ -49,6 +49,7 @@ class _Reply(Generic[AnswerT]):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # A future, not a task: the step that completes the generation answers all its members.
         self._future: asyncio.Future[tuple[AnswerT, int]] = asyncio.Future()
 
     @property
@@ -147,12 +148,14 @@ class ClassicGroups:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         codes, outcome = leave(group, leaving, now_ms)
         end_offset = self.carry_out(shard, group, outcome, now_ms)
+        # A group that only ever gave out member ids leaves no trace.
         shard.state.forget_if_unused(group)
         await shard.durable(end_offset)
         return codes
 
     def expire(self, shard: RunningGroupShard, group: ClassicGroup, now_ms: int) -> None:
         """Remove the members whose time has come."""
+        # For the lines in the log: the outcome does not name the members that are gone.
         before = set(group.members)
         self.carry_out(shard, group, expire(group, now_ms), now_ms)
         shard.state.forget_if_unused(group)

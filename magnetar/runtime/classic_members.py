@@ -47,6 +47,7 @@ class ClassicMembers:
         soft = state.soft_state(group.group_id)
         decision = decide_join(Draft(group), soft, request, self._topics, limits, now_ms)
         answer = decision.answer
+        # MEMBER_ID_REQUIRED: nothing has changed yet.
         if answer.error_code is not ErrorCode.NONE:
             return answer
         member_id = answer.member_id
@@ -56,6 +57,7 @@ class ClassicMembers:
         timers = state.soft_state(group.group_id).timers
         timers.on_classic_join(group.members[member_id], now_ms)
         consumer.watch(shard, group.group_id, now_ms)
+        # The last consumer member may just have come back as a classic one.
         consumer.downgrade_if_due(shard, group, (), now_ms)
         await shard.durable(shard.log.log_end_offset)
         return answer
@@ -72,6 +74,7 @@ class ClassicMembers:
                 self._tell_to_join(shard, group, request.member_id, now_ms)
             raise
         soft.timers.on_classic_sync(group.members[request.member_id], now_ms)
+        # The assignment may have been given a moment ago: it must not be lost once a client has it.
         await shard.durable(soft.rests_on)
         return answer
 

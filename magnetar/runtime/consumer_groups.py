@@ -30,7 +30,6 @@ from coordinator.groups.consumer.requests import (
 )
 from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
-from coordinator.groups.records import GroupRecord
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.group import group_integer
@@ -119,6 +118,7 @@ class ConsumerGroups:
         shard = self._shards.of(request.group_id)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(shard, request)
+        # The only await before the decision: from here on the group cannot change under it.
         request = await self._with_resolved_regex(shard, request)
         now_ms = self._clock.steady_ms()
         state, limits = shard.state, self.limits(request.group_id)
@@ -179,7 +179,7 @@ class ConsumerGroups:
                 soft.restart_timers(group, speaker, before, session_ms, now_ms)
                 self.watch(shard, group_id, now_ms)
         group = state.consumer_groups[group_id]
-        state.soft_state(group_id).topics_seen = self._topics.version
+        state.soft_state(group_id).see_topics(self._topics.version)
         return group
 
     def notice_topics(self, shard: RunningGroupShard, group: ConsumerGroup, now_ms: int) -> None:
@@ -188,7 +188,7 @@ class ConsumerGroups:
         if soft.topics_seen != self._topics.version:
             records = next_epoch(group, self._topics, changed=False)
             self._append(shard, group.group_id, records, now_ms)
-            soft.topics_seen = self._topics.version
+            soft.see_topics(self._topics.version)
 
     def remove(
         self,
@@ -234,10 +234,10 @@ class ConsumerGroups:
         if not records:
             return
         classic = shard.state.groups.get(group_id)
-        tombstone = [] if classic is None else [GroupRecord(group_id, None)]
         try:
-            shard.append_in_parts([*tombstone, *records], now_ms)
+            shard.append_in_parts(shard.state.of_one_kind(group_id, records), now_ms)
         finally:
+            # Also where a record was too large: the classic group's deletion came first.
             if classic is not None and classic.state is GroupState.DEAD:
                 self._classic.give(refuse_parked(classic), shard.log.log_end_offset)
                 _log.info("group upgraded", group_id=group_id, members=len(classic.members))

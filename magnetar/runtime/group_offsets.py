@@ -71,6 +71,7 @@ class GroupOffsets:
             self._config.offset_metadata_max_bytes,
             knows_group_not_found=knows_group_not_found,
         )
+        # Before the append: a member whose commit is too large lives all the same.
         deadline_ms = keep_alive(shard.state, committer, now_ms)
         try:
             end_offset = shard.append(decision.records, now_ms)
@@ -133,6 +134,7 @@ class GroupOffsets:
         UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
         offset that was committed for a topic of that name but another id is left out.
         """
+        # Clients before OffsetFetch v10 name topics, not ids (KIP-848).
         if topic_id == NO_TOPIC_ID:
             topic_id = self._id_of(topic)
         shard = self._shards.of(group_id)

@@ -69,6 +69,7 @@ class GroupShards:
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that has the group."""
+        # Made late: a broker without groups has 50 partitions fewer to recover.
         if not self._shards:
             self._open()
         return partition_for(group_id, len(self._shards))
@@ -94,6 +95,7 @@ class GroupShards:
         Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
+        # A marker may be the first that is heard of the topic after a start.
         self.open_existing()
         if not 0 <= partition < len(self._shards):
             raise KafkaError(
@@ -107,6 +109,7 @@ class GroupShards:
         for log in self._topics.ensure_internal(CONSUMER_OFFSETS).partitions:
             shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
             shard.replay()
+            # Only now: a session must not end for the time the broker was down.
             shard.state.resume(now_ms)
             self._shards.append(shard)
             self._states.append(shard.state)

@@ -20,9 +20,9 @@ class GroupTimers:
     def __init__(self, clock: Clock, tasks: Tasks, expire: Callable[[str, int], None]) -> None:
         """`expire` is called with a group whose deadline may have come, and the time in ms."""
         self._clock = clock
-        self._tasks = tasks
         self._expire = expire
         self._deadlines = Deadlines()
+        # In a task, so that a failure ends the broker like that of any other work.
         self._alarm = Alarm(lambda: tasks.spawn(self.expire_due()))
 
     def cancel(self) -> None:

@@ -110,6 +110,7 @@ class Groups:
         shard, consumer_group, now_ms = self._find(group_id)
         if consumer_group is not None and consumer_group.members:
             return await self._classic_members.join(shard, consumer_group, request, now_ms)
+        # A member with an id is in a group that counts already.
         if not request.member_id:
             self.shards.check_count(group_id)
         return await self._classic.join(shard, group_id, request, connection, now_ms)

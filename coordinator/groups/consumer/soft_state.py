@@ -61,6 +61,10 @@ class SoftState:
 
     # --- steps
 
+    def see_topics(self, version: int) -> None:
+        """The group's metadata hash is that of the topics of `version`."""
+        self.topics_seen = version
+
     def restart_timers(
         self,
         group: ConsumerGroup,
@@ -91,6 +95,7 @@ class SoftState:
     ) -> HeartbeatAnswer:
         """Account for a heartbeat whose records are applied; return what to answer."""
         member = group.members[decision.answer.member_id]
+        # Only a decision without records proves that nothing is left to do for the member.
         if not decision.records:
             self._at_rest[member.member_id] = group.revision
         found = request.resolved

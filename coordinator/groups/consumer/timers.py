@@ -39,6 +39,7 @@ class Expired(NamedTuple):
 class Timers:
     """The deadlines of one group's members."""
 
+    # One table for each timer: a group of thousands has few waits besides sessions.
     __slots__ = ("_deadlines", "_wake_ms")
 
     def __init__(self) -> None:
@@ -111,6 +112,7 @@ class Timers:
         found: dict[str, Expired] = {}
         for timer, deadlines in self._deadlines.items():
             for member_id, deadline_ms in deadlines.items():
+                # A member with two timers out is named once, by the first in the table's order.
                 if deadline_ms <= now_ms:
                     found.setdefault(member_id, Expired(member_id, timer))
         self._wake_ms = min(
