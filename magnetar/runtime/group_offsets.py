@@ -238,6 +238,7 @@ class OffsetsRetention:
 
 def _of_commit(refusal: KafkaError) -> KafkaError:
     """Return the refusal of an append as OffsetCommit names it."""
+    # OffsetCommit has a code of its own for a request that makes too large a batch.
     if refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
         return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, refusal.detail)
     return refusal

@@ -37,6 +37,7 @@ def prepare(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
         refuse_syncs(group, now_ms, outcome)
     group.sync_deadline_ms = None
     group.pending_syncs.clear()
+    # An empty group has no members that could be told to join again.
     was_empty = group.state is GroupState.EMPTY
     group.transition(GroupState.PREPARING_REBALANCE, now_ms)
     if was_empty:
@@ -113,6 +114,7 @@ def _has_joined_leader(group: ClassicGroup) -> bool:
     assert group.leader is not None
     if group.members[group.leader].joining is not None:
         return True
+    # A leader that has not joined again cannot assign: another member takes its place.
     joined = (m.member_id for m in group.members.values() if m.joining is not None)
     group.leader = next(joined, group.leader)
     return group.members[group.leader].joining is not None
@@ -170,6 +172,7 @@ def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -
     member = _validated(group, request)
     outcome = Outcome()
     group.pending_syncs.discard(member.member_id)
+    # Every member of the generation has asked: the deadline for asking is over.
     if not group.pending_syncs:
         group.sync_deadline_ms = None
     if group.state is GroupState.STABLE:

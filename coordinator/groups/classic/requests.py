@@ -29,6 +29,7 @@ class JoinRequest:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
+    # In the member's order of preference; the broker does not look into the bytes.
     protocols: tuple[tuple[str, bytes], ...]
     group_instance_id: str | None = None
     client_id: str = ""

@@ -34,6 +34,7 @@ from wire.errors import KafkaError
 
 def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
     """Raise GROUP_MAX_SIZE_REACHED for a newcomer to a full group."""
+    # A member that rejoins takes no more room than it has.
     if len(group.members) >= size_max and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -145,6 +146,7 @@ def decide_removal(
     for member_id in member_ids:
         draft.add(member_tombstones(group.group_id, member_id))
     draft.add(unused_regexes(draft.group))
+    # The epoch rises also where the rest reads the same: the partitions are to be given anew.
     draft.add(next_epoch(draft.group, topics, changed=True))
     return draft.records
 

@@ -233,6 +233,7 @@ def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignment
 
 def unassigned(member: Member) -> Member:
     """Return the member without an assignment record, as one that is about to join."""
+    # The defaults of a member are those of one that is about to join.
     fresh = Member(member_id=member.member_id)
     return replace(
         member,

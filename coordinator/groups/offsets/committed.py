@@ -61,6 +61,7 @@ def metadata_code(metadata: str, units_max: int) -> ErrorCode:
 
 def value_version(committed: CommittedOffset) -> int:
     """Return the version of OffsetCommitValue that holds all of `committed`."""
+    # Version 1 would lose the leader epoch, so it is written only where it must be.
     return _VERSION if committed.expires_ms < 0 else _VERSION_WITH_EXPIRY
 
 
