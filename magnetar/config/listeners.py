@@ -14,7 +14,7 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to listen on, and the one that clients reached through it are told.
+    """One address to listen on, and the address that its clients are told.
 
     An empty `host` means every interface; port 0 lets the operating system choose.
     """
