@@ -1,4 +1,4 @@
-"""The text of encoders. See `wire.compiler`.
+"""Encoders: one straight-line function for each (message, version). See `wire.source`.
 
 The text trusts its message: a wrong one fails inside `struct`, `len` or `str.encode`, and only then
 does `wire.diagnosis` look for the field at fault. What would not fail by itself is checked in the
@@ -12,16 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.compiler import Source, has_records, is_flexible
 from wire.diagnosis import unencodable
 from wire.schema import Field, fields_of
+from wire.source import Source, has_records, is_flexible
 
 #: Record batches shorter than this are copied into the piece before them: cheaper than one more.
 COPIED_BYTES_MAX = 1024
 
 
-class EncoderSource(Source):
-    """Builds the encoder of one message at one version."""
+def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
+    """Return `encode(message) -> parts`."""
+    return _EncoderSource(message, version).build()
+
+
+class _EncoderSource(Source):
+    """The encoder of one message at one version."""
 
     def __init__(self, message: Any, version: int) -> None:
         super().__init__()
@@ -47,6 +52,7 @@ class EncoderSource(Source):
             "unencodable": unencodable,
             "uvarint": primitives.uvarint,
         }
+        # Only messages with records pay for pieces: all others are one buffer.
         in_pieces = has_records(self.message, self.version)
         if in_pieces:
             self.emit("parts = []")
@@ -55,6 +61,7 @@ class EncoderSource(Source):
         self.struct(self.message, "m0")
         self.flush()
         self.depth -= 1
+        # A right message pays for no check; the walk for the wrong field is slow, and rare.
         self.emit("except ENCODE_ERRORS as error:")
         self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
         if in_pieces:
@@ -81,6 +88,7 @@ class EncoderSource(Source):
             return
         codes, values = self._codes, ", ".join(self._values)
         self._codes, self._values = "", []
+        # Nearly every varint is one byte: it joins the run of fixed fields before it.
         short = self.struct_method("pack", codes + "B")
         long = self.struct_method("pack", codes)
         self._pieces.append(
@@ -92,6 +100,7 @@ class EncoderSource(Source):
         codes, values = self._codes, self._values
         self._codes, self._values = "", []
         if codes and not values:
+            # Zero bytes alone are a constant of the text.
             self._pieces.append(repr(bytes(struct.calcsize(">" + codes))))
         elif codes:
             self._pieces.append(f"{self.struct_method('pack', codes)}({', '.join(values)})")
@@ -155,6 +164,7 @@ class EncoderSource(Source):
         for field in sorted(tagged, key=lambda field: field.tag or 0):
             self.emit(f"if {self.differs(field, f'{var}.{field.name}')}:")
             self.depth += 1
+            # The size of a tagged field goes before its bytes, so they are gathered apart.
             outer = self.sink, self._is_sink_made, self._codes, self._values, self._pieces
             self.sink, self._is_sink_made = self.fresh("w"), False
             self._codes, self._values, self._pieces = "", [], []
@@ -246,6 +256,7 @@ class EncoderSource(Source):
         self.emit(f"else: {n} = len({raw}){plus}; {raw} = ({raw},)")
         self.length(n, "i", flexible)
         self.flush()
+        # A long batch stays where it is in memory: the socket takes it from there.
         self.emit(f"if {n} < {COPIED_BYTES_MAX}: w += {raw}")
         self.emit(f"else: parts.append(join(w)); parts += {raw}; w = []")
 
