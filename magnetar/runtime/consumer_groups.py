@@ -33,7 +33,6 @@ from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.group import group_integer
-from magnetar.config.resource_type import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime import patterns
 from magnetar.runtime.background import Tasks
@@ -43,6 +42,7 @@ from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.topic_image import BrokerTopics
 from magnetar.storage.stored_configs import StoredConfigs
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 _log = get_logger("groups")
 
