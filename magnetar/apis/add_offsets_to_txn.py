@@ -8,10 +8,10 @@ The same as AddPartitionsToTxn of the partition of `__consumer_offsets` that hol
 
 from __future__ import annotations
 
-from coordinator.transactions.error_versions import ADD_OFFSETS_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import ProducerIdentity
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import ADD_OFFSETS_FENCED_SINCE, code_for_version
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.errors import KafkaError

@@ -12,8 +12,6 @@ already is success. See docs/transactions.md, "A commit that has returned is vis
 
 from __future__ import annotations
 
-from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE
-from coordinator.transactions.error_versions import END_TXN_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
@@ -21,6 +19,11 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import (
+    END_TXN_BUMPS_SINCE,
+    END_TXN_FENCED_SINCE,
+    code_for_version,
+)
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.errors import KafkaError
@@ -37,7 +40,7 @@ async def end_txn(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
-            transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
+            transaction_version=TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1,
         )
     except KafkaError as refusal:
         log_refusal(services, context, refusal, transactional_id=request.transactional_id)

@@ -10,10 +10,10 @@ Without a transactional id: a fresh producer id at epoch 0.
 
 from __future__ import annotations
 
-from coordinator.transactions.error_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
 from coordinator.transactions.init_producer_id import claimed_identity
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.errors import KafkaError

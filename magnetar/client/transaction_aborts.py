@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State
 from magnetar.client.cluster import Client, ClientError, TopicPartition, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
 from magnetar.client.transactions import Transaction, describe, owners

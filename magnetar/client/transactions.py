@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.transactions.states import UNSETTLED, State
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions.metadata import UNFINISHED, State, TxnId
 from magnetar.apis.describe_transactions import (
     CHILDREN_TAG,
     PARENT_TAG,
@@ -31,7 +30,7 @@ from wire.messages.describe_transactions import (
 from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 #: The states in which something of a transaction may be open.
-OPEN_STATES = frozenset(state.label for state in UNSETTLED | {State.ONGOING})
+OPEN_STATES = frozenset(state.label for state in UNFINISHED | {State.ONGOING})
 STATES = [state.label for state in State if state is not State.DEAD]
 #: Of a parent that was never opened, or has expired, though its children were.
 UNKNOWN = "Unknown"

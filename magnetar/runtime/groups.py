@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
+from coordinator.deadlines import Deadlines
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.heartbeats import heartbeat
 from coordinator.groups.classic.joining import join
@@ -33,7 +34,6 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.records import GroupRecord
 from coordinator.partitioning import partition_for
-from coordinator.transactions.deadlines import Deadlines
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_marker import TransactionMarker
 from magnetar.logging import get_logger

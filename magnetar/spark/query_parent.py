@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import TypeVar
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State
 from magnetar.apis.describe_transactions import CHILDREN_TAG, PARENT_TAG, decode_children
 from magnetar.client.cluster import Client, Refused, check
 from magnetar.spark.cluster import PARENT_TIMEOUT_MS, Cluster

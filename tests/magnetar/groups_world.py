@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.groups_offsets import FetchedOffset
+from magnetar.runtime.participants import PendingAcks
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
-from tests.magnetar.transaction_world import World
+from tests.magnetar.transaction_world import World, WorldClock
 
 GROUP = "group"
 PARTITIONS = (0, 1)
@@ -23,25 +26,19 @@ class GroupsWorld(World):
 
     groups: Groups
 
-    def broker(self) -> Any:
-        """A broker whose groups are new: they replay when first asked."""
+    def pending_acks(self) -> PendingAcks:
+        """The groups are new: they replay when first asked."""
         if hasattr(self, "groups"):
             self.groups._alarm.cancel()
             self.groups._retention_alarm.cancel()
-        broker = super().broker()
-        for name, value in {
-            "group_min_session_timeout_ms": 1,
-            "group_max_session_timeout_ms": 600_000,
-            "group_max_size": 100,
-            "group_initial_rebalance_delay_ms": 0,
-            "offset_metadata_max_bytes": 4_096,
-            "offsets_retention_minutes": 10_080,
-            "offsets_retention_check_interval_ms": 600_000,
-            "max_groups": 0,
-        }.items():
-            setattr(broker.config, name, value)
-        self.groups = broker.groups = Groups(broker)
-        return broker
+        broker: Any = SimpleNamespace(
+            topics=self,
+            clock=WorldClock(self),
+            config=BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0}),
+            fail=self.failures.append,
+        )
+        self.groups = Groups(broker)
+        return self.groups
 
     @property
     def offsets_partition(self) -> TopicPartition:
@@ -57,7 +54,9 @@ class GroupsWorld(World):
 
     async def stage(self, identity: ProducerIdentity, offset: int) -> None:
         """What TxnOffsetCommit does for both partitions."""
-        log, end_offset = self.coordinator.check_offsets("tx", *identity, GROUP, version=4)
+        log, end_offset = self.coordinator.check_offsets(
+            "tx", *identity, GROUP, is_abortable_known=True
+        )
         await self.groups.offsets.commit_in_transaction(
             Committer(group_id=GROUP), *identity, _commits(offset)
         )

@@ -43,7 +43,7 @@ async def call(world: World, handler: Any, request: Any, version: int) -> Any:
     context = RequestContext(
         request.api_key, version, 1, "client", "127.0.0.1", world.now_ms, connection
     )
-    return await world.until(handler(world.broker(), request, context))
+    return await world.until(handler(world.services(), request, context))
 
 
 async def initialised(world: World, version: int = 4, **fields: Any) -> Any:
