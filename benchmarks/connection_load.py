@@ -151,7 +151,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The event loop makes it; uvloop's class is no subclass of asyncio's.
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = transport  # type: ignore[assignment]  # uvloop's class is no subclass
 
     def send(self) -> None:
         self._sent_at = time.perf_counter()

@@ -21,7 +21,6 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.runtime.bounded_wait import BoundedWaits
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -182,7 +181,6 @@ class Broker:
             participants=participants,
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
-            bounded_waits=BoundedWaits(),
         )
 
     async def gather_metrics(self) -> list[Metric]:
@@ -194,13 +192,15 @@ class Broker:
 
     def _open_storage(self) -> None:
         directory = self.data_dir
+        durability = Durability(self.config.durability)
         try:
+            if durability is not Durability.MEMORY:
+                _complete_import(directory)
             logs = Logs(str(directory), self.config, self.clock, self.fail)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the data directory {directory}: {error.strerror}"
             ) from error
-        durability = Durability(self.config.durability)
         catalog = Catalog(directory, durability, cluster_id=logs.cluster_id)
         logs.claim(catalog.cluster_id(), self.node_id)
         self.use_storage(logs, catalog)
@@ -213,3 +213,18 @@ class Broker:
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+
+
+def _complete_import(directory: Path) -> None:
+    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
+    if not (directory / ".import").exists():
+        return
+    # Imported where there is work for it, since most starts have none.
+    from magnetar.importing.run import finish_interrupted
+    from magnetar.importing.source import ImportRefused, held
+
+    try:
+        with held(directory):
+            finish_interrupted(directory)
+    except ImportRefused as refusal:
+        raise ConfigError(str(refusal)) from refusal

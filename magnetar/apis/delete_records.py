@@ -2,16 +2,18 @@
 
 Versions 0-2.  2: flexible.
 
-The offset becomes the log's start, durably before the answer, by one sync for all partitions; -1
-stands for the high watermark, and an offset below the start changes nothing. Who reads below it
-then gets OFFSET_OUT_OF_RANGE. Refused are the coordinators' topics (INVALID_TOPIC_EXCEPTION) and
-those that are compacted only (POLICY_VIOLATION). Of a partition that is named twice the last offset
-counts, as in Kafka.
+The offset becomes the log's start, durably before the answer, by one sync for all partitions; a
+reader below it gets OFFSET_OUT_OF_RANGE from then on. -1 stands for the high watermark, and an
+offset below the start changes nothing. The coordinators' topics are INVALID_TOPIC_EXCEPTION, topics
+that are compacted only POLICY_VIOLATION. A partition that is named twice takes the last offset, as
+in Kafka.
 """
 
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.mirror import mirror
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
@@ -28,7 +30,11 @@ from wire.messages.delete_records import (
 _NO_LOW_WATERMARK = -1
 
 
-@handles(DeleteRecordsRequest, versions="0-2")
+@handles(
+    DeleteRecordsRequest,
+    versions="0-2",
+    refuse=mirror(DeleteRecordsResponse, low_watermark=_NO_LOW_WATERMARK),
+)
 async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
@@ -46,12 +52,12 @@ async def delete_records(
                 partition_index=index, low_watermark=_NO_LOW_WATERMARK
             )
             result.partitions.append(partition)
-            try:
+            with refused_in(partition):
                 starts.append((partition, *_start_of(services, name, index, offset)))
-            except KafkaError as refusal:
-                partition.error_code = refusal.code
     higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
     if higher:
+        # Durable before any segment goes: a start after a crash must not find a log that begins
+        # above what it recorded.
         await services.logs.persist_start_offsets(higher)
     for partition, log, start_offset in starts:
         await advance(log, start_offset, PartitionLog.advance_start)
@@ -63,7 +69,7 @@ async def delete_records(
 
 
 def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:
-    """Return the log and where it is to start; nothing has happened. Raises KafkaError."""
+    """Return the log and its new start offset; changes nothing. Raises KafkaError."""
     if services.topics.is_internal(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."

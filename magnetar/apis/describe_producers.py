@@ -1,21 +1,23 @@
-"""DescribeProducers (API key 61): what partitions remember of their producers.
+"""DescribeProducers (API key 61): the producers that partitions remember.
 
-Version 0.  KIP-664.  UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a name no topic can
-have; each partition for itself. A partition named twice is answered once, unlike in Kafka: a small
-request shall not ask for a large answer many times over.
+Version 0.
 
-Shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch), no open
-transaction (start offset).
+Each partition stands alone: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name that
+no topic can have. A partition that is named twice is answered once, unlike in Kafka: a small
+request must not ask for a large response many times over.
+
+The state is shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch),
+no open transaction (start offset).  KIP-664.
 """
 
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import check_name
-from wire.errors import KafkaError
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -45,16 +47,15 @@ async def describe_producers(
 
 
 async def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
-    try:
+    response = PartitionResponse(partition_index=index)
+    with refused_in(response):
         check_name(topic)
         log = services.topics.partition(topic, index)
+        # Read before the wait: what is appended meanwhile is not durable after it.
         producers = _producers(log)
         await log.durable(log.log_end_offset)
-    except KafkaError as refusal:
-        return PartitionResponse(
-            partition_index=index, error_code=refusal.code, error_message=refusal.detail
-        )
-    return PartitionResponse(partition_index=index, active_producers=producers)
+        response.active_producers = producers
+    return response
 
 
 def _producers(log: PartitionLog) -> list[ProducerState]:

@@ -2,15 +2,16 @@
 
 Version 0.
 
-Topics in the order of names, all of them where none is named; at most so many partitions as the
-request and `max.request.partition.size.limit` allow, at least one. Where there is more, the answer
-ends with the place to go on from: the next request's cursor.
+Topics come in the order of their names, all of them where none is named. A page has at most as many
+partitions as the request and `max.request.partition.size.limit` allow, and at least one. Where
+there are more, the response ends with a cursor, from which the next request goes on.
 """
 
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -76,11 +77,9 @@ def _describe(
     )
     topic = services.topics.by_name(name)
     if topic is None:
-        try:
+        with refused_in(described):
             check_name(name)
             described.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except KafkaError as refusal:
-            described.error_code = refusal.code
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal

@@ -1,14 +1,16 @@
-"""FindCoordinator (API key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
 
 Versions 0-6.  1: transactional ids beside groups.  3: flexible.  4: many keys at once.  6: share
-groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as of a Kafka
+groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as in a Kafka
 without them.
 
-The answer is this broker. The topic behind the coordinator is created when it is first asked for.
+This broker coordinates all of them. The topic behind a coordinator is created when the coordinator
+is first asked for.
 """
 
 from __future__ import annotations
 
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -25,7 +27,11 @@ _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _KEYS_SINCE = 4
 
 
-@handles(FindCoordinatorRequest, versions="0-6")
+@handles(
+    FindCoordinatorRequest,
+    versions="0-6",
+    refuse=mirror(FindCoordinatorResponse, node_id=-1, port=-1),
+)
 async def find_coordinator(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:

@@ -1,17 +1,18 @@
-"""OffsetForLeaderEpoch (API key 23): where the records of a leader epoch end.
+"""OffsetForLeaderEpoch (API key 23): the end offset of a leader epoch.
 
-Versions 2-4.  3: a replica id (-1 for consumers).  4: flexible.  The end is that of the largest
-epoch which is not above the one asked for; (-1, -1) where no such epoch is known.  A consumer finds
-with it whether its position was truncated.  KIP-320.
+Versions 2-4.  3: a replica id (-1 for consumers).  4: flexible.
+
+The end is that of the largest epoch that is not above the one asked for; (-1, -1) where the log
+knows no such epoch. A consumer learns by it whether its position was truncated.  KIP-320.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.errors import KafkaError
 from wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -39,12 +40,9 @@ async def offset_for_leader_epoch(
 
 
 def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    try:
+    result = EpochEndOffset(partition=asked.partition)
+    with refused_in(result):
         log = services.topics.partition(topic, asked.partition)
         check_leader_epoch(log, asked.current_leader_epoch)
-    except KafkaError as refusal:
-        return EpochEndOffset(partition=asked.partition, error_code=refusal.code)
-    leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
-    return EpochEndOffset(
-        partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
-    )
+        result.leader_epoch, result.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    return result

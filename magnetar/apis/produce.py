@@ -14,19 +14,23 @@ closes its connection.  KIP-98, KIP-890.
 
 from __future__ import annotations
 
-from collections.abc import Set
+import asyncio
+from collections.abc import Sequence, Set
 from functools import partial
 from uuid import UUID
 
 from coordinator.transactions.metadata import TopicPartition
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
+from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -42,17 +46,28 @@ from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
-#: What a sync may take whatever the client says. Kafka with one replica waits for nothing, so there
-#: a `timeout_ms` of 0 is never too short.
-_PATIENCE_MS_MIN = 1_000
+#: The time that a sync may take whatever the client says. Kafka with one replica waits for nothing,
+#: so there a `timeout_ms` of 0 is never too short.
+_TIMEOUT_MS_MIN = 1_000
 #: Records of a batch that an answer names, of those that were refused.
 _RECORD_ERRORS_MAX = 1_000
 
+#: What an answer waits for: its batch's log, and the future of its sync, None where it is durable.
+_Wait = tuple[PartitionLog, PartitionProduceResponse, asyncio.Future[None] | None]
 
-@handles(ProduceRequest, versions="3-13")
-async def produce(
+
+_refuse_each = mirror(ProduceResponse, base_offset=-1)
+
+
+def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message | None:
+    """Refuse every partition; a producer with acks=0 reads no response."""
+    return None if request.acks == 0 else _refuse_each(request, version, error)
+
+
+@handles(ProduceRequest, versions="3-13", refuse=_refuse)
+def produce(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None:
+) -> ProduceResponse | DelayedResponse | None:
     appending = _Appending(services, request, context)
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
@@ -60,9 +75,7 @@ async def produce(
             # There is no answer to carry the error: closing tells the producer to refresh.
             context.connection.close()
         return None
-    if appending.appended:
-        await appending.until_durable()
-    return ProduceResponse(responses=responses)
+    return appending.respond(ProduceResponse(responses=responses))
 
 
 class _Appending:
@@ -188,33 +201,34 @@ class _Appending:
                     found.add(TopicPartition(topic.name, data.index))
         return found
 
-    async def until_durable(self) -> None:
-        """Return when every append is durable; those not within `timeout_ms` answer so.
+    def respond(self, response: ProduceResponse) -> ProduceResponse | DelayedResponse:
+        """Return `response` for when every append is durable, or the request's time is over.
 
         A batch that timed out stays in the log: the outcome is unknown to the producer, whose
         retry is recognised by its sequence.
         """
-        is_held = self._held is None
-        patience_ms = self._request.timeout_ms
-        if patience_ms < _PATIENCE_MS_MIN:
-            patience_ms = _PATIENCE_MS_MIN
-        try:
-            with self._services.bounded_waits.bounded(patience_ms / 1000):
-                for log, end_offset, answer in self.appended:
-                    try:
-                        await log.durable(end_offset)
-                    except PartitionDeleted as deleted:
-                        _withdraw(answer, deleted.code)
-                if self._held is not None:
-                    shard_log, end_offset = self._held
-                    if shard_log.high_watermark < end_offset:
-                        await shard_log.durable(end_offset)
-                    is_held = True
-        except TimeoutError:
-            for log, end_offset, answer in self.appended:
-                is_answered = answer.error_code != ErrorCode.NONE
-                if not is_answered and (not is_held or log.high_watermark < end_offset):
-                    _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+        waits = []
+        futures = []
+        for log, end_offset, answer in self.appended:
+            if (future := log.until_durable(end_offset)) is not None:
+                futures.append(future)
+            waits.append((log, answer, future))
+        held = None
+        if self._held is not None:
+            shard_log, end_offset = self._held
+            if (held := shard_log.until_durable(end_offset)) is not None:
+                futures.append(held)
+        if not futures:
+            return response
+
+        def make(is_late: bool) -> ProduceResponse:
+            _settle(waits, held, is_late)
+            return response
+
+        timeout_ms = self._request.timeout_ms
+        if timeout_ms < _TIMEOUT_MS_MIN:
+            timeout_ms = _TIMEOUT_MS_MIN
+        return DelayedResponse(futures, timeout_ms / 1000, make)
 
     def _refused(
         self, topic: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
@@ -257,6 +271,24 @@ def _name_records(
         f"One or more records have been rejected due to {len(refusal.batch_indexes)} record errors"
         f" in total, and only showing the first three errors at most: [{first}]"
     )
+
+
+def _settle(waits: Sequence[_Wait], held: asyncio.Future[None] | None, is_late: bool) -> None:
+    """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
+    if held is not None and held.done():
+        held.result()
+    for log, answer, future in waits:
+        if future is not None and future.done() and future.exception() is not None:
+            if not log.is_deleted:
+                future.result()
+            _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif is_late and not (_is_over(future) and _is_over(held)):
+            _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _is_over(wait: asyncio.Future[None] | None) -> bool:
+    """Return whether a wait is over; None stands for one that was over at once."""
+    return wait is None or wait.done()
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:
