@@ -116,7 +116,7 @@ class Broker:
             topic = self.topics.by_name(name)
             assert topic is not None
             stay_above(topic.partitions, self.catalog)
-        self.groups = Groups(self)
+        self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
         participants = LocalParticipants(self.topics, self.groups)
         self.transactions = Transactions(
             self.topics,
@@ -128,7 +128,7 @@ class Broker:
             storage=self.logs.storage,
             stop=self._stop_for_good,
         )
-        await self.groups.start()
+        self.groups.start()
         await self.transactions.start()
         self.healing = Healing(
             self.topics, self.clock, self.config, self.fail, self.transactions, participants
@@ -154,7 +154,7 @@ class Broker:
         await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()
-        await self.groups.stop()
+        self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
         self.catalog.close()

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
+from coordinator.groups.offsets.store import FetchedOffset
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.groups import Groups
-from magnetar.runtime.groups_offsets import FetchedOffset
 from magnetar.runtime.participants import PendingAcks
+from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topics import Topics
 from tests.magnetar.transaction_world import World, WorldClock
 
 GROUP = "group"
 PARTITIONS = (0, 1)
+
+
+class _NoConfigs:
+    """No group has configs of its own."""
+
+    def texts(self, resource_type: int, name: str) -> dict[str, str]:
+        return {}
 
 
 class GroupsWorld(World):
@@ -29,15 +37,11 @@ class GroupsWorld(World):
     def pending_acks(self) -> PendingAcks:
         """The groups are new: they replay when first asked."""
         if hasattr(self, "groups"):
-            self.groups._alarm.cancel()
-            self.groups._retention_alarm.cancel()
-        broker: Any = SimpleNamespace(
-            topics=self,
-            clock=WorldClock(self),
-            config=BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0}),
-            fail=self.failures.append,
-        )
-        self.groups = Groups(broker)
+            self.groups.stop()
+        config = BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0})
+        topics = cast("Topics", self)
+        stored_configs = cast("StoredConfigs", _NoConfigs())
+        self.groups = Groups(topics, stored_configs, WorldClock(self), config, self.failures.append)
         return self.groups
 
     @property

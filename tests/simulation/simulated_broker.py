@@ -198,8 +198,7 @@ class World:
             if (timer := broker.transactions.store.commits._timer) is not None:
                 timer.cancel()
         if hasattr(broker, "groups"):
-            broker.groups._alarm.cancel()
-            broker.groups._retention_alarm.cancel()
+            broker.groups.stop()
         if hasattr(self, "logs"):
             self.logs.abandon()
 

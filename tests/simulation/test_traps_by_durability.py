@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from coordinator.groups.shard import Committer
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from tests.simulation.simulated_broker import World
@@ -24,9 +24,8 @@ OFFSET = OffsetKey("group", "in", 0)
 async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> None:
     groups = world.broker.groups
     await world.broker.transactions.add_offsets("tx", identity, OFFSET.group_id)
-    world.broker.transactions.check_offsets(
-        "tx", *identity, OFFSET.group_id, is_abortable_known=False
-    )
+    coordinator = world.broker.transactions
+    coordinator.check_offsets("tx", *identity, OFFSET.group_id, is_abortable_known=False)
     commits = [("in", 0, CommittedOffset(offset))]
     await groups.offsets.commit_in_transaction(
         Committer(group_id=OFFSET.group_id), *identity, commits
