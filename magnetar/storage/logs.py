@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from coordinator.transactions.plan import Storage
 from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
 from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
 from logstore.disk.durability import Durability
@@ -127,14 +128,11 @@ class Logs:
         return self._group_commit.sync_durations
 
     @property
-    def is_atomic(self) -> bool:
-        """Whether appends of one step, to several logs, can be atomic: `GroupCommit.is_atomic`."""
-        return self._group_commit.is_atomic
-
-    @property
-    def is_all_or_nothing(self) -> bool:
-        """Whether such appends are there after a crash all together or not at all."""
-        return self._group_commit.has_journal
+    def storage(self) -> Storage:
+        """What a crash leaves of appends of one step to several logs."""
+        if self._group_commit.has_journal:
+            return Storage.ALL_OR_NOTHING
+        return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
 
     def fail(self, failure: BaseException) -> None:
         """Stop because of a failure, and let nothing that is not durable yet become so."""

@@ -131,7 +131,7 @@ class _Story:
         def verify(header: BatchHeader) -> None:
             producer = (header.producer_id, header.producer_epoch)
             if verb == "send1":
-                coordinator.check_produce(name, *producer, *partition, version=11)
+                coordinator.check_produce(name, *producer, *partition, is_abortable_known=True)
             else:
                 coordinator.hold(name, *producer, frozenset({partition}))
 
@@ -154,7 +154,7 @@ class _Story:
             name,
             identity,
             commit=outcome == "commit",
-            transaction_version=2 if verb == "end2" else 0,
+            transaction_version=2 if verb == "end2" else 1,
         )
         if crash:
             await self.crash(asyncio.ensure_future(ending), _STAGES[crash])
