@@ -100,7 +100,7 @@ class Cleaning:
         await log.secure_state()
         for group in grouped(found.segments, log.config, end_offset):
             await self._clean_group(group, cleaner, done)
-        log.on_cleaned(end_offset)
+        log.first_dirty_offset = end_offset
         done.first_dirty_offset = end_offset
         done.keys = len(offset_map)
         return done

@@ -30,11 +30,11 @@ from uuid import UUID
 from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.names import partition_name
+from logstore.partition.recovery import ClosedLog
 from logstore.segments.segment import LOG_SUFFIX, segment_path
+from logstore.segments.stored_segments import ClosedSegments
 
 CLOSED_LOGS = ".magnetar-closed-logs"
-#: The state of a log may have so many bytes: those of some fifty producers.
-STATE_BYTES_MAX = 16 * 1024
 
 _SEAL = Seal(b"MGNC", 1)
 _COUNT = Struct(">i")
@@ -46,29 +46,6 @@ _NO_TOPIC_ID = bytes(16)
 
 class CorruptClosedLogs(ValueError):
     """The file is torn or of another format: all it says can be found in the logs."""
-
-
-class ClosedSegments(NamedTuple):
-    """The segments of a log that was closed with everything durable."""
-
-    #: Base offset and size in bytes, ascending; never none.
-    segments: list[tuple[int, int]]
-    end_offset: int
-    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
-    max_timestamp_ms: int
-    offset_of_max_timestamp: int
-
-
-class ClosedLog(NamedTuple):
-    """One log at a clean stop."""
-
-    topic_id: UUID | None
-    ledger: ClosedSegments
-    #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.
-    snapshots: list[int]
-    kafka_snapshots: list[int]
-    #: As `encode_snapshot` has it.
-    state: bytes
 
 
 class Stamps(NamedTuple):

@@ -65,7 +65,7 @@ class Departures:
     async def depart(self, logs: Sequence[PartitionLog]) -> None:
         """Have logs leave that nobody knows any more from this step on; durable on return."""
         for log in logs:
-            log.is_deleted = True
+            log.become_unknown()
             self._leaving[log.topic, log.partition] = log
         for turn, log in enumerate(logs, 1):
             self._leave(log)

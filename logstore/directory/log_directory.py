@@ -28,7 +28,6 @@ from uuid import UUID
 from logstore.directory.claimed_directory import ClaimedDirectory
 from logstore.directory.closed_logs import (
     CLOSED_LOGS,
-    ClosedLog,
     encode_closed_logs,
     stamps_of,
     unchanged_logs,
@@ -60,6 +59,7 @@ from logstore.disk.files import FileSystem
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.names import partition_name, split_partition_name
+from logstore.partition.recovery import ClosedLog
 from logstore.segments.attachments import Attachments
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger, StorageFailure

@@ -1,7 +1,9 @@
 """Which leader wrote which offsets: the start offset of every leader epoch of one partition.
 
-A fold over batch headers. Answers OffsetForLeaderEpoch. Source: KIP-101, KIP-320; Kafka's
-LeaderEpochFileCache; its file is `checkpoints`' business.
+A fold over batch headers, which answers OffsetForLeaderEpoch; and the two files that tell Kafka and
+its tools of a partition: leader epochs and topic id. These files are never synced for their own
+sake, because the batches' headers and the catalog say the same.
+Source: KIP-101, KIP-320; Kafka's LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -9,6 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
+from uuid import UUID
+
+from logstore.disk.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_leader_epochs,
+    encode_partition_metadata,
+)
+from logstore.segments.ledger import Ledger
 
 UNDEFINED = -1
 
@@ -99,3 +110,26 @@ class LeaderEpochs:
 
     def __repr__(self) -> str:
         return f"LeaderEpochs({self.entries})"
+
+
+class EpochFiles:
+    """partition.metadata and leader-epoch-checkpoint of one partition."""
+
+    def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
+        self._ledger = ledger
+        self._topic_id = topic_id
+        #: The epoch that the file ends with, as far as is known.
+        self.leader_epoch = -1
+
+    def write(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
+        """Write both, where they say something else; `leader_epoch` is about to write at
+        `end_offset`, if it has not yet."""
+        self.leader_epoch = leader_epoch
+        entries = epochs.with_leader(leader_epoch, end_offset).entries
+        self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))
+        if self._topic_id is not None:
+            self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        if self._ledger.read_attachment(name) != data:
+            self._ledger.write_attachment(name, data, sync=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, next_sequence
@@ -128,7 +128,12 @@ def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> Kafk
 class Producers(dict[int, ProducerState]):
     """Every producer id that a partition remembers, with its state."""
 
-    __slots__ = ()
+    __slots__ = ("has_forgotten",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Whether producers have expired that a replay of the log would find again.
+        self.has_forgotten = False
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
         """Return the remembered batch that `header` repeats (epoch and sequences), or None."""
@@ -272,4 +277,5 @@ class Producers(dict[int, ProducerState]):
         ]
         for producer_id in expired:
             del self[producer_id]
+        self.has_forgotten |= bool(expired)
         return expired

@@ -20,6 +20,8 @@ from logstore.segments.ledger import Ledger
 
 _KEPT = 2
 _LARGE_BYTES = 1 << 20
+#: Reading the headers of a log up to this size takes no longer than reading a snapshot.
+_SHORT_LOG_BYTES = 1 << 20
 
 
 class _Pending(NamedTuple):
@@ -49,7 +51,8 @@ class Snapshots:
     def __init__(self, ledger: Ledger, interval_bytes: int) -> None:
         self._ledger = ledger
         self._interval_bytes = interval_bytes
-        self._bytes_since = 0
+        #: The log counts down with every append, and takes a snapshot at zero.
+        self.bytes_until_due = interval_bytes
         #: Taken, and not written yet.
         self.pending: list[_Pending] = []
         self._synced_at = -1
@@ -79,22 +82,17 @@ class Snapshots:
         self._written, self._written_for_kafka = written, written_for_kafka
         self._synced_at = next(reversed(written), -1)
 
-    def is_due(self, appended_bytes: int) -> bool:
-        """Count bytes just appended; True when a snapshot should be taken for them."""
-        self._bytes_since += appended_bytes
-        return self._bytes_since >= self._interval_bytes
-
     def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
         """Encode the state as it is; `on_durable` writes it.
 
         `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced, unless
         `synced` says something else.
         """
-        self._bytes_since = 0
         own = encode_snapshot(state)
         if len(own) > _LARGE_BYTES:
             # Encoding it as often would cost more than reading headers again ever does.
             self._interval_bytes = max(self._interval_bytes, 16 * len(own))
+        self.bytes_until_due = self._interval_bytes
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         is_synced = for_kafka if synced is None else synced
         self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
@@ -103,6 +101,12 @@ class Snapshots:
         """Write what was taken at or below the durable end."""
         while self.pending and self.pending[0].end_offset <= end_offset:
             self._write(self.pending.pop(0))
+
+    def are_needed(self, state: PartitionState) -> bool:
+        """Whether a snapshot tells the next start more than the log's headers, or sooner."""
+        producers = state.producers
+        is_plain = not (producers or producers.has_forgotten or state.transactions.has_any)
+        return not is_plain or self._ledger.size_bytes > _SHORT_LOG_BYTES
 
     def securing(self, state: PartitionState) -> Procedure[None]:
         """Have a snapshot of `state` on the disk, unless it is there, and Kafka's beside it.

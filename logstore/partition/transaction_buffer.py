@@ -41,6 +41,18 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
+class TransactionMarker(NamedTuple):
+    """What a coordinator tells a partition: one producer's transaction has ended, by `commit` or
+    by abort. Sources: KIP-98 (epochs fence producers and coordinators), KIP-890."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int = 1
+    """From 2 on the marker's epoch is later than that of the data it ends."""
+
+
 class TransactionBuffer:
     """Open transactions by first offset, the aborted index, the stable offset."""
 

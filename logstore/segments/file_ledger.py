@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-from logstore.directory.closed_logs import ClosedSegments
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.barriers import perform as perform_all
 from logstore.disk.durability import Durability
@@ -28,7 +27,7 @@ from logstore.segments.replacement import FileReplacement
 from logstore.segments.segment import SUFFIXES, Segment
 from logstore.segments.segment_reads import Readable
 from logstore.segments.segment_swap import DELETED
-from logstore.segments.stored_segments import StoredSegments
+from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, Unsynced
 from logstore.sync.group_commit import GroupCommit, Sync
 from wire.records import BatchHeader

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 from logstore.disk.files import FileSystem
 from logstore.segments.ledger import SegmentFacts, SegmentLimits, StorageFailure, TimestampOffset
@@ -24,6 +25,17 @@ from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader
 
 _NOTHING = memoryview(b"")
+
+
+class ClosedSegments(NamedTuple):
+    """The segments of a log that was closed with everything durable."""
+
+    #: Base offset and size in bytes, ascending; never none.
+    segments: list[tuple[int, int]]
+    end_offset: int
+    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
 
 
 class StoredSegments(CommittedLedger):

@@ -6,25 +6,26 @@ TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to 
 (transaction version 2), and a producer that is new to one begins with sequence 0, else
 OUT_OF_ORDER_SEQUENCE_NUMBER.  13: topic ids instead of names.
 
-Every partition stands alone: one refused batch refuses nothing else. The answer comes when all that
-was appended is durable, for acks=1 and acks=all alike; what is not within the request's timeout (of
-which less than 1 s is 1 s) is REQUEST_TIMED_OUT, and stays. acks=0 is not answered, and a refusal
-closes its connection.  KIP-98, KIP-890.
+For each partition: check the batch, hold the partition for the batch's transaction, append. A
+refused batch refuses nothing else. The answer comes when everything appended is durable, for acks=1
+and acks=all alike. A batch that is not durable within the request's timeout (at least 1 s) is
+REQUEST_TIMED_OUT, and stays. acks=0 is not answered; a refusal closes its connection.
+KIP-98, KIP-890.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
-from functools import partial
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.segments.ledger import LedgerClosed
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.shard_log import ShardLog
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.messages.produce import (
@@ -36,8 +37,7 @@ from wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.records import BatchHeader, Compression
-from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
+from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
-#: What a sync may take whatever the client says. Kafka with one replica waits for nothing, so there
-#: a `timeout_ms` of 0 is never too short.
-_PATIENCE_MS_MIN = 1_000
-#: Records of a batch that an answer names, of those that were refused.
+#: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
+#: nothing, so there a `timeout_ms` of 0 is never too short.
+_WAIT_MS_MIN = 1_000
+#: How many refused records of a batch an answer names.
 _RECORD_ERRORS_MAX = 1_000
 
 
@@ -60,7 +60,7 @@ async def produce(
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
         if appending.is_any_refused:
-            # There is no answer to carry the error: closing tells the producer to refresh.
+            # No answer can carry the error: closing tells the producer to refresh its metadata.
             context.connection.close()
         return None
     if appending.appended:
@@ -69,7 +69,7 @@ async def produce(
 
 
 class _Appending:
-    """One request on its way into the partitions; all of it before the wait is one step."""
+    """One request on its way into the partitions. All of it up to the wait is one step."""
 
     __slots__ = (
         "_broker",
@@ -85,60 +85,78 @@ class _Appending:
         self._broker = broker
         self._request = request
         self._context = context
-        #: Whose transaction holds all partitions of the request, and what makes that durable.
+        #: The producer whose transaction holds all partitions of the request.
         self._holder: tuple[int, int] | None = None
+        #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[ShardLog, int] | None = None
+        #: What the answer waits for: each log, the end offset to await, the partition's answer.
         self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
         self.is_any_refused = False
 
-    def append_to(self, topic: TopicProduceData) -> TopicProduceResponse:
-        """Append what the request has for one topic, and return the answers to give once that is
-        durable."""
+    def append_to(self, asked: TopicProduceData) -> TopicProduceResponse:
+        """Append the batches for one topic; return the answers to give once they are durable."""
         answers = []
-        name = topic.name
         try:
-            if self._context.version >= _TOPIC_IDS_SINCE:
-                name = self._name_of(topic.topic_id)
+            topic = self._topic_of(asked)
         except KafkaError as refusal:
-            answers = [self._refused(topic, data, refusal) for data in topic.partition_data]
-            return TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
-        for data in topic.partition_data:
-            try:
-                answers.append(self._append(name, data))
-            except KafkaError as refusal:
-                answers.append(self._refused(topic, data, refusal))
+            answers = [self._refused(asked, data, refusal) for data in asked.partition_data]
+        else:
+            for data in asked.partition_data:
+                try:
+                    answers.append(self._append(topic, data))
+                except KafkaError as refusal:
+                    answers.append(self._refused(asked, data, refusal))
         return TopicProduceResponse(
-            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            name=asked.name, topic_id=asked.topic_id, partition_responses=answers
         )
 
-    def _name_of(self, topic_id: UUID) -> str:
-        found = self._broker.topics.by_id(topic_id)
-        if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        return found.name
-
-    def _append(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Append one batch to the page cache; `KafkaError` where nothing was appended."""
+    def _topic_of(self, asked: TopicProduceData) -> Topic:
+        if self._context.version >= _TOPIC_IDS_SINCE:
+            topic = self._broker.topics.by_id(asked.topic_id)
+            if topic is None:
+                detail = f"no topic has the id {asked.topic_id}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
+        else:
+            topic = self._broker.topics.by_name(asked.name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
             )
-        log = self._broker.topics.partition(topic, data.index)
-        if self._broker.topics.is_internal(topic):
+        if topic is None:
+            detail = f"there is no topic {asked.name}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+        return topic
+
+    def _append(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
+        index, count = data.index, len(topic.partitions)
+        if not 0 <= index < count:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic.name} has {count} partitions, none is {index}",
+            )
+        if topic.is_internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is written by the broker alone"
             )
         if not data.records:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        done = log.append(
-            memoryview(data.records),
-            self._context.now_ms,
-            verify=partial(self._verify, log),
-        )
+        log = topic.partitions[index]
+        version = self._context.version
+        checked = log.check(memoryview(data.records), self._context.now_ms)
+        header = checked.header
+        if version < _ZSTD_SINCE and header.compression is Compression.ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"zstd in Produce v{version}, {_ZSTD_SINCE}+",
+            )
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            self._hold(log, header)
+        done = log.append(checked)
         answer = PartitionProduceResponse(
-            index=data.index,
+            index=index,
             base_offset=done.base_offset,
             log_append_time_ms=done.log_append_time_ms,
             log_start_offset=done.log_start_offset,
@@ -146,16 +164,12 @@ class _Appending:
         self.appended.append((log, done.end_offset, answer))
         return answer
 
-    def _verify(self, log: PartitionLog, header: BatchHeader) -> None:
-        """Refuse a batch that its client may not send; hold the partition for its transaction."""
+    def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
+        """Make the producer's transaction hold the partition: the op before its data (KIP-890).
+
+        Raises KafkaError where the coordinator refuses.
+        """
         version = self._context.version
-        if version < _ZSTD_SINCE and header.attributes & ATTRIBUTE_COMPRESSION == Compression.ZSTD:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd in Produce v{version}, {_ZSTD_SINCE}+",
-            )
-        if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-            return
         transactions = self._broker.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
@@ -165,6 +179,7 @@ class _Appending:
             )
         else:
             if self._holder != producer:
+                # One record of the coordinator's adds all partitions of the request.
                 self._held = transactions.hold(transactional_id, *producer, self._partitions())
                 self._holder = producer
             log.producers.check_beginning(header)
@@ -172,13 +187,13 @@ class _Appending:
             transactions.clients.note(transactional_id, self._context)
 
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that there are: one record adds them together."""
+        """Return all partitions of the request that exist."""
         found: set[TopicPartition] = set()
         topics = self._broker.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
-            if topic is None or topics.is_internal(topic.name):
+            if topic is None or topic.is_internal:
                 continue
             for data in asked.partition_data:
                 if 0 <= data.index < len(topic.partitions):
@@ -188,20 +203,18 @@ class _Appending:
     async def until_durable(self) -> None:
         """Return when every append is durable; those not within `timeout_ms` answer so.
 
-        A batch that timed out stays in the log: the outcome is unknown to the producer, whose
-        retry is recognised by its sequence.
+        A batch that timed out stays in the log: its outcome is unknown to the producer, whose retry
+        is recognised by its sequence.
         """
         is_held = self._held is None
-        patience_ms = self._request.timeout_ms
-        if patience_ms < _PATIENCE_MS_MIN:
-            patience_ms = _PATIENCE_MS_MIN
+        wait_ms = max(self._request.timeout_ms, _WAIT_MS_MIN)
         try:
-            with self._broker.patience.bounded(patience_ms / 1000):
+            with self._broker.patience.bounded(wait_ms / 1000):
                 for log, end_offset, answer in self.appended:
-                    try:
-                        await log.durable(end_offset)
-                    except PartitionDeleted as deleted:
-                        _withdraw(answer, deleted.code)
+                    # One sync covers what was appended in one step: after the first wait the rest
+                    # is durable too.
+                    if log.reader.high_watermark < end_offset:
+                        await _durable(log, end_offset, answer)
                 if self._held is not None:
                     shard_log, end_offset = self._held
                     if not shard_log.is_durable(end_offset):
@@ -210,11 +223,11 @@ class _Appending:
         except TimeoutError:
             for log, end_offset, answer in self.appended:
                 is_answered = answer.error_code != ErrorCode.NONE
-                if not is_answered and (not is_held or log.high_watermark < end_offset):
+                if not is_answered and (not is_held or log.reader.high_watermark < end_offset):
                     _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
 
     def _refused(
-        self, topic: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
+        self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
@@ -222,7 +235,7 @@ class _Appending:
             self._context,
             refusal,
             transactional_id=self._request.transactional_id,
-            topic=topic.name or str(topic.topic_id),
+            topic=asked.name or str(asked.topic_id),
             partition=data.index,
         )
         answer = PartitionProduceResponse(
@@ -232,9 +245,20 @@ class _Appending:
             error_message=refusal.detail or None,
         )
         if isinstance(refusal, RecordsRefused):
-            name = topic.name or self._name_of(topic.topic_id)
+            name = asked.name or self._topic_of(asked).name
             _name_records(answer, refusal, f"{name}-{data.index}")
         return answer
+
+
+async def _durable(log: PartitionLog, end_offset: int, answer: PartitionProduceResponse) -> None:
+    try:
+        waiter = log.until_durable(end_offset)
+        if waiter is not None:
+            await waiter
+    except LedgerClosed:
+        if not log.reader.is_deleted:
+            raise
+        _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _name_records(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.ledger import LedgerClosed
 from magnetar.apis.registry import RequestContext, handles
 from magnetar.runtime.participants import LocalParticipants

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from logstore.partition.log import Isolation, PartitionLog, Slice
-from logstore.partition.reads import end_of
+from logstore.partition.log import PartitionLog
+from logstore.partition.reader import Isolation, Slice
 from logstore.segments.ledger import LedgerClosed
 from magnetar.runtime.response_memory import HeldAnswer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import end_of_batches
 
 #: No fetch waits longer, whatever it says: an answer without records is one at any time.
 _WAIT_MS_MAX = 300_000
@@ -74,11 +75,11 @@ class PartitionRead:
         offset = self.fetch_offset if self.diverging is None else self.log.high_watermark
         self._seen_bytes = self.log.ledger.durable_bytes
         try:
-            result = self.log.read(offset, limit, isolation, at_least_one=at_least_one)
+            result = self.log.reader.read(offset, limit, isolation, at_least_one=at_least_one)
             if result is None:
                 # Many may wait for the disk at once.
                 held.resize(others_bytes + limit)
-                result = await self.log.read_cold(
+                result = await self.log.reader.read_cold(
                     offset, limit, isolation, at_least_one=at_least_one
                 )
         except KafkaError as refusal:
@@ -129,7 +130,7 @@ class PartitionRead:
         if result is None or not self.size_bytes:
             return result is not None and self._is_kept_out
         if self._end_offset is None:
-            self._end_offset = end_of(result.records)
+            self._end_offset = end_of_batches(result.records)
         return self._end_offset < _bound(result, isolation)
 
     def growth_bytes(self) -> int:
@@ -154,12 +155,12 @@ class LongPoll:
 
     def __enter__(self) -> LongPoll:
         for log in self._logs:
-            log.subscribe(self.advanced.set)
+            log.reader.subscribe(self.advanced.set)
         return self
 
     def __exit__(self, *_: object) -> None:
         for log in self._logs:
-            log.unsubscribe(self.advanced.set)
+            log.reader.unsubscribe(self.advanced.set)
 
 
 class Fetch:

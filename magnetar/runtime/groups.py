@@ -36,7 +36,7 @@ from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import report

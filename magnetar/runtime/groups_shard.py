@@ -14,7 +14,7 @@ from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.records import ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.runtime.shard_log import ShardLog
 from wire.records import ControlType, Marker, SimpleRecord
 

@@ -24,8 +24,7 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
 )
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_buffer import OpenTransaction
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
 from logstore.segments.ledger import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.retention import due_of, expire
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 
@@ -99,14 +98,14 @@ class Retention:
     async def _due(self, log: PartitionLog) -> int:
         while True:
             segments = islice(log.ledger.segment_facts(), _SEGMENTS)
-            start_offset, unread = due_of(log, segments, self._broker.clock.now_ms())
+            start_offset, unread = log.due(segments, self._broker.clock.now_ms())
             if unread is None:
                 return start_offset
             await log.ledger.read_max_timestamp(unread)
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
-        segments, size_bytes = await advance(log, expiring.start_offset, expire)
+        segments, size_bytes = await advance(log, expiring.start_offset, PartitionLog.expire)
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
         if not log.is_deleted:

@@ -83,4 +83,4 @@ class ShardLog:
 
     def replay(self) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield all that the log holds, in offset order: data records, and transaction markers."""
-        return self._log.iterate_records_from(self._log.log_start_offset)
+        return self._log.reader.iterate_records_from(self._log.log_start_offset)

@@ -54,6 +54,14 @@ _INT64 = Struct(">q")
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _ATTRIBUTES = Struct(">h")
+_PLACE = Struct(">qii")
+_SPAN = Struct(">qi11xi")
+
+#: `read_span(buffer, position)` returns (base offset, batch length, last offset delta): what a walk
+#: over many batches needs of each, without the cost of a `BatchHeader`.
+read_span = _SPAN.unpack_from
+#: Bytes of a batch that `read_span` reads.
+SPAN_BYTES = _SPAN.size
 
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
@@ -199,6 +207,28 @@ def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
     """Write the batch's place in the log into its (writable) bytes. The CRC does not cover them."""
     _INT64.pack_into(batch, 0, base_offset)
     _INT32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def placed(
+    batch: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
+) -> BatchHeader:
+    """Do as `place`; return the batch's new header. `header` is the batch's old one."""
+    _PLACE.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+    return tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
+
+
+def end_of_batches(records: Buffer) -> int:
+    """Return the offset after the last of these batches, of which there is at least one.
+
+    Expects whole batches and nothing else, as a ledger returns them.
+    """
+    position, size = 0, len(records)
+    base_offset = delta = 0
+    while position < size:
+        base_offset, length, delta = read_span(records, position)
+        position += LENGTH_OVERHEAD + length
+    assert position == size > 0, "these are not whole batches"
+    return base_offset + delta + 1
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:

@@ -32,7 +32,7 @@ class Process(LogProcess):
     def write(self, topic_id: UUID, count: int) -> PartitionLog:
         log = self.directory.open("topic", 0, topic_id)
         for _ in range(count):
-            log.append(batch_of(b"x" * 50), NOW_MS)
+            log.append(log.check(batch_of(b"x" * 50), NOW_MS))
             self.executor.run()
         return log
 
@@ -85,7 +85,7 @@ def test_power_lost_while_a_deleted_name_is_used_again_takes_nothing_of_it() -> 
                 if written == 1:
                     log = again.write(LATER_ID, 1)
                 else:
-                    log.append(batch_of(b"new"), NOW_MS)
+                    log.append(log.check(batch_of(b"new"), NOW_MS))
                     again.executor.run()
             is_lost = False
         except PowerLost:

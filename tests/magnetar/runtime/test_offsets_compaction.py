@@ -17,7 +17,7 @@ from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from logstore.cleaner.run import OffsetMapLimits
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.testing.compaction import clean
 from logstore.testing.simulated_disk import SimulatedDisk
 from magnetar.runtime.groups_shard import RunningShard

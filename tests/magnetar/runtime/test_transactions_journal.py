@@ -10,9 +10,9 @@ import pytest
 
 from coordinator.transactions.records import decode_value
 from coordinator.transactions.states import State
+from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
-from logstore.partition.reads import Appended
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient, StartBroker, crash
 from tests.magnetar.raw_producer import RawProducer

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.txn_id import TxnId
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import (
     CHILDREN_TAG,
