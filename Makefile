@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
+PICTURE ?= build/demo.svg
 
 .PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench soak reference clean
 
@@ -44,8 +45,8 @@ reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and o
 	$(BIN)/python -m tools.reference_kafka fetch
 	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 
-demo: install ## Count words exactly once while workers and the broker are killed (under a minute).
-	$(BIN)/python -m compat_tests.pipeline.demo
+demo: install ## Count words exactly once while workers and the broker are killed; draw PICTURE (under a minute).
+	$(BIN)/python -m compat_tests.pipeline.demo --picture $(PICTURE)
 
 ledger: install ## Spark keeps balances exactly once while writers, tasks, job and broker are killed.
 	$(BIN)/python -m spark_examples.ledger

@@ -10,30 +10,30 @@ is stored.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from logstore.disk.durability import Durability
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import StorageFailure
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.logging import get_logger
-from magnetar.runtime.bounded_wait import Patience
+from magnetar.runtime.bounded_wait import BoundedWaits
 from magnetar.runtime.cleaning import Cleaner
+from magnetar.runtime.config_resources import ConfigResources
+from magnetar.runtime.failing import Failing, end_process
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.response_memory import AnswerMemory
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
+from magnetar.runtime.services import Node, Services
 from magnetar.runtime.transactions import Transactions
-from magnetar.server.dispatch import is_fatal
 from magnetar.server.listening import Server
 from magnetar.storage.adoption import adopt, stay_above
 from magnetar.storage.broker_configs import BrokerConfigs
@@ -43,22 +43,8 @@ from magnetar.storage.logs import Logs
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 
-EXIT_FAILURE = 1
-
-_log = get_logger("broker")
-
-
-def end_process(failure: BaseException) -> None:
-    """Say why, plainly, and end the process at once: nothing may be answered any more."""
-    try:
-        print(
-            f"magnetar: fatal: {str(failure) or type(failure).__name__}",
-            file=sys.stderr,
-            flush=True,
-        )
-    finally:
-        # Also where standard error goes to the disk that is full.
-        os._exit(EXIT_FAILURE)
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 class Broker:
@@ -76,6 +62,7 @@ class Broker:
     retention: Retention
     cleaner: Cleaner
     flushing: Flushing
+    services: Services
     server: Server
     cluster_id: str
 
@@ -91,13 +78,11 @@ class Broker:
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
         self.apis = dict(load_apis())
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
-        self.patience = Patience()
-        self.answer_memory = AnswerMemory(config.queued_max_request_bytes)
+        self.response_memory = ResponseMemory(config.queued_max_request_bytes)
         #: This start's number, from 0: the leader epoch of every partition.
         self.epoch = 0
-        self._on_failure = on_failure
-        self._failure: BaseException | None = None
+        self._failing = Failing(on_failure)
+        self.fail = self._failing.fail
         self.is_stopped = False
 
     @property
@@ -112,8 +97,8 @@ class Broker:
 
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError for what the operator must change."""
-        asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
-        self.server = Server(self, self.apis, self.fail)
+        asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
+        self.server = Server(self.config, self.clock, self.response_memory, self.apis, self.fail)
         # Addresses first: a taken one is found out before the logs are recovered.
         self.server.bind(parse_listeners(self.config))
         try:
@@ -122,7 +107,7 @@ class Broker:
         except (ConfigError, OSError, StorageFailure):
             self.server.unbind()
             raise
-        await self.server.start()
+        await self.server.start(self.services)
 
     async def _recover(self) -> None:
         adopted = adopt(self.logs, self.catalog)
@@ -139,12 +124,14 @@ class Broker:
         self.healing = Healing(self)
         await self.healing.start()
         self.transactions.heed_deadlines()
-        self.retention = Retention(self)
+        parts = (self.topics, self.logs, self.clock, self.config, self.fail)
+        self.retention = Retention(*parts)
         self.retention.start()
-        self.cleaner = Cleaner(self)
+        self.cleaner = Cleaner(*parts)
         self.cleaner.start()
-        self.flushing = Flushing(self)
+        self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
+        self.services = self._build_services()
         self.logs.sweep()
 
     async def stop(self) -> None:
@@ -161,40 +148,51 @@ class Broker:
         await self.logs.close()
         self.catalog.close()
 
-    def fail(self, failure: BaseException) -> None:
-        """Stop because of a failing disk or a broken invariant; the first call counts."""
-        if self._failure is not None:
-            return
-        self._failure = failure
-        try:
-            _log.error("broker failed", reason=str(failure), exc_info=failure)
-        finally:
-            self._on_failure(failure)
+    def _build_services(self) -> Services:
+        return Services(
+            node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
+            config=self.config,
+            clock=self.clock,
+            topics=self.topics,
+            logs=self.logs,
+            catalog=self.catalog,
+            config_resources=ConfigResources(
+                self.config, self.topics, self.broker_configs, self.stored_configs
+            ),
+            client_quotas=self.client_quotas,
+            groups=self.groups,
+            transactions=self.transactions,
+            participants=LocalParticipants(self),
+            fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
+            response_memory=self.response_memory,
+            bounded_waits=BoundedWaits(),
+        )
 
-    def _on_loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What no one caught. In a connection it is that connection's; elsewhere it is fatal."""
-        failure = context.get("exception") or RuntimeError(context["message"])
-        if "transport" in context or "protocol" in context:
-            _log.warning("connection failed", reason=f"{context['message']}: {failure}")
-        elif "handle" in context or is_fatal(failure):
-            self.fail(failure)
-        else:
-            _log.error("unhandled error", reason=context["message"], exc_info=failure)
+    async def gather_metrics(self) -> list[Metric]:
+        """Return every metric as it is now."""
+        # Imported at the first scrape: the library takes a tenth of a second of a start.
+        from magnetar.metrics.gathering import gather
+
+        return await gather(self.services, self.healing, self.server)
 
     def _open_storage(self) -> None:
-        config = self.config
         directory = self.data_dir
-        durability = Durability(config.durability)
         try:
-            self.logs = Logs(str(directory), config, self.clock, self.fail)
+            logs = Logs(str(directory), self.config, self.clock, self.fail)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the data directory {directory}: {error.strerror}"
             ) from error
-        self.catalog = Catalog(directory, durability, cluster_id=self.logs.cluster_id)
-        self.cluster_id = self.catalog.cluster_id()
-        self.broker_configs = BrokerConfigs(config, self.catalog)
-        self.stored_configs = StoredConfigs(self.catalog)
-        self.client_quotas = ClientQuotas(self.catalog)
-        self.logs.claim(self.cluster_id, self.node_id)
-        self.epoch = self.logs.leader_epoch = self.catalog.next_broker_epoch()
+        durability = Durability(self.config.durability)
+        catalog = Catalog(directory, durability, cluster_id=logs.cluster_id)
+        logs.claim(catalog.cluster_id(), self.node_id)
+        self.use_storage(logs, catalog)
+
+    def use_storage(self, logs: Logs, catalog: Catalog) -> None:
+        """Keep everything in `logs` and `catalog`, and begin the next epoch of this broker."""
+        self.logs, self.catalog = logs, catalog
+        self.cluster_id = catalog.cluster_id()
+        self.broker_configs = BrokerConfigs(self.config, catalog)
+        self.stored_configs = StoredConfigs(catalog)
+        self.client_quotas = ClientQuotas(catalog)
+        self.epoch = logs.leader_epoch = catalog.next_broker_epoch()

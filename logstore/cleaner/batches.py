@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from logstore.cleaner.offset_map import OffsetMap
 from logstore.cleaner.transactions import CleanedTransactions
+from logstore.disk.files import Buffer
 from logstore.partition.producer_state import ProducerState
 from logstore.segments.aborted_index import AbortedEntry
-from logstore.segments.ledger import Buffer
 from wire.errors import WireError
 from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, parse_marker
 from wire.records.record import records_of

@@ -20,12 +20,12 @@ from logstore.cleaner.batches import BatchCleaner, Pause, map_batch, offsets_of_
 from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from logstore.cleaner.plan import Cleanable, Group, grouped
 from logstore.cleaner.transactions import CleanedTransactions
+from logstore.disk.files import Buffer
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.producer_state import ProducerState
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
-from logstore.segments.ledger import Buffer, SegmentFacts
-from logstore.segments.replacement import Replacement, Runner, SealedSegment
+from logstore.segments.ledger import Replacement, Runner, SealedSegment, SegmentFacts
 from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, crc_ok, parse_marker
 

@@ -31,7 +31,7 @@ from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.names import partition_name
 from logstore.partition.recovery import ClosedLog
-from logstore.segments.segment import LOG_SUFFIX, segment_path
+from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.stored_segments import ClosedSegments
 
 CLOSED_LOGS = ".magnetar-closed-logs"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from logstore.disk.files import File, FileSystem
-from logstore.segments.segment import LOG_SUFFIX, segment_path
+from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.segment_reads import scan
 from wire.records import BatchHeader, crc_ok
 

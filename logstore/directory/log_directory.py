@@ -55,16 +55,16 @@ from logstore.disk.checkpoints import (
 )
 from logstore.disk.discards import CallLater, Cancellable, Discards
 from logstore.disk.durability import Durability
-from logstore.disk.files import FileSystem
+from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.names import partition_name, split_partition_name
 from logstore.partition.recovery import ClosedLog
 from logstore.segments.attachments import Attachments
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import Ledger, StorageFailure
+from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
-from logstore.segments.segment import LOG_SUFFIX
+from logstore.segments.names import LOG_SUFFIX
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.journal import Journal, remove_journal, replay_journal
 

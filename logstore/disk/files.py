@@ -2,8 +2,8 @@
 
 Everything the log store knows of a disk goes through `FileSystem` and `File`; `DiskFiles` is the
 real one, whose open files `logstore.disk.descriptors` keeps; the simulated disk in
-`logstore.testing` loses power. Paths are strings, as the operating system takes them. Errors are
-`OSError`; callers turn them into `StorageFailure`.
+the tests loses power. Paths are strings, as the operating system takes them. Errors are `OSError`;
+callers turn them into `StorageFailure`.
 
 What is durable when: a file's bytes and size after `File.sync`, its name (created, renamed,
 unlinked) after `sync_directory` of the directory that holds it, all of them after `sync_all`.
@@ -24,6 +24,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 from logstore.disk.descriptors import Descriptors, DiskFile
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class StorageFailure(Exception):
+    """The storage refused a write or a sync. Final: stop the process, recover at the next start."""
 
 
 class File(Protocol):

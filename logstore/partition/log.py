@@ -36,9 +36,11 @@ from logstore.partition.snapshot import encode_snapshot
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
 from logstore.partition.transaction_buffer import TransactionBuffer, TransactionMarker
-from logstore.segments.aborted_index import AbortedEntry, aborted_name
-from logstore.segments.ledger import Ledger, LedgerClosed, SegmentFacts
+from logstore.segments.aborted_index import AbortedEntry
+from logstore.segments.ledger import Ledger, SegmentFacts
+from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
+from logstore.sync.durable_end import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (

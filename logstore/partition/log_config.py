@@ -1,17 +1,13 @@
-"""The settings of one partition's log, and how a topic's configs override them.
+"""The settings of one partition's log.
 
-Owns types, defaults and bounds of the topic configs that the log store obeys. Source: Kafka's
-topic configs as of 4.3; bounds of `segment.bytes` by KIP-1030.
+Owns types and defaults of the topic configs that the log store obeys. Their texts and bounds belong
+to the broker's configuration. Source: Kafka's topic configs as of 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from wire.error_code import ErrorCode
-from wire.errors import KafkaError
 from wire.records import Compression, TimestampType
 
 INT32_MAX = 2**31 - 1
@@ -56,69 +52,3 @@ class LogConfig:
     def is_compacted(self) -> bool:
         """Whether records need a key."""
         return "compact" in self.cleanup_policy
-
-    def with_overrides(self, configs: Mapping[str, str]) -> LogConfig:
-        """Return this config with a topic's own settings, given by Kafka's names, on top.
-
-        Names that are not of the log are left to others. Raises INVALID_CONFIG for a value that
-        does not parse or is out of bounds.
-        """
-        changes: dict[str, Any] = {}
-        for name, text in configs.items():
-            setting = _SETTINGS.get(name)
-            if setting is not None:
-                field, parse = setting
-                try:
-                    changes[field] = parse(text)
-                except ValueError as error:
-                    raise KafkaError(
-                        ErrorCode.INVALID_CONFIG, f"Invalid value {text} for {name}: {error}"
-                    ) from None
-        return replace(self, **changes) if changes else self
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("it is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"it must be from {low} to {high}")
-        return value
-
-    return parse
-
-
-def _timestamp_type(text: str) -> TimestampType:
-    try:
-        return {
-            "CreateTime": TimestampType.CREATE_TIME,
-            "LogAppendTime": TimestampType.LOG_APPEND_TIME,
-        }[text]
-    except KeyError:
-        raise ValueError("it must be CreateTime or LogAppendTime") from None
-
-
-def _cleanup_policy(text: str) -> frozenset[str]:
-    policies = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not policies <= {"delete", "compact"}:
-        raise ValueError("it must be delete, compact, or both")
-    return policies
-
-
-#: Kafka's name -> the field, and how its text becomes a value.
-_SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "segment.bytes": ("segment_bytes", _integer(1 << 20, INT32_MAX)),
-    "segment.ms": ("segment_ms", _integer(1, INT64_MAX)),
-    "index.interval.bytes": ("index_interval_bytes", _integer(0, INT32_MAX)),
-    "segment.index.bytes": ("segment_index_bytes", _integer(4, INT32_MAX)),
-    "max.message.bytes": ("max_message_bytes", _integer(0, INT32_MAX)),
-    "message.timestamp.type": ("message_timestamp_type", _timestamp_type),
-    "message.timestamp.before.max.ms": ("message_timestamp_before_max_ms", _integer(0, INT64_MAX)),
-    "message.timestamp.after.max.ms": ("message_timestamp_after_max_ms", _integer(0, INT64_MAX)),
-    "cleanup.policy": ("cleanup_policy", _cleanup_policy),
-    "retention.ms": ("retention_ms", _integer(-1, INT64_MAX)),
-    "retention.bytes": ("retention_bytes", _integer(-1, INT64_MAX)),
-    "delete.retention.ms": ("delete_retention_ms", _integer(0, INT64_MAX)),
-}

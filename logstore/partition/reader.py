@@ -18,7 +18,8 @@ from typing import NamedTuple, NoReturn
 
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedTransaction
-from logstore.segments.ledger import Ledger, LedgerClosed, TimestampOffset
+from logstore.segments.ledger import Ledger, TimestampOffset
+from logstore.sync.durable_end import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.records import (

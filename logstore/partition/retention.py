@@ -28,8 +28,8 @@ from typing import NamedTuple
 from logstore.partition.log_config import LogConfig
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
-from logstore.segments.aborted_index import aborted_name
 from logstore.segments.ledger import Ledger, SegmentFacts
+from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

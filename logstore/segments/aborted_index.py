@@ -24,15 +24,9 @@ from typing import NamedTuple
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
-ABORTED_SUFFIX = ".txnindex"
 _VERSION = 0
 #: So many entries share one lower bound of their first offsets, and are skipped by it together.
 _BLOCK = 128
-
-
-def aborted_name(segment_base_offset: int) -> str:
-    """The file name of a segment's aborted index."""
-    return f"{segment_base_offset:020d}{ABORTED_SUFFIX}"
 
 
 class AbortedTransaction(NamedTuple):

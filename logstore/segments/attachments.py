@@ -6,10 +6,13 @@ from collections.abc import Iterable
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
-from logstore.segments.segment import SUFFIXES
+from logstore.segments.names import (
+    LEFTOVER_SUFFIXES,
+    SEGMENT_SUFFIXES,
+    UNFINISHED,
+)
 
-_UNFINISHED = ".tmp"
-_NOT_ATTACHMENTS = (*SUFFIXES, _UNFINISHED, ".deleted", ".cleaned", ".swap")
+_NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
 
 class Attachments:
@@ -46,7 +49,7 @@ class Attachments:
 
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         """Replace one durably: a finished file first, then its name."""
-        unfinished = self._path(name + _UNFINISHED)
+        unfinished = self._path(name + UNFINISHED)
         file = self._files.open(unfinished, create=True)
         try:
             if file.size():

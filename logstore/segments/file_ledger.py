@@ -19,14 +19,14 @@ from uuid import UUID
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.barriers import perform as perform_all
 from logstore.disk.durability import Durability
-from logstore.disk.files import File, FileSystem
+from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.attachments import Attachments
-from logstore.segments.ledger import Buffer, LedgerFenced, SegmentLimits
-from logstore.segments.recovery import LEFTOVER_SUFFIXES, Recovered, Recovery
+from logstore.segments.ledger import LedgerFenced, SegmentLimits
+from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES
+from logstore.segments.recovery import Recovered, Recovery
 from logstore.segments.replacement import FileReplacement
-from logstore.segments.segment import SUFFIXES, Segment
+from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import Readable
-from logstore.segments.segment_swap import DELETED
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, Unsynced
 from logstore.sync.group_commit import GroupCommit, Sync
@@ -344,7 +344,9 @@ class FileLedger(StoredSegments):
                 self._files.unlink(path)
 
     def _put_aside(self, segments: Sequence[Segment]) -> list[str]:
-        return [path for segment in segments for path in segment.put_aside(DELETED, SUFFIXES)]
+        return [
+            path for segment in segments for path in segment.put_aside(DELETED, SEGMENT_SUFFIXES)
+        ]
 
     # Cleaning
 

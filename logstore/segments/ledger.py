@@ -19,24 +19,12 @@ Implementations: `FileLedger`, `MemoryLedger`; one contract test serves both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
+from logstore.disk.files import Buffer
 from wire.records import BatchHeader
-
-if TYPE_CHECKING:
-    from logstore.segments.replacement import Replacement, SealedSegment
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
-
-class StorageFailure(Exception):
-    """The storage refused a write or a sync. Final: stop the process, recover at the next start."""
-
-
-class LedgerClosed(Exception):
-    """The ledger was closed while somebody waited: the topic is gone, or the broker stops."""
 
 
 class LedgerFenced(Exception):
@@ -74,6 +62,49 @@ class SegmentLimits(Protocol):
     def segment_index_bytes(self) -> int: ...
     @property
     def flush_messages(self) -> int: ...
+
+
+_Result = TypeVar("_Result")
+
+
+class Runner(Protocol):
+    """Does some work aside, and returns what it returns: in a thread, but for tests."""
+
+    def __call__(self, work: Callable[[], _Result]) -> Awaitable[_Result]: ...
+
+
+class SealedSegment(Protocol):
+    """A segment below the active one, being read. Its batches stay until it is closed."""
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield its batches. In any thread. Raises OSError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Replacement(Protocol):
+    """What is to take the place of segments. End it by `swap` or `abandon`."""
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        """Write a whole batch behind the last one. In a thread. Raises OSError."""
+        ...
+
+    def seal(self, aborted: bytes) -> None:
+        """Make all of it durable, and its part of the aborted index. In a thread."""
+        ...
+
+    async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
+        """Take the segments' place, durably; False if they are not there any more.
+
+        `on_swapped` is called in the step in which readers begin to be given the new one. Raises
+        StorageFailure.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing of it."""
+        ...
 
 
 class Ledger(Protocol):

@@ -10,15 +10,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from logstore.disk.barriers import Procedure
-from logstore.segments.aborted_index import aborted_name
+from logstore.disk.files import Buffer
 from logstore.segments.ledger import (
-    Buffer,
     LedgerFenced,
+    Runner,
     SegmentFacts,
     SegmentLimits,
     TimestampOffset,
 )
-from logstore.segments.replacement import Runner
+from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record
 from logstore.sync.durable_end import CommittedLedger

@@ -26,18 +26,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from logstore.disk.barriers import Barrier, Procedure
-from logstore.disk.files import File, FileSystem
-from logstore.segments.ledger import Buffer, SegmentLimits
-from logstore.segments.segment import LOG_SUFFIX, SUFFIXES, Segment
+from logstore.disk.files import Buffer, File, FileSystem
+from logstore.segments.ledger import SegmentLimits
+from logstore.segments.names import (
+    BASE_OFFSET_DIGITS,
+    LEFTOVER_SUFFIXES,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+)
+from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from logstore.segments.segment_swap import finish_swaps
 from wire.records import BatchHeader, crc_ok
 
 _MAGIC = 2
-_BASE_OFFSET_DIGITS = 20
 _OFFSET_MAX = 2**63 - 1
-#: Left by an interrupted replacement or deletion, ours or Kafka's: of no account.
-LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
 @dataclass(slots=True)
@@ -107,7 +110,7 @@ class Recovery:
             if name.endswith(LEFTOVER_SUFFIXES) or is_orphan:
                 self.files.unlink(f"{self.directory}/{name}")
         bases = sorted(
-            int(stem) for stem in stems if len(stem) == _BASE_OFFSET_DIGITS and stem.isdigit()
+            int(stem) for stem in stems if len(stem) == BASE_OFFSET_DIGITS and stem.isdigit()
         )
         segments = [Segment(self.files, self.directory, base) for base in bases]
         for segment, later in zip(segments, segments[1:], strict=False):
@@ -208,7 +211,7 @@ class Recovery:
         """What stands beside the scanned segments may be clean in memory only, as they may be."""
         for name in names:
             stem = name.partition(".")[0]
-            if name.endswith((*SUFFIXES, *LEFTOVER_SUFFIXES)) or (
+            if name.endswith((*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)) or (
                 stem.isdigit() and stem < first_stem
             ):
                 continue

@@ -7,15 +7,22 @@ alone, so that no partition of the same name that comes later can be meant. Step
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-from logstore.disk.files import File, FileSystem
-from logstore.segments.aborted_index import ABORTED_SUFFIX
-from logstore.segments.ledger import Buffer, SegmentLimits, StorageFailure
-from logstore.segments.segment import LOG_SUFFIX, Segment, segment_path
+from logstore.disk.files import Buffer, File, FileSystem, StorageFailure
+from logstore.segments.ledger import Runner, SegmentLimits
+from logstore.segments.names import (
+    ABORTED_SUFFIX,
+    CLEANED,
+    DELETED,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SWAP,
+    segment_path,
+)
+from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import scan
-from logstore.segments.segment_swap import CLEANED, DELETED, INDEX_SUFFIXES, SWAP
 from wire.records import BatchHeader
 
 #: Bytes that are written at once, and those after which they are synced: so little is dirty that
@@ -24,48 +31,6 @@ _WRITE_BYTES = 256 * 1024
 _SYNC_BYTES = 2 * 1024 * 1024
 
 _SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
-
-_T = TypeVar("_T")
-
-
-class Runner(Protocol):
-    """Does some work aside, and returns what it returns: in a thread, but for tests."""
-
-    def __call__(self, work: Callable[[], _T]) -> Awaitable[_T]: ...
-
-
-class SealedSegment(Protocol):
-    """A segment below the active one, being read. Its batches stay until it is closed."""
-
-    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield its batches. In any thread. Raises OSError."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Replacement(Protocol):
-    """What is to take the place of segments. End it by `swap` or `abandon`."""
-
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Write a whole batch behind the last one. In a thread. Raises OSError."""
-        ...
-
-    def seal(self, aborted: bytes) -> None:
-        """Make all of it durable, and its part of the aborted index. In a thread."""
-        ...
-
-    async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
-        """Take the segments' place, durably; False if they are not there any more.
-
-        `on_swapped` is called in the step in which readers begin to be given the new one. Raises
-        StorageFailure.
-        """
-        ...
-
-    def abandon(self) -> None:
-        """Leave nothing of it."""
-        ...
 
 
 class SealedFile:

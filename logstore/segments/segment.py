@@ -18,6 +18,13 @@ from collections.abc import Iterator, Sequence
 
 from logstore.disk.files import File, FileSystem
 from logstore.segments.ledger import SegmentLimits
+from logstore.segments.names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    segment_path,
+)
 from logstore.segments.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.segment_reads import scan
@@ -26,21 +33,11 @@ from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
 from wire.records import BatchHeader
 from wire.records.header import LENGTH_OVERHEAD
 
-LOG_SUFFIX = ".log"
-OFFSET_INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-
 #: How many of the latest batches have their exact position in memory, at most.
 RECENT_BATCHES_MAX = 512
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
-
-
-def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """`<directory>/<base offset, 20 digits><suffix>`."""
-    return f"{directory}/{base_offset:020d}{suffix}"
 
 
 class Segment:
@@ -362,6 +359,6 @@ class Segment:
     def delete(self) -> None:
         """Unlink all files. Readers that have the log pinned go on."""
         self.close()
-        for suffix in SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             if self._files.exists(self.path(suffix)):
                 self._files.unlink(self.path(suffix))

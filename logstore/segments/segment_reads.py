@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
 
-from logstore.segments.ledger import Buffer
+from logstore.disk.files import Buffer
 from logstore.segments.offset_index import OffsetIndex
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

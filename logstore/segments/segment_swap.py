@@ -21,21 +21,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logstore.disk.files import FileSystem
-from logstore.segments.aborted_index import ABORTED_SUFFIX
-from logstore.segments.segment import (
+from logstore.segments.names import (
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
+    SWAP,
     segment_path,
 )
 from logstore.segments.segment_reads import scan
 
-CLEANED = ".cleaned"
-SWAP = ".swap"
-DELETED = ".deleted"
 _SWAPPED = LOG_SUFFIX + SWAP
-#: What stands beside the `.log`, and follows from it.
-INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 
 
 def finish_swaps(files: FileSystem, directory: str, names: Sequence[str]) -> bool:

@@ -14,10 +14,11 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from logstore.disk.files import FileSystem
-from logstore.segments.ledger import SegmentFacts, SegmentLimits, StorageFailure, TimestampOffset
+from logstore.disk.files import FileSystem, StorageFailure
+from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
+from logstore.segments.names import LOG_SUFFIX
 from logstore.segments.replacement import SealedFile
-from logstore.segments.segment import LOG_SUFFIX, Segment
+from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import ABSENT, Readable, perform, plan_read, scan
 from logstore.segments.timestamps import first_in_segments, latest_record
 from logstore.sync.durable_end import CommittedLedger

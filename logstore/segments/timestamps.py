@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logstore.segments.ledger import Buffer, TimestampOffset
+from logstore.disk.files import Buffer
+from logstore.segments.ledger import TimestampOffset
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import scan
 from wire.records import BatchHeader, TimestampType, iterate_records

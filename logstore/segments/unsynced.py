@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from logstore.disk.files import File
-from logstore.segments.ledger import Buffer
+from logstore.disk.files import Buffer, File
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import Readable
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, entry_id

@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from logstore.segments.ledger import LedgerClosed
 from logstore.sync.group_commit import GroupCommit, Sync
+
+
+class LedgerClosed(Exception):
+    """The ledger was closed before an append was durable: by a deletion, or by the stop."""
 
 
 def _nobody(_offset: int) -> None:

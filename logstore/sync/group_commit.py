@@ -31,8 +31,7 @@ from typing import Protocol
 
 from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.disk.durability import Durability
-from logstore.disk.files import File, FileSystem
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
 from logstore.sync.sync_durations import SyncDurations
 from logstore.sync.sync_executors import BesideLoop, SyncExecutor

@@ -8,32 +8,29 @@ The same as AddPartitionsToTxn of the partition of `__consumer_offsets` that hol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.transactions.error_versions import ADD_OFFSETS_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import ProducerIdentity
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 
 @handles(AddOffsetsToTxnRequest, versions="0-4")
 async def add_offsets_to_txn(
-    broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext
+    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     try:
-        await broker.transactions.add_offsets(
+        await services.transactions.add_offsets(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             request.group_id,
         )
     except KafkaError as refusal:
         log_refusal(
-            broker,
+            services,
             context,
             refusal,
             transactional_id=request.transactional_id,
@@ -44,5 +41,5 @@ async def add_offsets_to_txn(
                 refusal.code, context.version, fenced_since=ADD_OFFSETS_FENCED_SINCE
             )
         )
-    broker.transactions.clients.note(request.transactional_id, context)
+    services.transactions.clients.note(request.transactional_id, context)
     return AddOffsetsToTxnResponse()

@@ -12,7 +12,6 @@ OPERATION_NOT_ATTEMPTED, and nothing is added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from coordinator.transactions.error_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import (
@@ -22,7 +21,9 @@ from coordinator.transactions.metadata import (
     TopicPartition,
 )
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -36,9 +37,6 @@ from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _BATCHED_SINCE = 4
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -46,14 +44,14 @@ Codes = dict[TopicPartition, ErrorCode]
 
 @handles(AddPartitionsToTxnRequest, versions="0-5")
 async def add_partitions_to_txn(
-    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.version >= _BATCHED_SINCE:
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
                     transactional_id=transaction.transactional_id,
-                    topic_results=await _answer(broker, transaction, context),
+                    topic_results=await _answer(services, transaction, context),
                 )
                 for transaction in request.transactions
             ]
@@ -64,12 +62,12 @@ async def add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    results = await _answer(broker, transaction, context)
+    results = await _answer(services, transaction, context)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _answer(
-    broker: Broker, transaction: AddPartitionsToTxnTransaction, context: RequestContext
+    services: Services, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Add or verify one transaction's partitions; return the code of each."""
     partitions = [
@@ -77,18 +75,18 @@ async def _answer(
         for topic in transaction.topics
         for partition in topic.partitions
     ]
-    codes = _refused(broker, partitions, is_client=context.version < _BATCHED_SINCE)
+    codes = _refused(services, partitions, is_client=context.version < _BATCHED_SINCE)
     if not codes:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         try:
             if transaction.verify_only:
-                codes = await broker.transactions.verify_partitions(
+                codes = await services.transactions.verify_partitions(
                     transaction.transactional_id,
                     identity,
                     partitions,
                 )
             else:
-                await broker.transactions.add_partitions(
+                await services.transactions.add_partitions(
                     transaction.transactional_id,
                     identity,
                     frozenset(partitions),
@@ -98,9 +96,9 @@ async def _answer(
                         else TRANSACTION_VERSION_1
                     ),
                 )
-                broker.transactions.clients.note(transaction.transactional_id, context)
+                services.transactions.clients.note(transaction.transactional_id, context)
         except KafkaError as refusal:
-            log_refusal(broker, context, refusal, transactional_id=transaction.transactional_id)
+            log_refusal(services, context, refusal, transactional_id=transaction.transactional_id)
             code = code_for_version(
                 refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
             )
@@ -108,14 +106,14 @@ async def _answer(
     return _results(transaction.topics, codes)
 
 
-def _refused(broker: Broker, partitions: Sequence[TopicPartition], *, is_client: bool) -> Codes:
+def _refused(services: Services, partitions: Sequence[TopicPartition], *, is_client: bool) -> Codes:
     """Return a code for every partition if one of them cannot be added, else nothing."""
     refused: Codes = {}
     for partition in partitions:
         try:
             if is_client and partition.topic in INTERNAL:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
-            broker.topics.partition(*partition)
+            services.topics.partition(*partition)
         except KafkaError as refusal:
             refused[partition] = refusal.code
     if refused:

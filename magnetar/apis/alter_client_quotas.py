@@ -8,9 +8,10 @@ Stored and described, not enforced. Each entity stands alone; one that is named 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.client_quotas import Change, Entity, make_entity
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -22,13 +23,10 @@ from wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(AlterClientQuotasRequest, versions="0-1")
 async def alter_client_quotas(
-    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
+    services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     entities = [
         make_entity((part.entity_type, part.entity_name) for part in entry.entity)
@@ -46,9 +44,9 @@ async def alter_client_quotas(
         try:
             if named[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
-            quotas = broker.client_quotas.check(entity, _changes(entry))
+            quotas = services.client_quotas.check(entity, _changes(entry))
             if not request.validate_only:
-                broker.client_quotas.replace({entity: quotas})
+                services.client_quotas.replace({entity: quotas})
         except KafkaError as refusal:
             answer.error_code = refusal.code
             answer.error_message = refusal.detail

@@ -9,23 +9,20 @@ alone. Levels of loggers are changed by its successor alone, IncrementalAlterCon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.config_changes import Change, Operation, ResourceChanges, alter
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(AlterConfigsRequest, versions="0-2")
 async def alter_configs(
-    broker: Broker, request: AlterConfigsRequest, context: RequestContext
+    services: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     asked = [
         ResourceChanges(
@@ -35,7 +32,9 @@ async def alter_configs(
         )
         for resource in request.resources
     ]
-    outcomes = await alter(broker, asked, replaces=True, validate_only=request.validate_only)
+    outcomes = await alter(
+        services.config_resources, asked, replaces=True, validate_only=request.validate_only
+    )
     return AlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
     )

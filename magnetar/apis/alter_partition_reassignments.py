@@ -9,10 +9,10 @@ exist are refused with INVALID_REPLICA_ASSIGNMENT, and no move is under way that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.apis.replica_assignments import check_replicas
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_partition_reassignments import (
@@ -23,13 +23,10 @@ from wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(AlterPartitionReassignmentsRequest, versions="0-1")
 async def alter_partition_reassignments(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -37,7 +34,7 @@ async def alter_partition_reassignments(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_reassign(broker, topic.name, asked) for asked in topic.partitions],
+                partitions=[_reassign(services, topic.name, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ],
@@ -45,14 +42,14 @@ async def alter_partition_reassignments(
 
 
 def _reassign(
-    broker: Broker, topic: str, asked: ReassignablePartition
+    services: Services, topic: str, asked: ReassignablePartition
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_message=None
     )
     try:
-        broker.topics.partition(topic, asked.partition_index)
-        _check_replicas(broker.node_id, asked.replicas)
+        services.topics.partition(topic, asked.partition_index)
+        _check_replicas(services.node.id, asked.replicas)
     except KafkaError as refusal:
         response.error_code = refusal.code
         response.error_message = refusal.detail or None

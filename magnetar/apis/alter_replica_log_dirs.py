@@ -9,9 +9,10 @@ is LOG_DIR_NOT_FOUND. Of a replica that is named twice the last directory counts
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_replica_log_dirs import (
@@ -21,22 +22,21 @@ from wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(AlterReplicaLogDirsRequest, versions="1-2")
 async def alter_replica_log_dirs(
-    broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
+    services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         path = Path(directory.path)
-        is_ours = path.is_absolute() and path == broker.data_dir.absolute()
+        is_ours = path.is_absolute() and path == services.node.data_dir.absolute()
         for topic in directory.topics:
             of_topic = codes.setdefault(topic.name, {})
             for index in topic.partitions:
-                code = _move(broker, topic.name, index) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
+                code = (
+                    _move(services, topic.name, index) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
+                )
                 of_topic[index] = code
     return AlterReplicaLogDirsResponse(
         results=[
@@ -52,9 +52,9 @@ async def alter_replica_log_dirs(
     )
 
 
-def _move(broker: Broker, topic: str, index: int) -> ErrorCode:
+def _move(services: Services, topic: str, index: int) -> ErrorCode:
     try:
-        broker.topics.partition(topic, index)
+        services.topics.partition(topic, index)
     except KafkaError as refusal:
         return refusal.code
     return ErrorCode.NONE

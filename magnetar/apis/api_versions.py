@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import Api, RequestContext, handles
+from magnetar.apis.registry import Api, handles, served_apis
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.api_versions import (
@@ -25,9 +26,6 @@ from wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _PRODUCE = 0
 #: What is finalized, by feature. transaction.version 2 is KIP-890's: clients that know it leave out
@@ -41,14 +39,14 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest, versions="0-4")
 async def api_versions(
-    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+    services: Services, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     if context.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
     return ApiVersionsResponse(
-        api_keys=[_entry(api) for _, api in sorted(broker.apis.items())],
+        api_keys=[_entry(api) for _, api in sorted(served_apis().items())],
         supported_features=_supported(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[

@@ -7,14 +7,14 @@ GROUP_ID_NOT_FOUND, with a message, for what is no consumer group.  KIP-848.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import Member as GroupMember
 from coordinator.groups.consumer.partitions import Target, as_target
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
 from magnetar.apis.consumer_group_heartbeat import check_enabled
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.consumer_group_describe import (
     Assignment,
@@ -25,21 +25,18 @@ from wire.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 @handles(ConsumerGroupDescribeRequest, versions="0-1")
 async def consumer_group_describe(
-    broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
+    services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    check_enabled(broker)
+    check_enabled(services)
     described = []
     for group_id in dict.fromkeys(request.group_ids):
         try:
-            group = _described(broker, broker.groups.find_consumer_group(group_id))
+            group = _described(services, services.groups.find_consumer_group(group_id))
             if request.include_authorized_operations:
                 group.authorized_operations = GROUP_OPERATIONS
         except KafkaError as refusal:
@@ -47,12 +44,12 @@ async def consumer_group_describe(
                 group_id=group_id, error_code=refusal.code, error_message=refusal.detail
             )
         described.append(group)
-    await broker.groups.durable(request.group_ids)
+    await services.groups.durable(request.group_ids)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _described(broker: Broker, group: ConsumerGroup) -> DescribedGroup:
-    default_assignor = broker.groups.consumer.assignors[0]
+def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
+    default_assignor = services.groups.consumer.assignors[0]
     return DescribedGroup(
         error_message=None,
         group_id=group.group_id,
@@ -60,11 +57,11 @@ def _described(broker: Broker, group: ConsumerGroup) -> DescribedGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor(default_assignor),
-        members=[_member(broker, group, member) for member in group.members.values()],
+        members=[_member(services, group, member) for member in group.members.values()],
     )
 
 
-def _member(broker: Broker, group: ConsumerGroup, member: GroupMember) -> Member:
+def _member(services: Services, group: ConsumerGroup, member: GroupMember) -> Member:
     has = as_target(member.assigned)
     for topic_id, partitions in as_target(member.revoking).items():
         has = {**has, topic_id: has.get(topic_id, frozenset()) | partitions}
@@ -77,17 +74,17 @@ def _member(broker: Broker, group: ConsumerGroup, member: GroupMember) -> Member
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(broker, has),
-        target_assignment=_assignment(broker, group.target(member.member_id)),
+        assignment=_assignment(services, has),
+        target_assignment=_assignment(services, group.target(member.member_id)),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 
-def _assignment(broker: Broker, target: Target) -> Assignment:
+def _assignment(services: Services, target: Target) -> Assignment:
     """Return the partitions of topics that are still there."""
     found = []
     for topic_id, partitions in target.items():
-        topic = broker.topics.by_id(topic_id)
+        topic = services.topics.by_id(topic_id)
         if topic is not None:
             found.append(
                 TopicPartitions(

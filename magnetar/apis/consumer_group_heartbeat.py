@@ -9,12 +9,13 @@ written where nothing changes.  KIP-848.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from coordinator.groups.consumer.exchange import HeartbeatRequest
 from coordinator.groups.consumer.partitions import Assigned, Owned
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.consumer_group_heartbeat import (
@@ -25,18 +26,15 @@ from wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _PROTOCOL = "consumer"
 
 
 @handles(ConsumerGroupHeartbeatRequest, versions="0-1")
 async def consumer_group_heartbeat(
-    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
-    check_enabled(broker)
-    answer = await broker.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
+    check_enabled(services)
+    answer = await services.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
     return ConsumerGroupHeartbeatResponse(
         error_message=None,
         member_id=answer.member_id,
@@ -46,9 +44,9 @@ async def consumer_group_heartbeat(
     )
 
 
-def check_enabled(broker: Broker) -> None:
+def check_enabled(services: Services) -> None:
     """Raise UNSUPPORTED_VERSION unless group.coordinator.rebalance.protocols names the protocol."""
-    if _PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
+    if _PROTOCOL not in services.config.group_coordinator_rebalance_protocols:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
         )

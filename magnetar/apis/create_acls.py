@@ -7,20 +7,17 @@ SECURITY_DISABLED for each of them, as Kafka answers where no authorizer is conf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.describe_acls import NO_AUTHORIZER
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 
 @handles(CreateAclsRequest, versions="1-3")
 async def create_acls(
-    broker: Broker, request: CreateAclsRequest, context: RequestContext
+    services: Services, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
     return CreateAclsResponse(
         results=[

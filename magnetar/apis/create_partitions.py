@@ -11,11 +11,13 @@ loses groups and transactions so.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.apis.replica_assignments import check_replicas
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_counts import check_total
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -25,16 +27,12 @@ from wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-    from magnetar.storage.topics import Topic
-
 
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(
-    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    _check_total(broker, request.topics)
+    _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     distinct = {topic.name: topic for topic in request.topics}
     results = []
@@ -43,10 +41,10 @@ async def create_partitions(
         try:
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic = broker.topics.check_growth(name, asked.count)
-            _check_assignments(broker.node_id, topic, asked)
+            topic = services.topics.check_growth(name, asked.count)
+            _check_assignments(services.node.id, topic, asked)
             if not request.validate_only:
-                await broker.topics.grow(name, asked.count)
+                await services.topics.grow(name, asked.count)
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail
@@ -54,11 +52,11 @@ async def create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-def _check_total(broker: Broker, asked: list[CreatePartitionsTopic]) -> None:
+def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None:
     """Refuse a request for too many partitions, as `check_total`."""
     total = 0
     for growth in asked:
-        topic = broker.topics.by_name(growth.name)
+        topic = services.topics.by_name(growth.name)
         if topic is not None:
             total += max(growth.count - len(topic.partitions), 0)
     check_total(total)

@@ -7,10 +7,10 @@ SECURITY_DISABLED for each filter, as Kafka answers where no authorizer is confi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.describe_acls import NO_AUTHORIZER
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -18,13 +18,10 @@ from wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(DeleteAclsRequest, versions="1-3")
 async def delete_acls(
-    broker: Broker, request: DeleteAclsRequest, context: RequestContext
+    services: Services, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:
     return DeleteAclsResponse(
         filter_results=[

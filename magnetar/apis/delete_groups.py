@@ -6,9 +6,9 @@ KIP-229.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -16,19 +16,16 @@ from wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(DeleteGroupsRequest, versions="0-2")
 async def delete_groups(
-    broker: Broker, request: DeleteGroupsRequest, context: RequestContext
+    services: Services, request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id=group_id)
         try:
-            await broker.groups.delete(group_id)
+            await services.groups.delete(group_id)
         except KafkaError as refusal:
             result.error_code = refusal.code
         results.append(result)

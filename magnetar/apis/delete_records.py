@@ -11,11 +11,11 @@ counts, as in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from logstore.partition.log import PartitionLog
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_records import (
@@ -25,15 +25,12 @@ from wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _NO_LOW_WATERMARK = -1
 
 
 @handles(DeleteRecordsRequest, versions="0-2")
 async def delete_records(
-    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+    services: Services, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:
@@ -50,12 +47,12 @@ async def delete_records(
             )
             result.partitions.append(partition)
             try:
-                starts.append((partition, *_start_of(broker, name, index, offset)))
+                starts.append((partition, *_start_of(services, name, index, offset)))
             except KafkaError as refusal:
                 partition.error_code = refusal.code
     higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
     if higher:
-        await broker.logs.persist_start_offsets(higher)
+        await services.logs.persist_start_offsets(higher)
     for partition, log, start_offset in starts:
         await advance(log, start_offset, PartitionLog.advance_start)
         if log.is_deleted:
@@ -65,13 +62,13 @@ async def delete_records(
     return response
 
 
-def _start_of(broker: Broker, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:
+def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:
     """Return the log and where it is to start; nothing has happened. Raises KafkaError."""
-    if broker.topics.is_internal(name):
+    if services.topics.is_internal(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."
         )
-    log = broker.topics.partition(name, index)
+    log = services.topics.partition(name, index)
     if log.config.cleanup_policy == {"compact"}:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} has cleanup.policy=compact.")
     return log, log.deletable_before(offset)

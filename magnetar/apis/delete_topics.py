@@ -10,10 +10,12 @@ the coordinators cannot be deleted: a difference to Kafka, which loses its offse
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import ZERO_UUID
@@ -24,21 +26,17 @@ from wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-    from magnetar.storage.topics import Topic
-
 _DELETION_DISABLED_SINCE = 3
 
 
 @handles(DeleteTopicsRequest, versions="1-6")
 async def delete_topics(
-    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+    services: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    _check_enabled(broker, context.version)
+    _check_enabled(services, context.version)
     asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
     named = Counter((topic.name, topic.topic_id) for topic in asked)
-    twice = _named_by_both(broker, asked)
+    twice = _named_by_both(services, asked)
     results = []
     going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
     for name, topic_id in named:
@@ -52,14 +50,16 @@ async def delete_topics(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
                 )
-            topic = _find(broker, DeleteTopicState(name=name, topic_id=topic_id))
+            topic = _find(services, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
             going[topic.id] = topic, result
         except KafkaError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.detail
         results.append(result)
-    gone = {topic.id for topic in await broker.topics.delete(topic for topic, _ in going.values())}
+    gone = {
+        topic.id for topic in await services.topics.delete(topic for topic, _ in going.values())
+    }
     for topic_id, (_, result) in going.items():
         if topic_id not in gone:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -67,8 +67,8 @@ async def delete_topics(
     return DeleteTopicsResponse(responses=results)
 
 
-def _check_enabled(broker: Broker, version: int) -> None:
-    if not broker.config.delete_topic_enable:
+def _check_enabled(services: Services, version: int) -> None:
+    if not services.config.delete_topic_enable:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED
             if version >= _DELETION_DISABLED_SINCE
@@ -77,29 +77,29 @@ def _check_enabled(broker: Broker, version: int) -> None:
         raise KafkaError(code, "delete.topic.enable is false.")
 
 
-def _named_by_both(broker: Broker, asked: list[DeleteTopicState]) -> dict[UUID, str]:
+def _named_by_both(services: Services, asked: list[DeleteTopicState]) -> dict[UUID, str]:
     """Return the topics that are named by their name and, elsewhere, by their id."""
     names = {topic.name for topic in asked if topic.topic_id == ZERO_UUID}
     return {
         topic.topic_id: found.name
         for topic in asked
         if topic.name is None
-        and (found := broker.topics.by_id(topic.topic_id)) is not None
+        and (found := services.topics.by_id(topic.topic_id)) is not None
         and found.name in names
     }
 
 
-def _find(broker: Broker, asked: DeleteTopicState) -> Topic:
+def _find(services: Services, asked: DeleteTopicState) -> Topic:
     by_id = asked.topic_id != ZERO_UUID
     if by_id == (asked.name is not None):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "A topic is named by its name or its id, not both or none."
         )
     if asked.name is None:
-        topic = broker.topics.by_id(asked.topic_id)
+        topic = services.topics.by_id(asked.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        topic = broker.topics.by_name(asked.name)
+        topic = services.topics.by_name(asked.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None:
         raise KafkaError(missing, "There is no such topic.")

@@ -5,9 +5,9 @@ Versions 0-1.  1: flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, Component
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -20,15 +20,12 @@ from wire.messages.describe_client_quotas import (
     ValueData,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
 @handles(DescribeClientQuotasRequest, versions="0-1")
 async def describe_client_quotas(
-    broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
+    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     try:
         components = _components(request.components)
@@ -36,7 +33,7 @@ async def describe_client_quotas(
         return DescribeClientQuotasResponse(
             error_code=refusal.code, error_message=refusal.detail, entries=None
         )
-    found = broker.client_quotas.find(components, strict=request.strict)
+    found = services.client_quotas.find(components, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[

@@ -9,10 +9,10 @@ them is MISMATCHED_ENDPOINT_TYPE, as Kafka answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_cluster import (
@@ -21,16 +21,13 @@ from wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 @handles(DescribeClusterRequest, versions="0-2")
 async def describe_cluster(
-    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+    services: Services, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     if request.endpoint_type == _CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint")
@@ -40,14 +37,14 @@ async def describe_cluster(
         )
     listener = context.connection.listener
     response = DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=services.node.cluster_id,
+        controller_id=services.node.id,
         brokers=[
             DescribeClusterBroker(
-                broker_id=broker.node_id,
+                broker_id=services.node.id,
                 host=listener.advertised_host,
                 port=listener.advertised_port,
-                rack=broker.config.broker_rack,
+                rack=services.config.broker_rack,
             )
         ],
     )

@@ -13,9 +13,8 @@ was given. Without names of settings, or with an empty list of them, all are des
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
 from magnetar.config.described import (
     ConfigSource,
@@ -32,8 +31,10 @@ from magnetar.config.group import GroupConfig
 from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
-from magnetar.runtime.config_resources import EVERY_BROKER, find_topic
 from magnetar.runtime.logger_levels import check_node, described_levels
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from magnetar.storage.broker_configs import EVERY_BROKER
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_configs import (
@@ -44,15 +45,12 @@ from wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _UNKNOWN_TYPE = 0
 
 
 @handles(DescribeConfigsRequest, versions="1-4")
 async def describe_configs(
-    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
@@ -72,7 +70,7 @@ async def describe_configs(
             asked = resource.configuration_keys
             result.configs = [
                 _reduced(entry, request)
-                for entry in describe(broker, resource.resource_name)
+                for entry in describe(services, resource.resource_name)
                 if not asked or entry.name in asked
             ]
         except KafkaError as refusal:
@@ -82,20 +80,20 @@ async def describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _describe_topic(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    topic = find_topic(broker, name)
+def _describe_topic(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    topic = services.config_resources.topic(name)
     for each, setting in TopicConfig.settings.items():
-        yield _entry(setting, describe_setting(each, topic.configs, broker.config))
+        yield _entry(setting, describe_setting(each, topic.configs, services.config))
 
 
-def _describe_broker(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    broker.broker_configs.check_name(name)
+def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    services.config_resources.broker.check_name(name)
     if name == EVERY_BROKER:
-        described = describe_shared_settings(broker.config)
+        described = describe_shared_settings(services.config)
     else:
         described = {
-            each: describe_broker_setting(each, broker.config)
-            for each in setting_names(broker.config)
+            each: describe_broker_setting(each, services.config)
+            for each in setting_names(services.config)
         }
     for each, found in described.items():
         setting = find_setting(each)
@@ -103,8 +101,8 @@ def _describe_broker(broker: Broker, name: str) -> Iterator[DescribeConfigsResou
         yield _entry(setting, found, read_only=not is_dynamic(each))
 
 
-def _describe_loggers(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    check_node(broker, name)
+def _describe_loggers(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    check_node(services.node.id, name)
     for logger, level in described_levels().items():
         yield DescribeConfigsResourceResult(
             name=logger,
@@ -116,12 +114,14 @@ def _describe_loggers(broker: Broker, name: str) -> Iterator[DescribeConfigsReso
         )
 
 
-def _describe_client_metrics(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_client_metrics(
+    services: Services, name: str
+) -> Iterator[DescribeConfigsResourceResult]:
     if not name:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "A subscription of client metrics must have a name."
         )
-    own = broker.stored_configs.texts(ResourceType.CLIENT_METRICS, name)
+    own = services.config_resources.stored.texts(ResourceType.CLIENT_METRICS, name)
     for each, setting in ClientMetricsConfig.settings.items():
         text, source = setting.render(setting.default), ConfigSource.DEFAULT_CONFIG
         synonyms = []
@@ -131,15 +131,15 @@ def _describe_client_metrics(broker: Broker, name: str) -> Iterator[DescribeConf
         yield _entry(setting, Described(text, source, synonyms))
 
 
-def _describe_group(broker: Broker, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_group(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group must have a name.")
-    own = broker.stored_configs.texts(ResourceType.GROUP, name)
+    own = services.config_resources.stored.texts(ResourceType.GROUP, name)
     for each, setting in GroupConfig.settings.items():
-        yield _entry(setting, describe_group_setting(each, own, broker.config))
+        yield _entry(setting, describe_group_setting(each, own, services.config))
 
 
-_DESCRIBE: dict[int, Callable[[Broker, str], Iterator[DescribeConfigsResourceResult]]] = {
+_DESCRIBE: dict[int, Callable[[Services, str], Iterator[DescribeConfigsResourceResult]]] = {
     ResourceType.TOPIC: _describe_topic,
     ResourceType.BROKER: _describe_broker,
     ResourceType.BROKER_LOGGER: _describe_loggers,

@@ -8,13 +8,13 @@ What members said and were assigned is shown while the group is stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.classic.member import Member
 from coordinator.groups.classic.state import GroupState
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_groups import (
@@ -24,29 +24,26 @@ from wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _NOT_FOUND_SINCE = 6
 _NOT_ASKED = -(2**31)
 
 
 @handles(DescribeGroupsRequest, versions="0-6")
 async def describe_groups(
-    broker: Broker, request: DescribeGroupsRequest, context: RequestContext
+    services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    described = [_describe(broker, group_id, context.version) for group_id in request.groups]
+    described = [_describe(services, group_id, context.version) for group_id in request.groups]
     operations = GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     for group in described:
         if group.error_code == ErrorCode.NONE:
             group.authorized_operations = operations
-    await broker.groups.durable(request.groups)
+    await services.groups.durable(request.groups)
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
     try:
-        return _described(broker.groups.find(group_id))
+        return _described(services.groups.find(group_id))
     except KafkaError as refusal:
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= _NOT_FOUND_SINCE:

@@ -9,9 +9,11 @@ Of partitions asked for that do not exist nothing is said, as in Kafka.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from logstore.partition.log import PartitionLog
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -21,23 +23,19 @@ from wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from logstore.partition.log import PartitionLog
-    from magnetar.broker import Broker
-
 _UNKNOWN_BYTES = -1
 
 
 @handles(DescribeLogDirsRequest, versions="1-5")
 async def describe_log_dirs(
-    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+    services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    total_bytes, usable_bytes = _disk(broker)
+    total_bytes, usable_bytes = _disk(services)
     result = DescribeLogDirsResult(
-        log_dir=str(broker.data_dir.absolute()),
+        log_dir=str(services.node.data_dir.absolute()),
         topics=[
             DescribeLogDirsTopic(name=name, partitions=[_partition(log) for log in logs])
-            for name, logs in _asked_for(broker, request.topics)
+            for name, logs in _asked_for(services, request.topics)
             if logs
         ],
         total_bytes=total_bytes,
@@ -47,17 +45,17 @@ async def describe_log_dirs(
 
 
 def _asked_for(
-    broker: Broker, asked: list[DescribableLogDirTopic] | None
+    services: Services, asked: list[DescribableLogDirTopic] | None
 ) -> list[tuple[str, list[PartitionLog]]]:
     if asked is None:
-        return [(topic.name, topic.partitions) for topic in broker.topics.all()]
+        return [(topic.name, topic.partitions) for topic in services.topics.all()]
     indexes: dict[str, set[int]] = {}
     for each in asked:
         indexes.setdefault(each.topic, set()).update(each.partitions)
     return [
         (name, [log for log in topic.partitions if log.partition in partitions])
         for name, partitions in indexes.items()
-        if (topic := broker.topics.by_name(name)) is not None
+        if (topic := services.topics.by_name(name)) is not None
     ]
 
 
@@ -65,10 +63,10 @@ def _partition(log: PartitionLog) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.size_bytes)
 
 
-def _disk(broker: Broker) -> tuple[int, int]:
+def _disk(services: Services) -> tuple[int, int]:
     """Return the bytes of the directory's disk, all and free; -1 where nothing is kept."""
     try:
-        usage = shutil.disk_usage(broker.data_dir)
+        usage = shutil.disk_usage(services.node.data_dir)
     except FileNotFoundError:
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     return usage.total, usage.free

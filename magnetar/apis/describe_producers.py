@@ -10,10 +10,10 @@ transaction (start offset).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from logstore.partition.log import PartitionLog
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import check_name
 from wire.errors import KafkaError
 from wire.messages.describe_producers import (
@@ -24,15 +24,12 @@ from wire.messages.describe_producers import (
     TopicResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _NO_TRANSACTION = -1
 
 
 @handles(DescribeProducersRequest, versions="0")
 async def describe_producers(
-    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+    services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
@@ -40,17 +37,17 @@ async def describe_producers(
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=name, partitions=[await _describe(broker, name, index) for index in indexes]
+                name=name, partitions=[await _describe(services, name, index) for index in indexes]
             )
             for name, indexes in asked.items()
         ]
     )
 
 
-async def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+async def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
-        log = broker.topics.partition(topic, index)
+        log = services.topics.partition(topic, index)
         producers = _producers(log)
         await log.durable(log.log_end_offset)
     except KafkaError as refusal:

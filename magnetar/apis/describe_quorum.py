@@ -8,9 +8,9 @@ the number of its start, and the log's end is the number of changes made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import CLUSTER_METADATA
 from wire.error_code import ErrorCode
 from wire.messages.describe_quorum import (
@@ -23,13 +23,10 @@ from wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(DescribeQuorumRequest, versions="0-2")
 async def describe_quorum(
-    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
+    services: Services, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
     is_known = _is_metadata_alone(request)
     response = DescribeQuorumResponse(
@@ -38,7 +35,9 @@ async def describe_quorum(
             ResponseTopicData(
                 topic_name=topic.topic_name,
                 partitions=[
-                    _quorum(broker, context.now_ms) if is_known else _unknown(each.partition_index)
+                    _quorum(services, context.now_ms)
+                    if is_known
+                    else _unknown(each.partition_index)
                     for each in topic.partitions
                 ],
             )
@@ -48,7 +47,7 @@ async def describe_quorum(
     if is_known and context.version >= 2:
         at = context.connection.listener
         listener = Listener(name=at.name, host=at.advertised_host, port=at.advertised_port)
-        response.nodes = [Node(node_id=broker.node_id, listeners=[listener])]
+        response.nodes = [Node(node_id=services.node.id, listeners=[listener])]
     return response
 
 
@@ -61,16 +60,16 @@ def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
     return asked == [(CLUSTER_METADATA, 0)]
 
 
-def _quorum(broker: Broker, now_ms: int) -> ResponsePartitionData:
-    end = broker.catalog.change_count()
+def _quorum(services: Services, now_ms: int) -> ResponsePartitionData:
+    end = services.catalog.change_count()
     return ResponsePartitionData(
         error_message=None,
-        leader_id=broker.node_id,
-        leader_epoch=broker.epoch,
+        leader_id=services.node.id,
+        leader_epoch=services.node.epoch,
         high_watermark=end,
         current_voters=[
             ReplicaState(
-                replica_id=broker.node_id,
+                replica_id=services.node.id,
                 log_end_offset=end,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,

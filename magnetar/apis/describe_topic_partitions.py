@@ -9,10 +9,11 @@ ends with the place to go on from: the next request's cursor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from logstore.partition.log import PartitionLog
 from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -24,37 +25,35 @@ from wire.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 
-if TYPE_CHECKING:
-    from logstore.partition.log import PartitionLog
-    from magnetar.broker import Broker
-
 
 @handles(DescribeTopicPartitionsRequest, versions="0")
 async def describe_topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    limit = min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
+    limit = min(request.response_partition_limit, services.config.max_request_partition_size_limit)
     missing = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
-    for name, first_partition in _asked_for(broker, request):
+    for name, first_partition in _asked_for(services, request):
         if missing == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break
-        described = _describe(broker, name, first_partition, missing)
+        described = _describe(services, name, first_partition, missing)
         response.topics.append(described)
         missing -= len(described.partitions)
         end = first_partition + len(described.partitions)
-        topic = broker.topics.by_name(name)
+        topic = services.topics.by_name(name)
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
     return response
 
 
-def _asked_for(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[tuple[str, int]]:
+def _asked_for(
+    services: Services, request: DescribeTopicPartitionsRequest
+) -> list[tuple[str, int]]:
     """Return each topic's name and the partition to begin with. Raises INVALID_REQUEST."""
     named = sorted({topic.name for topic in request.topics})
-    names = named or [topic.name for topic in broker.topics.all()]
+    names = named or [topic.name for topic in services.topics.all()]
     cursor = request.cursor
     if cursor is None:
         return [(name, 0) for name in names]
@@ -70,12 +69,12 @@ def _asked_for(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[
 
 
 def _describe(
-    broker: Broker, name: str, first_partition: int, partitions_max: int
+    services: Services, name: str, first_partition: int, partitions_max: int
 ) -> DescribeTopicPartitionsResponseTopic:
     described = DescribeTopicPartitionsResponseTopic(
         name=name, topic_authorized_operations=TOPIC_OPERATIONS
     )
-    topic = broker.topics.by_name(name)
+    topic = services.topics.by_name(name)
     if topic is None:
         try:
             check_name(name)
@@ -86,7 +85,7 @@ def _describe(
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
     logs = topic.partitions[first_partition : first_partition + partitions_max]
-    described.partitions = [_partition(broker.node_id, log) for log in logs]
+    described.partitions = [_partition(services.node.id, log) for log in logs]
     return described
 
 

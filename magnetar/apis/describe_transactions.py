@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.states import State
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.messages.describe_transactions import (
@@ -30,9 +31,6 @@ from wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 #: The tag of the TxnId, here and in `__transaction_state`.
 TXN_ID_TAG = 1000
@@ -43,13 +41,13 @@ VOTED_TAG = 1003
 
 @handles(DescribeTransactionsRequest, versions="0")
 async def describe_transactions(
-    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     asked = dict.fromkeys(request.transactional_ids)
-    known = {txn.transactional_id: txn for txn in await broker.transactions.describe(asked)}
+    known = {txn.transactional_id: txn for txn in await services.transactions.describe(asked)}
     return DescribeTransactionsResponse(
         transaction_states=[
-            _state(broker, transactional_id, known.get(transactional_id))
+            _state(services, transactional_id, known.get(transactional_id))
             for transactional_id in asked
         ]
     )
@@ -74,10 +72,10 @@ def _encode_children(transactional_ids: Iterable[str]) -> bytes:
 
 
 def _state(
-    broker: Broker, transactional_id: str, txn: TransactionMetadata | None
+    services: Services, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
-    if children := broker.transactions.children(transactional_id):
+    if children := services.transactions.children(transactional_id):
         family = ((CHILDREN_TAG, _encode_children(children)),)
     if txn is None:
         code = (

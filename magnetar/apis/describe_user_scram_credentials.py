@@ -9,9 +9,10 @@ is RESOURCE_NOT_FOUND.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -19,13 +20,10 @@ from wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(DescribeUserScramCredentialsRequest, versions="0")
 async def describe_user_scram_credentials(
-    broker: Broker, request: DescribeUserScramCredentialsRequest, context: RequestContext
+    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(

@@ -8,9 +8,9 @@ asked for, those that need no election are not listed, as in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.elect_leaders import (
@@ -20,41 +20,38 @@ from wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _PREFERRED, _UNCLEAN = 0, 1
 
 
 @handles(ElectLeadersRequest, versions="0-2")
 async def elect_leaders(
-    broker: Broker, request: ElectLeadersRequest, context: RequestContext
+    services: Services, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election"
         )
     if request.topic_partitions is None:
-        results = [ReplicaElectionResult(topic=topic.name) for topic in broker.topics.all()]
+        results = [ReplicaElectionResult(topic=topic.name) for topic in services.topics.all()]
     else:
         results = [
             ReplicaElectionResult(
                 topic=asked.topic,
-                partition_result=[_elect(broker, asked.topic, each) for each in asked.partitions],
+                partition_result=[_elect(services, asked.topic, each) for each in asked.partitions],
             )
             for asked in request.topic_partitions
         ]
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _elect(broker: Broker, topic: str, partition: int) -> PartitionResult:
+def _elect(services: Services, topic: str, partition: int) -> PartitionResult:
     result = PartitionResult(
         partition_id=partition,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
         error_message="Leader election not needed for topic partition.",
     )
     try:
-        broker.topics.partition(topic, partition)
+        services.topics.partition(topic, partition)
     except KafkaError as refusal:
         result.error_code = refusal.code
         result.error_message = refusal.detail

@@ -12,8 +12,6 @@ already is success. See docs/transactions.md, "A commit that has returned is vis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE
 from coordinator.transactions.error_versions import END_TXN_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import (
@@ -22,28 +20,27 @@ from coordinator.transactions.metadata import (
     ProducerIdentity,
 )
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 
 @handles(EndTxnRequest, versions="0-5")
 async def end_txn(
-    broker: Broker, request: EndTxnRequest, context: RequestContext
+    services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
     bumps_epoch = context.version >= END_TXN_BUMPS_SINCE
     try:
-        next_producer = await broker.transactions.end(
+        next_producer = await services.transactions.end(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
             transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
         )
     except KafkaError as refusal:
-        log_refusal(broker, context, refusal, transactional_id=request.transactional_id)
+        log_refusal(services, context, refusal, transactional_id=request.transactional_id)
         return EndTxnResponse(
             error_code=code_for_version(
                 refusal.code, context.version, fenced_since=END_TXN_FENCED_SINCE

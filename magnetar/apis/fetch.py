@@ -14,16 +14,17 @@ the last stable offset and the log start offset.  KIP-98.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.fetch_sessions import FetchedPartition, FetchPartitionRequest
 from magnetar.runtime.fetching import Fetch, PartitionRead
-from magnetar.runtime.response_memory import HeldAnswer
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.response_memory import HeldResponse
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -35,28 +36,27 @@ from wire.messages.fetch import (
     PartitionData,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 TOPIC_IDS_SINCE = 13
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 @handles(FetchRequest, versions="4-18")
-async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
-    session = broker.fetch_sessions.open(request, context.version, context.now_ms)
-    reads = [_resolve(broker, asked, context.version) for asked in session.partitions]
-    context.held = HeldAnswer(broker.answer_memory)
+async def fetch(
+    services: Services, request: FetchRequest, context: RequestContext
+) -> FetchResponse:
+    session = services.fetch_sessions.open(request, context.version, context.now_ms)
+    reads = [_resolve(services, asked, context.version) for asked in session.partitions]
+    context.held = HeldResponse(services.response_memory)
     await Fetch(
         reads,
         Isolation(1 if request.isolation_level == 1 else 0),
         min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
         held=context.held,
     ).perform()
-    _log_refusals(broker, context, session.partitions, reads)
-    said = session.respond([_fetched(read) for read in reads], broker.clock.now_ms())
+    _log_refusals(services, context, session.partitions, reads)
+    said = session.respond([_fetched(read) for read in reads], services.clock.now_ms())
     responses: list[FetchableTopicResponse] = []
     for position in said.positions:
         asked = session.partitions[position]
@@ -70,10 +70,10 @@ async def fetch(broker: Broker, request: FetchRequest, context: RequestContext) 
     )
 
 
-def _resolve(broker: Broker, asked: FetchPartitionRequest, version: int) -> PartitionRead:
+def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionRead:
     """Find the partition's log and check the client's idea of its leader."""
     try:
-        log = _find(broker, asked, version)
+        log = _find(services, asked, version)
         check_leader_epoch(log, asked.current_leader_epoch)
         read = PartitionRead(log, asked.fetch_offset, asked.max_bytes)
         if asked.last_fetched_epoch != UNKNOWN_EPOCH:
@@ -83,14 +83,14 @@ def _resolve(broker: Broker, asked: FetchPartitionRequest, version: int) -> Part
     return read
 
 
-def _find(broker: Broker, asked: FetchPartitionRequest, version: int) -> PartitionLog:
+def _find(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionLog:
     name = asked.topic
     if version >= TOPIC_IDS_SINCE:
-        found = broker.topics.by_id(asked.topic_id)
+        found = services.topics.by_id(asked.topic_id)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic_id}")
         name = found.name
-    return broker.topics.partition(name, asked.partition)
+    return services.topics.partition(name, asked.partition)
 
 
 def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, int] | None:
@@ -107,7 +107,7 @@ def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, i
 
 
 def _log_refusals(
-    broker: Broker,
+    services: Services,
     context: RequestContext,
     partitions: Sequence[FetchPartitionRequest],
     reads: Sequence[PartitionRead],
@@ -115,7 +115,7 @@ def _log_refusals(
     for asked, read in zip(partitions, reads, strict=True):
         if read.error is not None:
             log_refusal(
-                broker,
+                services,
                 context,
                 read.error,
                 topic=asked.topic or str(asked.topic_id),

@@ -9,9 +9,9 @@ The answer is this broker. The topic behind the coordinator is created when it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -21,30 +21,27 @@ from wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _KEYS_SINCE = 4
 
 
 @handles(FindCoordinatorRequest, versions="0-6")
 async def find_coordinator(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     topic = _TOPICS.get(request.key_type)
     if topic is None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"coordinators of type {request.key_type} do not exist"
         )
-    broker.topics.ensure_internal(topic)
+    services.topics.ensure_internal(topic)
     listener = context.connection.listener
     host, port = listener.advertised_host, listener.advertised_port
     if context.version < _KEYS_SINCE:
-        return FindCoordinatorResponse(node_id=broker.node_id, host=host, port=port)
+        return FindCoordinatorResponse(node_id=services.node.id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(key=key, node_id=broker.node_id, host=host, port=port)
+            Coordinator(key=key, node_id=services.node.id, host=host, port=port)
             for key in request.coordinator_keys
         ]
     )

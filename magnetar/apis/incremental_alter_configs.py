@@ -10,23 +10,20 @@ none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.config_changes import Change, ResourceChanges, alter
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(IncrementalAlterConfigsRequest, versions="0-1")
 async def incremental_alter_configs(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     asked = [
         ResourceChanges(
@@ -36,7 +33,9 @@ async def incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    outcomes = await alter(broker, asked, replaces=False, validate_only=request.validate_only)
+    outcomes = await alter(
+        services.config_resources, asked, replaces=False, validate_only=request.validate_only
+    )
     return IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
     )

@@ -10,37 +10,34 @@ Without a transactional id: a fresh producer id at epoch 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.transactions.error_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
 from coordinator.transactions.init_producer_id import claimed_identity
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 
 @handles(InitProducerIdRequest, versions="0-5")
 async def init_producer_id(
-    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+    services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
     try:
-        identity = await broker.transactions.init_producer_id(
+        identity = await services.transactions.init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
             claimed_identity(request.producer_id, request.producer_epoch),
         )
     except KafkaError as refusal:
-        log_refusal(broker, context, refusal, transactional_id=request.transactional_id)
+        log_refusal(services, context, refusal, transactional_id=request.transactional_id)
         code = code_for_version(
             refusal.code, context.version, fenced_since=INIT_PRODUCER_ID_FENCED_SINCE
         )
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     if request.transactional_id is not None:
-        broker.transactions.clients.note(request.transactional_id, context)
+        services.transactions.clients.note(request.transactional_id, context)
     return InitProducerIdResponse(
         producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
     )

@@ -10,20 +10,17 @@ Answers when the generation is formed; the members are listed for the leader alo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _REBALANCE_TIMEOUT_SINCE = 1
 _MEMBER_ID_FIRST_SINCE = 4
@@ -33,11 +30,11 @@ _SKIP_ASSIGNMENT_SINCE = 9
 
 @handles(JoinGroupRequest, versions="0-9")
 async def join_group(
-    broker: Broker, request: JoinGroupRequest, context: RequestContext
+    services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse:
     version = context.version
     try:
-        answer = await broker.groups.join(
+        answer = await services.groups.join(
             request.group_id, _join_request(request, context), context.connection
         )
     except KafkaError as refusal:

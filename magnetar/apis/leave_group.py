@@ -6,26 +6,23 @@ ones may be named by instance id alone (KIP-345).  4: flexible.  5: a reason.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.classic.exchange import LeavingMember
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _MANY_SINCE = 3
 
 
 @handles(LeaveGroupRequest, versions="0-5")
 async def leave_group(
-    broker: Broker, request: LeaveGroupRequest, context: RequestContext
+    services: Services, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:
     if context.version < _MANY_SINCE:
-        (code,) = await broker.groups.leave(request.group_id, [LeavingMember(request.member_id)])
+        (code,) = await services.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=code)
-    codes = await broker.groups.leave(
+    codes = await services.groups.leave(
         request.group_id,
         [LeavingMember(member.member_id, member.group_instance_id) for member in request.members],
     )

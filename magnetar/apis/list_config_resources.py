@@ -8,10 +8,10 @@ Types that Kafka does not know are refused with UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.config.resource_type import ResourceType
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.list_config_resources import (
@@ -20,13 +20,10 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(ListConfigResourcesRequest, versions="0-1")
 async def list_config_resources(
-    broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
+    services: Services, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     types = set(request.resource_types) or set(ResourceType)
     if context.version == 0:
@@ -36,14 +33,14 @@ async def list_config_resources(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource types {sorted(unknown)}")
     found = []
     if ResourceType.BROKER in types:
-        found.append((str(broker.node_id), ResourceType.BROKER))
+        found.append((str(services.node.id), ResourceType.BROKER))
     if ResourceType.TOPIC in types:
-        found += [(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
+        found += [(topic.name, ResourceType.TOPIC) for topic in services.topics.all()]
     if ResourceType.BROKER_LOGGER in types:
-        found.append((str(broker.node_id), ResourceType.BROKER_LOGGER))
+        found.append((str(services.node.id), ResourceType.BROKER_LOGGER))
     for kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
         if kind in types:
-            found += [(name, kind) for name in broker.stored_configs.names(kind)]
+            found += [(name, kind) for name in services.config_resources.stored.names(kind)]
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind) for name, kind in found

@@ -6,33 +6,30 @@ for it (KIP-848).  Filters do not care about upper and lower case.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.classic.subscription import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 @handles(ListGroupsRequest, versions="0-5")
 async def list_groups(
-    broker: Broker, request: ListGroupsRequest, context: RequestContext
+    services: Services, request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = [
         group
-        for group in map(_listed, broker.groups.all())
+        for group in map(_listed, services.groups.all())
         if (not states or group.group_state.lower() in states)
         and (not types or group.group_type in types)
     ]
-    await broker.groups.durable(group.group_id for group in listed)
+    await services.groups.durable(group.group_id for group in listed)
     return ListGroupsResponse(groups=listed)
 
 

@@ -12,12 +12,13 @@ and -5 and -6 find nothing.  CORRUPT_MESSAGE where the records of a batch cannot
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import check_leader_epoch
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.messages.list_offsets import (
@@ -27,9 +28,6 @@ from wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 LEADER_EPOCHS_SINCE = 4
 
@@ -53,7 +51,7 @@ _SINCE = {
 
 @handles(ListOffsetsRequest, versions="1-11")
 async def list_offsets(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+    services: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     asked = Counter(
         (topic.name, partition.partition_index)
@@ -68,7 +66,7 @@ async def list_offsets(
             try:
                 if asked[topic.name, partition.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                log = broker.topics.partition(topic.name, partition.partition_index)
+                log = services.topics.partition(topic.name, partition.partition_index)
                 answer = _offset(log, partition, isolation, context.version)
             except KafkaError as refusal:
                 answer = ListOffsetsPartitionResponse(

@@ -7,20 +7,17 @@ There are none: one node holds every replica.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(ListPartitionReassignmentsRequest, versions="0")
 async def list_partition_reassignments(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -10,24 +10,21 @@ clients refuse states that Kafka does not have.  KIP-664.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.transactions.listing import Filters, parse_states
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.patterns import matching
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(ListTransactionsRequest, versions="0-2")
 async def list_transactions(
-    broker: Broker, request: ListTransactionsRequest, context: RequestContext
+    services: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     states, unknown = parse_states(request.state_filters)
     filters = Filters(
@@ -35,7 +32,7 @@ async def list_transactions(
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
     )
-    found = list(filters.select(await broker.transactions.describe(), context.now_ms))
+    found = list(filters.select(await services.transactions.describe(), context.now_ms))
     if request.transactional_id_pattern:
         wanted = await matching(
             request.transactional_id_pattern, (txn.transactional_id for txn in found)

@@ -10,11 +10,12 @@ there in the same answer. The address told is the advertised one of the listener
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import check_name
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import ZERO_UUID
@@ -27,36 +28,32 @@ from wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-    from magnetar.storage.topics import Topic
-
 _TOPIC_IDS_SINCE = 12
 
 
 @handles(MetadataRequest, versions="0-13")
 async def metadata(
-    broker: Broker, request: MetadataRequest, context: RequestContext
+    services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
     if _asks_for_all(request, context.version):
-        topics = [_describe(broker, topic, request) for topic in broker.topics.all()]
+        topics = [_describe(services, topic, request) for topic in services.topics.all()]
     else:
         asked = request.topics or []
         _check_topic_ids(asked, context.version)
         distinct = {(topic.name, topic.topic_id): topic for topic in asked}
-        topics = [_answer(broker, topic, request) for topic in distinct.values()]
+        topics = [_answer(services, topic, request) for topic in distinct.values()]
     listener = context.connection.listener
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
-                node_id=broker.node_id,
+                node_id=services.node.id,
                 host=listener.advertised_host,
                 port=listener.advertised_port,
-                rack=broker.config.broker_rack,
+                rack=services.config.broker_rack,
             )
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=services.node.cluster_id,
+        controller_id=services.node.id,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
@@ -80,10 +77,10 @@ def _check_topic_ids(asked: list[MetadataRequestTopic], version: int) -> None:
 
 
 def _answer(
-    broker: Broker, asked: MetadataRequestTopic, request: MetadataRequest
+    services: Services, asked: MetadataRequestTopic, request: MetadataRequest
 ) -> MetadataResponseTopic:
     try:
-        return _describe(broker, _find(broker, asked, request), request)
+        return _describe(services, _find(services, asked, request), request)
     except KafkaError as refusal:
         # Who asks by id is answered by id, whatever the name beside it.
         name = asked.name if asked.topic_id == ZERO_UUID else None
@@ -91,30 +88,30 @@ def _answer(
             error_code=refusal.code,
             name=name,
             topic_id=asked.topic_id,
-            is_internal=name is not None and broker.topics.is_internal(name),
+            is_internal=name is not None and services.topics.is_internal(name),
         )
         if request.include_topic_authorized_operations and name is not None:
             refused.topic_authorized_operations = TOPIC_OPERATIONS
         return refused
 
 
-def _find(broker: Broker, asked: MetadataRequestTopic, request: MetadataRequest) -> Topic:
+def _find(services: Services, asked: MetadataRequestTopic, request: MetadataRequest) -> Topic:
     if asked.topic_id != ZERO_UUID or asked.name is None:
-        topic = broker.topics.by_id(asked.topic_id)
+        topic = services.topics.by_id(asked.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, str(asked.topic_id))
         return topic
-    topic = broker.topics.by_name(asked.name)
+    topic = services.topics.by_name(asked.name)
     if topic is not None:
         return topic
     check_name(asked.name)
-    if not (request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
+    if not (request.allow_auto_topic_creation and services.config.auto_create_topics_enable):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
-    return broker.topics.ensure(asked.name)
+    return services.topics.ensure(asked.name)
 
 
-def _describe(broker: Broker, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
-    nodes = [broker.node_id]
+def _describe(services: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    nodes = [services.node.id]
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -122,7 +119,7 @@ def _describe(broker: Broker, topic: Topic, request: MetadataRequest) -> Metadat
         partitions=[
             MetadataResponsePartition(
                 partition_index=log.partition,
-                leader_id=broker.node_id,
+                leader_id=services.node.id,
                 leader_epoch=log.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,

@@ -10,12 +10,12 @@ any of these (generation -1) commits are taken while the group has no members.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.groups_offsets import Commit
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -28,16 +28,13 @@ from wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _GROUP_NOT_FOUND_SINCE = 9
 _TOPIC_IDS_SINCE = 10
 
 
 @handles(OffsetCommitRequest, versions="2-10")
 async def offset_commit(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+    services: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
     expires_ms = -1
     if request.retention_time_ms >= 0:
@@ -46,7 +43,7 @@ async def offset_commit(
     accepted: list[OffsetCommitResponsePartition] = []
     topics = []
     for asked in request.topics:
-        topic, missing = _topic(broker, asked, context.version)
+        topic, missing = _topic(services, asked, context.version)
         results = []
         for partition in asked.partitions:
             result = OffsetCommitResponsePartition(partition_index=partition.partition_index)
@@ -60,19 +57,19 @@ async def offset_commit(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=results)
         )
     if commits:
-        codes = await _commit_all(broker, request, commits, context.version)
+        codes = await _commit_all(services, request, commits, context.version)
         for result, code in zip(accepted, codes, strict=True):
             result.error_code = code
     return OffsetCommitResponse(topics=topics)
 
 
 def _topic(
-    broker: Broker, asked: OffsetCommitRequestTopic, version: int
+    services: Services, asked: OffsetCommitRequestTopic, version: int
 ) -> tuple[Topic | None, ErrorCode]:
     """Return the topic, and the code for partitions that it, or the broker, does not have."""
     if version < _TOPIC_IDS_SINCE:
-        return broker.topics.by_name(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    topic = broker.topics.by_id(asked.topic_id)
+        return services.topics.by_name(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = services.topics.by_id(asked.topic_id)
     if topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
     return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -93,7 +90,7 @@ def _commit(
 
 
 async def _commit_all(
-    broker: Broker, request: OffsetCommitRequest, commits: list[Commit], version: int
+    services: Services, request: OffsetCommitRequest, commits: list[Commit], version: int
 ) -> list[ErrorCode]:
     committer = Committer(
         group_id=request.group_id,
@@ -102,7 +99,7 @@ async def _commit_all(
         group_instance_id=request.group_instance_id,
     )
     try:
-        return await broker.groups.offsets.commit(
+        return await services.groups.offsets.commit(
             committer, commits, knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE
         )
     except KafkaError as refusal:

@@ -6,9 +6,9 @@ another protocol type must be empty (NON_EMPTY_GROUP).  KIP-496.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -17,19 +17,16 @@ from wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(OffsetDeleteRequest, versions="0")
 async def offset_delete(
-    broker: Broker, request: OffsetDeleteRequest, context: RequestContext
+    services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
     deleted: list[tuple[str, int]] = []
     results: list[OffsetDeleteResponsePartition] = []
     topics = []
     for asked in request.topics:
-        topic = broker.topics.by_name(asked.name)
+        topic = services.topics.by_name(asked.name)
         partitions = []
         for partition in asked.partitions:
             index = partition.partition_index
@@ -41,7 +38,7 @@ async def offset_delete(
             deleted.append((asked.name, index))
             results.append(result)
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
-    codes = await broker.groups.offsets.delete(request.group_id, deleted)
+    codes = await services.groups.offsets.delete(request.group_id, deleted)
     for result, code in zip(results, codes, strict=True):
         result.error_code = code
     return OffsetDeleteResponse(topics=topics)

@@ -10,11 +10,11 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.groups_offsets import FetchedOffset
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.offset_fetch import (
@@ -29,31 +29,28 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
 @handles(OffsetFetchRequest, versions="1-10")
 async def offset_fetch(
-    broker: Broker, request: OffsetFetchRequest, context: RequestContext
+    services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     if context.version >= _GROUPS_SINCE:
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
         return OffsetFetchResponse(
-            groups=[await _group(broker, group, stable, by_id) for group in request.groups]
+            groups=[await _group(services, group, stable, by_id) for group in request.groups]
         )
     found: list[tuple[str, list[FetchedOffset]]] = []
     if request.topics is None:
-        everything = await broker.groups.offsets.fetch_all(
+        everything = await services.groups.offsets.fetch_all(
             request.group_id, require_stable=request.require_stable
         )
         found.extend(everything.items())
     for asked in request.topics or ():
-        offsets = await broker.groups.offsets.fetch(
+        offsets = await services.groups.offsets.fetch(
             request.group_id,
             asked.name,
             asked.partition_indexes,
@@ -69,30 +66,30 @@ async def offset_fetch(
 
 
 async def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+    services: Services, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
 ) -> OffsetFetchResponseGroup:
     try:
-        broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
-        topics = await _all_topics(broker, group.group_id, require_stable, by_id)
+        topics = await _all_topics(services, group.group_id, require_stable, by_id)
     else:
         topics = [
-            await _topic(broker, group.group_id, asked, require_stable, by_id)
+            await _topic(services, group.group_id, asked, require_stable, by_id)
             for asked in group.topics
         ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
 async def _all_topics(
-    broker: Broker, group_id: str, require_stable: bool, by_id: bool
+    services: Services, group_id: str, require_stable: bool, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
     """Return everything committed; where topics go by id, what is left of deleted ones is not."""
-    everything = await broker.groups.offsets.fetch_all(group_id, require_stable=require_stable)
+    everything = await services.groups.offsets.fetch_all(group_id, require_stable=require_stable)
     topics = []
     for name, offsets in everything.items():
-        topic = broker.topics.by_name(name)
+        topic = services.topics.by_name(name)
         if by_id and topic is None:
             continue
         topics.append(
@@ -106,7 +103,7 @@ async def _all_topics(
 
 
 async def _topic(
-    broker: Broker,
+    services: Services,
     group_id: str,
     asked: OffsetFetchRequestTopics,
     require_stable: bool,
@@ -114,7 +111,7 @@ async def _topic(
 ) -> OffsetFetchResponseTopics:
     name = asked.name
     if by_id:
-        topic = broker.topics.by_id(asked.topic_id)
+        topic = services.topics.by_id(asked.topic_id)
         if topic is None:
             unknown = [
                 FetchedOffset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
@@ -124,7 +121,7 @@ async def _topic(
                 topic_id=asked.topic_id, partitions=[_partition(offset) for offset in unknown]
             )
         name = topic.name
-    offsets = await broker.groups.offsets.fetch(
+    offsets = await services.groups.offsets.fetch(
         group_id,
         name,
         asked.partition_indexes,

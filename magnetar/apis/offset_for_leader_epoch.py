@@ -7,10 +7,10 @@ with it whether its position was truncated.  KIP-320.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.leader_epochs import check_leader_epoch
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,28 +20,27 @@ from wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(OffsetForLeaderEpochRequest, versions="2-4")
 async def offset_for_leader_epoch(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_end_offset(broker, topic.topic, asked) for asked in topic.partitions],
+                partitions=[
+                    _end_offset(services, topic.topic, asked) for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _end_offset(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        log = broker.topics.partition(topic, asked.partition)
+        log = services.topics.partition(topic, asked.partition)
         check_leader_epoch(log, asked.current_leader_epoch)
     except KafkaError as refusal:
         return EpochEndOffset(partition=asked.partition, error_code=refusal.code)

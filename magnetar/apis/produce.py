@@ -16,14 +16,15 @@ KIP-98, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.runtime.shard_log import ShardLog
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
@@ -39,9 +40,6 @@ from wire.messages.produce import (
 )
 from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
@@ -54,9 +52,9 @@ _RECORD_ERRORS_MAX = 1_000
 
 @handles(ProduceRequest, versions="3-13")
 async def produce(
-    broker: Broker, request: ProduceRequest, context: RequestContext
+    services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    appending = _Appending(broker, request, context)
+    appending = _Appending(services, request, context)
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
         if appending.is_any_refused:
@@ -72,7 +70,7 @@ class _Appending:
     """One request on its way into the partitions. All of it up to the wait is one step."""
 
     __slots__ = (
-        "_broker",
+        "_services",
         "_context",
         "_held",
         "_holder",
@@ -81,8 +79,10 @@ class _Appending:
         "is_any_refused",
     )
 
-    def __init__(self, broker: Broker, request: ProduceRequest, context: RequestContext) -> None:
-        self._broker = broker
+    def __init__(
+        self, services: Services, request: ProduceRequest, context: RequestContext
+    ) -> None:
+        self._services = services
         self._request = request
         self._context = context
         #: The producer whose transaction holds all partitions of the request.
@@ -112,12 +112,12 @@ class _Appending:
 
     def _topic_of(self, asked: TopicProduceData) -> Topic:
         if self._context.version >= _TOPIC_IDS_SINCE:
-            topic = self._broker.topics.by_id(asked.topic_id)
+            topic = self._services.topics.by_id(asked.topic_id)
             if topic is None:
                 detail = f"no topic has the id {asked.topic_id}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
         else:
-            topic = self._broker.topics.by_name(asked.name)
+            topic = self._services.topics.by_name(asked.name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
@@ -170,7 +170,7 @@ class _Appending:
         Raises KafkaError where the coordinator refuses.
         """
         version = self._context.version
-        transactions = self._broker.transactions
+        transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
@@ -189,7 +189,7 @@ class _Appending:
     def _partitions(self) -> Set[TopicPartition]:
         """Return all partitions of the request that exist."""
         found: set[TopicPartition] = set()
-        topics = self._broker.topics
+        topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
@@ -209,7 +209,7 @@ class _Appending:
         is_held = self._held is None
         wait_ms = max(self._request.timeout_ms, _WAIT_MS_MIN)
         try:
-            with self._broker.patience.bounded(wait_ms / 1000):
+            with self._services.bounded_waits.bounded(wait_ms / 1000):
                 for log, end_offset, answer in self.appended:
                     # One sync covers what was appended in one step: after the first wait the rest
                     # is durable too.
@@ -231,7 +231,7 @@ class _Appending:
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
-            self._broker,
+            self._services,
             self._context,
             refusal,
             transactional_id=self._request.transactional_id,

@@ -7,16 +7,13 @@ how many were left out: a client that repeats a mistake must not fill the disk.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from magnetar.apis.registry import load_apis
 from magnetar.logging import get_logger
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.apis.registry import RequestContext
-    from magnetar.broker import Broker
 
 INTERVAL_MS = 1_000
 
@@ -27,7 +24,7 @@ _written: dict[tuple[int, ErrorCode], tuple[int, int]] = {}
 
 
 def log_refusal(
-    broker: Broker,
+    services: Services,
     context: RequestContext,
     refusal: KafkaError,
     *,
@@ -48,7 +45,7 @@ def log_refusal(
     if left_out:
         fields["left_out"] = left_out
     if transactional_id is not None:
-        txn = broker.transactions.find(transactional_id)
+        txn = services.transactions.find(transactional_id)
         fields["transactional_id"] = transactional_id[:200]
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
     write(

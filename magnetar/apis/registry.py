@@ -1,8 +1,9 @@
 """The table of APIs: what each handler module declares, what ApiVersions answers, what is served.
 
     @handles(EndTxnRequest, versions="0-4")
-    async def end_txn(broker: Broker, request: EndTxnRequest, context: RequestContext)
-        -> EndTxnResponse: ...
+    async def end_txn(
+        services: Services, request: EndTxnRequest, context: RequestContext
+    ) -> EndTxnResponse: ...
 
 A handler returns its response, or None where none is to be sent. It raises `KafkaError` to refuse
 the whole request: `error_responses` turns that into the API's own shape, in one place. Its part
@@ -13,74 +14,18 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.message import Message
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-    from magnetar.config.listeners import Listener
-    from magnetar.runtime.response_memory import HeldAnswer
 
 R = TypeVar("R", bound=Message)
 
 
-class Connection(Protocol):
-    """What a handler may know of the connection its request came through."""
-
-    @property
-    def listener(self) -> Listener:
-        """The listener it was accepted by, whose advertised address its client is told."""
-        ...
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether nobody will read the answer."""
-        ...
-
-    def close(self) -> None:
-        """Close it, once what was answered before has been written."""
-        ...
-
-
-class RequestContext:
-    """What came with a request besides its body; `now_ms` is the time of its arrival."""
-
-    __slots__ = (
-        "api_key",
-        "client_address",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "held",
-        "now_ms",
-        "version",
-    )
-
-    def __init__(
-        self,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        client_address: str,
-        now_ms: int,
-        connection: Connection,
-    ) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.client_address = client_address
-        self.now_ms = now_ms
-        #: What the answer holds in memory until it is sent, where that may be much.
-        self.held: HeldAnswer | None = None
-        self.connection = connection
-
-
-Handler = Callable[["Broker", R, RequestContext], Awaitable[Message | None]]
+Handler = Callable[[Services, R, RequestContext], Awaitable[Message | None]]
 
 
 class Api(NamedTuple):
@@ -136,4 +81,9 @@ def load_apis() -> dict[int, Api]:
     package = import_module("magnetar.apis")
     for module in pkgutil.iter_modules(package.__path__, "magnetar.apis."):
         import_module(module.name)
+    return _apis
+
+
+def served_apis() -> Mapping[int, Api]:
+    """Return the table by API key; complete once `load_apis` has run."""
     return _apis

@@ -7,19 +7,16 @@ ILLEGAL_SASL_STATE, as of a listener of Kafka's that is PLAINTEXT.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(SaslAuthenticateRequest, versions="0-2")
 async def sasl_authenticate(
-    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
+    services: Services, request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not served here")

@@ -8,19 +8,16 @@ comes with SASL is told that it is wrong here: after a closed connection it woul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(SaslHandshakeRequest, versions="0-1")
 async def sasl_handshake(
-    broker: Broker, request: SaslHandshakeRequest, context: RequestContext
+    services: Services, request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not served here")

@@ -6,23 +6,20 @@ checked (KIP-559).  Answers once the leader's request has come and the generatio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.classic.exchange import SyncRequest
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _PROTOCOL_SINCE = 5
 
 
 @handles(SyncGroupRequest, versions="0-5")
 async def sync_group(
-    broker: Broker, request: SyncGroupRequest, context: RequestContext
+    services: Services, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:
     if context.version >= _PROTOCOL_SINCE and None in (
         request.protocol_type,
@@ -31,7 +28,7 @@ async def sync_group(
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are to be sent"
         )
-    answer = await broker.groups.sync(
+    answer = await services.groups.sync(
         request.group_id,
         SyncRequest(
             member_id=request.member_id,

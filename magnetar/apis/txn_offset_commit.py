@@ -14,8 +14,6 @@ refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.conflicts import conflict_code
 from coordinator.groups.shard import Committer
@@ -24,8 +22,10 @@ from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ADDS_SINCE,
 )
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
 from magnetar.runtime.groups_offsets import Commit, check_group_id
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.txn_offset_commit import (
@@ -35,19 +35,16 @@ from wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 
 @handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     commits: list[Commit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     topics = []
     for asked in request.topics:
-        topic = broker.topics.by_name(asked.name)
+        topic = services.topics.by_name(asked.name)
         results = []
         for partition in asked.partitions:
             index = partition.partition_index
@@ -67,14 +64,17 @@ async def txn_offset_commit(
             commits.append((topic.name, index, committed))
         topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=results))
     if commits:
-        codes = await _commit_all(broker, request, commits, context)
+        codes = await _commit_all(services, request, commits, context)
         for result, code in zip(accepted, codes, strict=True):
             result.error_code = code
     return TxnOffsetCommitResponse(topics=topics)
 
 
 async def _commit_all(
-    broker: Broker, request: TxnOffsetCommitRequest, commits: list[Commit], context: RequestContext
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    commits: list[Commit],
+    context: RequestContext,
 ) -> list[ErrorCode]:
     version = context.version
     committer = Committer(
@@ -88,23 +88,23 @@ async def _commit_all(
         # No await up to the append: the transaction is ongoing when its offsets become pending.
         producer = (request.transactional_id, request.producer_id, request.producer_epoch)
         if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
-            held = broker.transactions.hold_offsets(*producer, request.group_id)
+            held = services.transactions.hold_offsets(*producer, request.group_id)
         else:
-            held = broker.transactions.check_offsets(*producer, request.group_id, version=version)
-        codes = await broker.groups.offsets.commit_in_transaction(
+            held = services.transactions.check_offsets(*producer, request.group_id, version=version)
+        codes = await services.groups.offsets.commit_in_transaction(
             committer, request.producer_id, request.producer_epoch, commits
         )
         log, end_offset = held
         if not log.is_durable(end_offset):
             await log.durable(end_offset)
         if version < TXN_OFFSET_COMMIT_ADDS_SINCE:
-            lingering = broker.transactions.offsets_linger.until_over(request.transactional_id)
+            lingering = services.transactions.offsets_linger.until_over(request.transactional_id)
             if lingering is not None:
                 await lingering
         return codes
     except KafkaError as refusal:
         log_refusal(
-            broker,
+            services,
             context,
             refusal,
             transactional_id=request.transactional_id,

@@ -8,10 +8,10 @@ refused with INVALID_UPDATE_VERSION, and then no feature of the request is updat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from magnetar.apis.api_versions import FINALIZED
-from magnetar.apis.registry import RequestContext, handles
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.update_features import (
@@ -21,15 +21,12 @@ from wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 @handles(UpdateFeaturesRequest, versions="0-2")
 async def update_features(
-    broker: Broker, request: UpdateFeaturesRequest, context: RequestContext
+    services: Services, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
     for update in request.feature_updates:
         reason = _reason_against(update)

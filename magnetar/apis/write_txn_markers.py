@@ -10,14 +10,13 @@ broker's own is INVALID_REQUEST: a partition that believed it would fence its co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.segments.ledger import LedgerClosed
-from magnetar.apis.registry import RequestContext, handles
-from magnetar.runtime.participants import LocalParticipants
+from logstore.sync.durable_end import LedgerClosed
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.write_txn_markers import (
@@ -29,19 +28,15 @@ from wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
 
 
 @handles(WriteTxnMarkersRequest, versions="1-2")
 async def write_txn_markers(
-    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
+    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    participants = LocalParticipants(broker)
     appended: list[Appended] = []
-    results = [_append(broker, participants, marker, appended) for marker in request.markers]
+    results = [_append(services, marker, appended) for marker in request.markers]
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
@@ -51,8 +46,7 @@ async def write_txn_markers(
 
 
 def _append(
-    broker: Broker,
-    participants: LocalParticipants,
+    services: Services,
     asked: WritableTxnMarker,
     appended: list[Appended],
 ) -> WritableTxnMarkerResult:
@@ -70,8 +64,8 @@ def _append(
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
-                _check_coordinator(broker, topic.name, index, marker.coordinator_epoch)
-                log, end_offset = participants.append_marker(
+                _check_coordinator(services, topic.name, index, marker.coordinator_epoch)
+                log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker
                 )
             except KafkaError as refusal:
@@ -83,8 +77,8 @@ def _append(
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
-def _check_coordinator(broker: Broker, topic: str, index: int, coordinator_epoch: int) -> None:
-    leader_epoch = broker.topics.partition(topic, index).leader_epoch
+def _check_coordinator(services: Services, topic: str, index: int, coordinator_epoch: int) -> None:
+    leader_epoch = services.topics.partition(topic, index).leader_epoch
     if coordinator_epoch > leader_epoch:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address
@@ -105,7 +105,7 @@ async def _serve(config: BrokerConfig) -> None:
         f" (node {broker.node_id}, cluster {broker.cluster_id})"
     )
     if metrics is not None:
-        metrics.start(broker)
+        metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
     if metrics is not None:

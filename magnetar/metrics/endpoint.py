@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ from magnetar.logging import get_logger
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from magnetar.broker import Broker
+#: Returns every metric as it is now; runs on the event loop.
+Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 
 PATIENCE_SECONDS = 5.0
 #: How long the event loop may take to answer; then the scrape fails, and the next one asks again.
@@ -53,11 +54,11 @@ class MetricsEndpoint:
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
-    def start(self, broker: Broker) -> None:
-        """Answer from now on; returns at once."""
+    def start(self, gather: Gather) -> None:
+        """Answer scrapes with what `gather` returns; returns at once."""
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
-            target=self._serve, args=(broker, loop), name="metrics", daemon=True
+            target=self._serve, args=(gather, loop), name="metrics", daemon=True
         )
         self._thread.start()
 
@@ -69,7 +70,7 @@ class MetricsEndpoint:
             await asyncio.to_thread(self._thread.join, PATIENCE_SECONDS)
         self._socket.close()
 
-    def _serve(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
         from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -94,7 +95,7 @@ class MetricsEndpoint:
                 _log.debug("metrics asked for", request=format % args)
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(broker, loop))
+        registry.register(_Collector(gather, loop))
         ProcessCollector(registry=registry)
         server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
         server.socket.close()
@@ -110,14 +111,12 @@ class MetricsEndpoint:
 class _Collector:
     """Has the event loop gather, from the thread that answers."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
+    def __init__(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:
+        self._gather = gather
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
-        from magnetar.metrics.gathering import gather
-
-        asked = asyncio.run_coroutine_threadsafe(gather(self._broker), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self._gather(), self._loop)
         try:
             yield from asked.result(GATHERING_SECONDS)
         except (TimeoutError, CancelledError):

@@ -1,16 +1,15 @@
-"""Reads the metrics off the broker's state, on the event loop, when somebody asks for them.
+"""Reads the metrics off the broker's state, on the event loop, once for each scrape.
 
-So they cost nothing in between. Long walks leave the event loop to others now and then.
+So they cost nothing in between. Walks over all partitions yield to the event loop now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import nlargest
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -20,11 +19,16 @@ from prometheus_client.core import (
 )
 
 from coordinator.groups.consumer.group import ConsumerGroup
-from logstore.sync.sync_durations import BOUNDS_SECONDS
+from logstore.sync.sync_durations import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
+from magnetar.runtime.groups import Groups
+from magnetar.runtime.healing import Healing
+from magnetar.runtime.services import Services
+from magnetar.runtime.transaction_store import TransactionStore
+from magnetar.runtime.transactions import Transactions
+from magnetar.server.listening import Server
+from magnetar.storage.topics import Topic
+from wire.api import API_NAMES
 
 #: Partitions looked at in one turn of the event loop: about a millisecond.
 _SLICE = 1000
@@ -32,64 +36,65 @@ _SLICE = 1000
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
-async def gather(broker: Broker) -> list[Metric]:
+async def gather(services: Services, healing: Healing, server: Server) -> list[Metric]:
     """Return every metric as it is now."""
-    families = [*_transactions(broker), *_groups(broker), *_server(broker), _syncs(broker)]
-    return families + await _partitions(broker)
+    families = [
+        *_transactions(services.transactions, services.clock.now_ms()),
+        _labelled(
+            "magnetar_transactions_healed_total",
+            [((remedy.value,), count) for remedy, count in healing.counts.items()],
+        ),
+        _groups(services.groups),
+        *_server(server),
+        _syncs(services.logs.sync_durations),
+    ]
+    return families + await _partitions(services.topics.all())
 
 
-def _transactions(broker: Broker) -> Iterator[Metric]:
-    transactions = broker.transactions
+def _transactions(transactions: Transactions, now_ms: int) -> Iterator[Metric]:
     yield _plain("magnetar_transactions_open", transactions.open_count)
     yield _plain("magnetar_transactional_ids", transactions.id_count)
     oldest = transactions.oldest_open()
     samples = []
     if oldest is not None:
-        age_s = (broker.clock.now_ms() - oldest.started_at_ms) / 1000
+        age_s = (now_ms - oldest.started_at_ms) / 1000
         is_named = age_s >= NAMED_FROM_SECONDS
         names = (oldest.transactional_id, str(oldest.txn_id)) if is_named else ("", "")
         samples = [(names, age_s)]
     yield _labelled("magnetar_oldest_open_transaction_seconds", samples)
-    yield from _votes(broker)
+    yield from _votes(transactions.store, now_ms)
     yield _plain("magnetar_transactions_timed_out_total", transactions.timed_out)
-    healed = broker.healing.counts
-    yield _labelled(
-        "magnetar_transactions_healed_total",
-        [((remedy.value,), count) for remedy, count in healed.items()],
-    )
     yield _plain("magnetar_late_settlements_total", transactions.late_settlements)
 
 
-def _votes(broker: Broker) -> Iterator[Metric]:
-    store = broker.transactions.store
+def _votes(store: TransactionStore, now_ms: int) -> Iterator[Metric]:
     yield _plain("magnetar_votes_waiting", store.index.vote_count)
     oldest = store.index.oldest_vote()
     samples = []
     if oldest is not None:
-        age_s = (broker.clock.now_ms() - oldest.updated_at_ms) / 1000
+        age_s = (now_ms - oldest.updated_at_ms) / 1000
         name = oldest.transactional_id if age_s >= NAMED_FROM_SECONDS else ""
         samples = [((name,), age_s)]
     yield _labelled("magnetar_oldest_vote_seconds", samples)
     yield _plain("magnetar_votes_expired_total", store.expiry.votes_expired)
 
 
-def _groups(broker: Broker) -> Iterator[Metric]:
+def _groups(groups: Groups) -> Metric:
     kinds = Counter(
         ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value)
-        for group in broker.groups.all()
+        for group in groups.all()
     )
-    yield _labelled("magnetar_groups", kinds.items())
+    return _labelled("magnetar_groups", kinds.items())
 
 
-def _server(broker: Broker) -> Iterator[Metric]:
-    server = broker.server
+def _server(server: Server) -> Iterator[Metric]:
     yield _plain("magnetar_connections", server.connection_count)
     yield _plain("magnetar_received_bytes_total", server.received_bytes)
     yield _plain("magnetar_sent_bytes_total", server.sent_bytes)
     requests = server.dispatcher.request_counts.items()
     yield _labelled(
         "magnetar_requests_total",
-        [((broker.apis[key].name,), count) for key, count in requests if count],
+        [((API_NAMES[key],), count) for key, count in requests if count],
     )
     memory = server.memory
     yield _labelled(
@@ -97,14 +102,13 @@ def _server(broker: Broker) -> Iterator[Metric]:
         [
             (("in_flight",), memory.in_flight_bytes),
             (("partial",), memory.partial_bytes),
-            (("answers",), server.answer_memory.held_bytes),
+            (("answers",), server.response_memory.held_bytes),
         ],
     )
 
 
-def _syncs(broker: Broker) -> Metric:
+def _syncs(durations: SyncDurations) -> Metric:
     family = FAMILIES["magnetar_sync_seconds"]
-    durations = broker.logs.sync_durations
     bounds = [*map(str, BOUNDS_SECONDS), "+Inf"]
     return HistogramMetricFamily(
         family.name,
@@ -114,9 +118,8 @@ def _syncs(broker: Broker) -> Metric:
     )
 
 
-async def _partitions(broker: Broker) -> list[Metric]:
+async def _partitions(topics: Collection[Topic]) -> list[Metric]:
     lags: dict[str, int] = {}
-    topics = broker.topics.all()
     seen = 0
     for topic in topics:
         lag = sum(log.high_watermark - log.last_stable_offset for log in topic.partitions)

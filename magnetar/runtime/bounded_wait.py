@@ -14,7 +14,7 @@ from types import TracebackType
 LOOK_S = 0.25
 
 
-class Patience:
+class BoundedWaits:
     """The waits under way."""
 
     __slots__ = ("timer", "waits")
@@ -45,10 +45,10 @@ class Patience:
 class BoundedWait:
     """One wait of the task that enters it."""
 
-    __slots__ = ("_cancelling", "_is_given_up", "_patience", "_seconds", "_task", "ends_at_s")
+    __slots__ = ("_bounded_waits", "_cancelling", "_is_given_up", "_seconds", "_task", "ends_at_s")
 
-    def __init__(self, patience: Patience, seconds: float) -> None:
-        self._patience = patience
+    def __init__(self, bounded_waits: BoundedWaits, seconds: float) -> None:
+        self._bounded_waits = bounded_waits
         self._seconds = seconds
         self._is_given_up = False
 
@@ -59,9 +59,9 @@ class BoundedWait:
         assert task is not None, "outside of a task nothing waits"
         self._task = task
         self._cancelling = task.cancelling()
-        self._patience.waits.add(self)
-        if self._patience.timer is None:
-            self._patience.look_later(loop)
+        self._bounded_waits.waits.add(self)
+        if self._bounded_waits.timer is None:
+            self._bounded_waits.look_later(loop)
 
     def give_up(self) -> None:
         """End the wait as one that took too long."""
@@ -75,7 +75,7 @@ class BoundedWait:
         traceback: TracebackType | None,
     ) -> None:
         if not self._is_given_up:
-            self._patience.waits.discard(self)
+            self._bounded_waits.waits.discard(self)
         # As asyncio.timeout: a cancellation from elsewhere, which came besides, stays one.
         elif self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error

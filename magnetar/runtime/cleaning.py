@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
@@ -24,12 +24,13 @@ from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionDeleted
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
+from magnetar.storage.logs import Logs
+from magnetar.storage.topics import Topics
 from wire.errors import WireError
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 #: Logs looked at in one turn of the event loop.
 _LOGS = 64
@@ -83,10 +84,20 @@ class Pace:
 class Cleaner:
     """The compaction of all partitions of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._pace = Pace(lambda: max(broker.config.log_cleaner_io_max_bytes_per_second, 1.0))
-        self._background = Background(broker.fail)
+    def __init__(
+        self,
+        topics: Topics,
+        logs: Logs,
+        clock: Clock,
+        config: BrokerConfig,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._topics = topics
+        self._logs = logs
+        self._clock = clock
+        self._config = config
+        self._pace = Pace(lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0))
+        self._background = Background(fail)
         self._executor: ThreadPoolExecutor | None = None
         #: Logs that are damaged.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
@@ -97,7 +108,7 @@ class Cleaner:
 
     def start(self) -> None:
         """Clean periodically from here on."""
-        if self._broker.config.log_cleaner_enable:
+        if self._config.log_cleaner_enable:
             self._background.start(self._clean_periodically())
 
     async def stop(self) -> None:
@@ -125,7 +136,7 @@ class Cleaner:
         """The log to be cleaned next: an overdue one first, then by its dirty ratio."""
         best: tuple[tuple[bool, float], PartitionLog, Cleanable] | None = None
         number = 0
-        for topic in list(self._broker.topics.all()):
+        for topic in list(self._topics.all()):
             for log in topic.partitions:
                 number += 1
                 if number % _LOGS == 0:
@@ -142,7 +153,7 @@ class Cleaner:
 
     async def _cleanable(self, log: PartitionLog) -> Cleanable:
         while not log.is_deleted:
-            found = cleanable_of(log, self._broker.clock.now_ms())
+            found = cleanable_of(log, self._clock.now_ms())
             if found.unread is None:
                 return found
             await log.ledger.read_max_timestamp(found.unread)
@@ -160,16 +171,16 @@ class Cleaner:
             batch = await self._in_thread(lambda: next(source.batches(), None))
         finally:
             source.close()
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         return batch is not None and is_overdue(log.config, batch[0].max_timestamp, now_ms)
 
     async def _clean_one(self, log: PartitionLog, found: Cleanable) -> bool:
         """Clean one log; whether it makes sense to look at it again at once."""
-        config = self._broker.config
+        config = self._config
         cleaning = Cleaning(
             log,
             found,
-            self._broker.clock.now_ms(),
+            self._clock.now_ms(),
             run=self._in_thread,
             pause=self._pace,
             limits=OffsetMapLimits(
@@ -191,7 +202,7 @@ class Cleaner:
             return False
         if log.is_deleted:
             return False
-        self._broker.logs.checkpoint_cleaned(log)
+        self._logs.checkpoint_cleaned(log)
         self._account(log, cleaned, time.perf_counter() - began)
         return True
 
@@ -231,8 +242,8 @@ class Cleaner:
     async def _clean_periodically(self) -> None:
         with suppress(Stopped):
             while True:
-                await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
-                if self._broker.config.log_cleaner_threads > 0:
+                await asyncio.sleep(self._config.log_cleaner_backoff_ms / 1000)
+                if self._config.log_cleaner_threads > 0:
                     await self.clean()
 
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from magnetar.config.resource_type import ResourceType
-from magnetar.runtime.config_resources import Resource, find_resource
+from magnetar.runtime.config_resources import ConfigResources, Resource
 from magnetar.runtime.logger_levels import alter_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 
 class Operation(IntEnum):
@@ -71,7 +68,11 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 
 async def alter(
-    broker: Broker, asked: Sequence[ResourceChanges], *, replaces: bool, validate_only: bool
+    resources: ConfigResources,
+    asked: Sequence[ResourceChanges],
+    *,
+    replaces: bool,
+    validate_only: bool,
 ) -> list[Outcome]:
     """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
 
@@ -88,7 +89,7 @@ async def alter(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            await _alter_one(broker, each, replaces=replaces, validate_only=validate_only)
+            await _alter_one(resources, each, replaces=replaces, validate_only=validate_only)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.detail
         outcomes.append(Outcome(code, message, each.resource_type, each.resource_name))
@@ -96,14 +97,14 @@ async def alter(
 
 
 async def _alter_one(
-    broker: Broker, asked: ResourceChanges, *, replaces: bool, validate_only: bool
+    resources: ConfigResources, asked: ResourceChanges, *, replaces: bool, validate_only: bool
 ) -> None:
     resource_type, resource_name, changes = asked
     check_changes(changes)
     if resource_type == ResourceType.BROKER_LOGGER and not replaces:
-        alter_levels(broker, resource_name, changes, validate_only=validate_only)
+        alter_levels(resources.node_id, resource_name, changes, validate_only=validate_only)
         return
-    resource = find_resource(broker, resource_type, resource_name)
+    resource = resources.find(resource_type, resource_name)
     texts = changed(resource, changes, replaces=replaces)
     named = [change.name for change in changes if change.operation != Operation.DELETE]
     resource.check(named, texts)

@@ -6,23 +6,22 @@ of them have in common are in `magnetar.runtime.config_changes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from magnetar.config.broker import BrokerConfig
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
 from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
-from magnetar.storage.broker_configs import EVERY_BROKER
+from magnetar.storage.broker_configs import BrokerConfigs
+from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import check_name
+from magnetar.storage.topics import Topic, Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-    from magnetar.storage.topics import Topic
 
 
 class Resource(Protocol):
@@ -49,19 +48,17 @@ class Resource(Protocol):
 class TopicResource:
     """A topic's own configs."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
-        """Raises INVALID_REQUEST for no name, and what `find_topic` raises."""
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        self._broker = broker
-        self._topic = find_topic(broker, name)
-        self.texts: Mapping[str, str] = self._topic.configs
+    def __init__(self, topics: Topics, config: BrokerConfig, topic: Topic) -> None:
+        self._topics = topics
+        self._config = config
+        self._topic = topic
+        self.texts: Mapping[str, str] = topic.configs
 
     def listed(self, name: str) -> str | None:
         setting = TopicConfig.settings.get(name)
         if setting is None or setting.type is not ConfigType.LIST:
             return None
-        return setting.render(broker_default(name, self._broker.config)) or ""
+        return setting.render(broker_default(name, self._config)) or ""
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
         try:
@@ -70,18 +67,19 @@ class TopicResource:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._broker.topics.reconfigure(self._topic, texts)
+        self._topics.reconfigure(self._topic, texts)
 
 
 class BrokerResource:
     """What was set at run time for this broker, or for every broker."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, topics: Topics, configs: BrokerConfigs, name: str) -> None:
         """Raises INVALID_REQUEST for the name of another broker."""
-        self._broker = broker
+        configs.check_name(name)
+        self._topics = topics
+        self._configs = configs
         self._name = name
-        broker.broker_configs.check_name(name)
-        self.texts: Mapping[str, str] = broker.broker_configs.texts(name)
+        self.texts: Mapping[str, str] = configs.texts(name)
 
     def listed(self, name: str) -> str | None:
         setting = find_setting(name)
@@ -90,22 +88,20 @@ class BrokerResource:
         return setting.render(setting.default) or ""
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        self._broker.broker_configs.check(list(names), texts)
+        self._configs.check(list(names), texts)
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._broker.broker_configs.replace(self._name, texts)
-        await self._broker.topics.inherit()
+        self._configs.replace(self._name, texts)
+        await self._topics.inherit()
 
 
 class ClientMetricsResource:
     """A subscription to clients' metrics: it exists while it has configs."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._broker = broker
+    def __init__(self, stored: StoredConfigs, name: str) -> None:
+        self._stored = stored
         self._name = name
-        self.texts: Mapping[str, str] = broker.stored_configs.texts(
-            ResourceType.CLIENT_METRICS, name
-        )
+        self.texts: Mapping[str, str] = stored.texts(ResourceType.CLIENT_METRICS, name)
 
     def listed(self, name: str) -> str | None:
         return None  # As in Kafka, which sets them whole.
@@ -113,7 +109,7 @@ class ClientMetricsResource:
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-        self._broker.stored_configs.check_room(ResourceType.CLIENT_METRICS, self._name)
+        self._stored.check_room(ResourceType.CLIENT_METRICS, self._name)
         for name, text in texts.items():
             setting = ClientMetricsConfig.settings.get(name)
             if setting is None:
@@ -132,59 +128,77 @@ class ClientMetricsResource:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._broker.stored_configs.replace(ResourceType.CLIENT_METRICS, self._name, texts)
+        self._stored.replace(ResourceType.CLIENT_METRICS, self._name, texts)
 
 
 class GroupResource:
     """A group's own configs; the group itself need not be there."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, stored: StoredConfigs, config: BrokerConfig, name: str) -> None:
         """Raises INVALID_REQUEST for no name."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        self._broker = broker
+        self._stored = stored
+        self._config = config
         self._name = name
-        self.texts: Mapping[str, str] = broker.stored_configs.texts(ResourceType.GROUP, name)
+        self.texts: Mapping[str, str] = stored.texts(ResourceType.GROUP, name)
 
     def listed(self, name: str) -> str | None:
         return None  # None of them is a list.
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        self._broker.stored_configs.check_room(ResourceType.GROUP, self._name)
+        self._stored.check_room(ResourceType.GROUP, self._name)
         try:
-            parse_group_configs(texts, self._broker.config)
+            parse_group_configs(texts, self._config)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._broker.stored_configs.replace(ResourceType.GROUP, self._name, texts)
+        self._stored.replace(ResourceType.GROUP, self._name, texts)
 
 
-_RESOURCES: dict[int, Callable[[Broker, str], Resource]] = {
-    ResourceType.TOPIC: TopicResource,
-    ResourceType.BROKER: BrokerResource,
-    ResourceType.CLIENT_METRICS: ClientMetricsResource,
-    ResourceType.GROUP: GroupResource,
-}
+class ConfigResources:
+    """Everything that has configs, by type and name.
 
+    `broker` and `stored` are public: describing reads what altering has stored there.
+    """
 
-def find_resource(broker: Broker, resource_type: int, name: str) -> Resource:
-    """Return what has the configs. Raises INVALID_REQUEST where there is no such thing."""
-    make = _RESOURCES.get(resource_type)
-    if make is None:
+    def __init__(
+        self, config: BrokerConfig, topics: Topics, broker: BrokerConfigs, stored: StoredConfigs
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self.broker = broker
+        self.stored = stored
+        self.node_id = config.node_id
+
+    def find(self, resource_type: int, name: str) -> Resource:
+        """Return one resource.
+
+        Raises INVALID_REQUEST where the type or the name cannot have configs, and what `topic` and
+        `BrokerConfigs.check_name` raise.
+        """
+        match resource_type:
+            case ResourceType.TOPIC:
+                if not name:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                    )
+                return TopicResource(self._topics, self._config, self.topic(name))
+            case ResourceType.BROKER:
+                return BrokerResource(self._topics, self.broker, name)
+            case ResourceType.CLIENT_METRICS:
+                return ClientMetricsResource(self.stored, name)
+            case ResourceType.GROUP:
+                return GroupResource(self.stored, self._config, name)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    return make(broker, name)
 
-
-def find_topic(broker: Broker, name: str) -> Topic:
-    """Return the topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
-    check_name(name)
-    topic = broker.topics.by_name(name)
-    if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-        )
-    return topic
-
-
-__all__ = ["EVERY_BROKER", "Resource", "find_resource", "find_topic"]
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+        check_name(name)
+        topic = self._topics.by_name(name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        return topic

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, Slice
-from logstore.segments.ledger import LedgerClosed
-from magnetar.runtime.response_memory import HeldAnswer
+from logstore.sync.durable_end import LedgerClosed
+from magnetar.runtime.response_memory import HeldResponse
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import end_of_batches
@@ -60,7 +60,7 @@ class PartitionRead:
         return read
 
     async def read(
-        self, isolation: Isolation, budget_bytes: int, others_bytes: int, held: HeldAnswer
+        self, isolation: Isolation, budget_bytes: int, others_bytes: int, held: HeldResponse
     ) -> None:
         """Read whole batches from the fetch offset; the response has `budget_bytes` left.
 
@@ -177,7 +177,7 @@ class Fetch:
         min_bytes: int,
         max_bytes: int,
         max_wait_ms: int,
-        held: HeldAnswer,
+        held: HeldResponse,
     ) -> None:
         """`held` accounts for what is read; whoever sends it ends that."""
         self._reads = reads

@@ -9,15 +9,15 @@ Source: Kafka's LogManager.flushDirtyLogs.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Background
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
+from magnetar.storage.topics import Topics
 
 #: Partitions looked at in one turn of the event loop.
 _PARTITIONS = 512
@@ -28,10 +28,18 @@ _SLEEP_MAX_S = 1.0
 class Flushing:
     """The flush of all partitions of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._background = Background(broker.fail)
-        self._began_ms = broker.clock.steady_ms()
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        config: BrokerConfig,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+        self._background = Background(fail)
+        self._began_ms = clock.steady_ms()
         self._flushed_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
 
     @property
@@ -41,7 +49,7 @@ class Flushing:
 
     def start(self) -> None:
         """Flush periodically from here on."""
-        if Durability(self._broker.config.durability) is Durability.PAGE_CACHE:
+        if Durability(self._config.durability) is Durability.PAGE_CACHE:
             self._background.start(self._flush_periodically())
 
     def stop(self) -> None:
@@ -51,9 +59,9 @@ class Flushing:
     async def flush(self) -> int:
         """Have every log flushed whose time has come; returns how many."""
         count = 0
-        logs = [log for topic in self._broker.topics.all() for log in topic.partitions]
+        logs = [log for topic in self._topics.all() for log in topic.partitions]
         for number, log in enumerate(logs, 1):
-            now_ms = self._broker.clock.steady_ms()
+            now_ms = self._clock.steady_ms()
             since_ms = now_ms - self._flushed_ms.get(log, self._began_ms)
             if since_ms >= log.config.flush_ms and not log.is_deleted and log.ledger.flush():
                 self._flushed_ms[log] = now_ms
@@ -63,10 +71,10 @@ class Flushing:
         return count
 
     async def _flush_periodically(self) -> None:
-        clock = self._broker.clock
+        clock = self._clock
         looked_ms = clock.steady_ms()
         while True:
-            interval_ms = self._broker.config.log_flush_scheduler_interval_ms
+            interval_ms = self._config.log_flush_scheduler_interval_ms
             left_ms = looked_ms + interval_ms - clock.steady_ms()
             await asyncio.sleep(max(0.001, min(left_ms / 1000, _SLEEP_MAX_S)))
             if clock.steady_ms() - looked_ms >= interval_ms:

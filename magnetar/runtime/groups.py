@@ -50,8 +50,8 @@ from wire.errors import KafkaError
 from wire.types import STRING_BYTES_MAX
 
 if TYPE_CHECKING:
-    from magnetar.apis.registry import Connection
     from magnetar.broker import Broker
+    from magnetar.runtime.request_context import Connection
 
 _log = get_logger("groups")
 

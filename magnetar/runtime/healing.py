@@ -25,7 +25,7 @@ from coordinator.transactions.metadata import (
 )
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants

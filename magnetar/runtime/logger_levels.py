@@ -11,7 +11,6 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from magnetar.broker import Broker
     from magnetar.runtime.config_changes import Change
 
 #: Kafka's names of levels. Nothing is written below debug or above error here.
@@ -32,19 +31,19 @@ def described_levels() -> dict[str, str]:
     return {name: _NAMES[level] for name, level in logger_levels().items()}
 
 
-def check_node(broker: Broker, name: str) -> None:
+def check_node(node_id: int, name: str) -> None:
     """Raise INVALID_REQUEST unless `name` is this broker's id: loggers are of one process."""
-    if name != str(broker.node_id):
+    if name != str(node_id):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {broker.node_id}, not {name}"
+            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, not {name}"
         )
 
 
 def alter_levels(
-    broker: Broker, name: str, changes: Sequence[Change], *, validate_only: bool
+    node_id: int, name: str, changes: Sequence[Change], *, validate_only: bool
 ) -> None:
     """Carry out the changes, all or none. Raises INVALID_REQUEST and INVALID_CONFIG."""
-    check_node(broker, name)
+    check_node(node_id, name)
     known = logger_levels()
     chosen: dict[str, int | None] = {}
     for change in changes:

@@ -16,7 +16,7 @@ from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.work import MarkerWork
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.segments.ledger import LedgerClosed
+from logstore.sync.durable_end import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode

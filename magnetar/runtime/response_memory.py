@@ -14,7 +14,7 @@ ROOM_BYTES_MIN = 64 * 1024
 _UNLIMITED_BYTES = 2**31 - 1
 
 
-class AnswerMemory:
+class ResponseMemory:
     """The account. A negative limit: none."""
 
     __slots__ = ("held_bytes", "limit_bytes")
@@ -29,12 +29,12 @@ class AnswerMemory:
         return _UNLIMITED_BYTES if self.limit_bytes < 0 else self.limit_bytes - self.held_bytes
 
 
-class HeldAnswer:
+class HeldResponse:
     """The part of the account that one answer has. Ends with `resize(0)`."""
 
     __slots__ = ("_memory", "size_bytes")
 
-    def __init__(self, memory: AnswerMemory) -> None:
+    def __init__(self, memory: ResponseMemory) -> None:
         self._memory = memory
         self.size_bytes = 0
 

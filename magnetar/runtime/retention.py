@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
+from magnetar.storage.logs import Logs
+from magnetar.storage.topics import Topics
 
 #: Partitions looked at in one turn of the event loop, a few milliseconds.
 _PARTITIONS = 128
@@ -48,9 +49,19 @@ class _Expiring(NamedTuple):
 class Retention:
     """The check of all partitions of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._background = Background(broker.fail)
+    def __init__(
+        self,
+        topics: Topics,
+        logs: Logs,
+        clock: Clock,
+        config: BrokerConfig,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._topics = topics
+        self._logs = logs
+        self._clock = clock
+        self._config = config
+        self._background = Background(fail)
         #: Segments and bytes deleted since the start.
         self.deleted_segments = 0
         self.deleted_bytes = 0
@@ -66,17 +77,14 @@ class Retention:
     async def check(self) -> None:
         """Delete everything that is due in any partition."""
         logs = [
-            log
-            for topic in self._broker.topics.all()
-            if not topic.is_internal
-            for log in topic.partitions
+            log for topic in self._topics.all() if not topic.is_internal for log in topic.partitions
         ]
         while logs:
             expiring = await self._look_at(logs)
             # Deleted meanwhile: its offsets are nobody's any more.
             expiring = [each for each in expiring if not each.log.is_deleted]
             if expiring:
-                await self._broker.logs.persist_start_offsets(
+                await self._logs.persist_start_offsets(
                     [(each.log, each.start_offset) for each in expiring]
                 )
             for each in expiring:
@@ -98,7 +106,7 @@ class Retention:
     async def _due(self, log: PartitionLog) -> int:
         while True:
             segments = islice(log.ledger.segment_facts(), _SEGMENTS)
-            start_offset, unread = log.due(segments, self._broker.clock.now_ms())
+            start_offset, unread = log.due(segments, self._clock.now_ms())
             if unread is None:
                 return start_offset
             await log.ledger.read_max_timestamp(unread)
@@ -112,7 +120,7 @@ class Retention:
             _report(expiring)
 
     async def _check_periodically(self) -> None:
-        interval_ms = self._broker.config.log_retention_check_interval_ms
+        interval_ms = self._config.log_retention_check_interval_ms
         await asyncio.sleep(min(interval_ms, _FIRST_MS) / 1000)
         while True:
             await self.check()

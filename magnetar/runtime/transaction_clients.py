@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from magnetar.apis.registry import RequestContext
+from magnetar.runtime.request_context import RequestContext
 
 
 class TransactionClient(NamedTuple):

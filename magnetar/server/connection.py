@@ -18,15 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from magnetar.logging import get_logger
-from magnetar.runtime.response_memory import HeldAnswer
+from magnetar.runtime.response_memory import HeldResponse
 from magnetar.server.dispatch import Answer, Call, UnsupportedVersion
 from magnetar.server.first_step import run_first_step
 from magnetar.server.frames import FrameReader
 from wire.errors import WireError
 
 if TYPE_CHECKING:
-    from magnetar.apis.registry import RequestContext
     from magnetar.config.listeners import Listener
+    from magnetar.runtime.request_context import RequestContext
     from magnetar.server.listening import Server
 
 PRODUCE = 0
@@ -85,7 +85,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._dispatcher = server.dispatcher
         self._memory = server.memory
         #: Answers that the operating system did not take at once.
-        self._unread = HeldAnswer(server.answer_memory)
+        self._unread = HeldResponse(server.response_memory)
         self._loop = server.loop
         self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
         self._backlog: deque[bytearray] = deque()

@@ -10,26 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from logstore.segments.ledger import LedgerFenced, StorageFailure
 from magnetar.apis.error_responses import error_response
-from magnetar.apis.registry import Api, Connection, RequestContext
+from magnetar.apis.registry import Api
+from magnetar.clock import Clock
 from magnetar.logging import get_logger
+from magnetar.runtime.failing import is_fatal
+from magnetar.runtime.request_context import Connection, RequestContext
+from magnetar.runtime.services import Services
 from magnetar.server.frames import SIZE_BYTES
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
 from wire.messages.header import RequestHeader
 
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
-
 API_VERSIONS = 18
-#: What ends the process: disks that fail, invariants that do not hold.
-_FATAL = (StorageFailure, LedgerFenced, OSError, AssertionError)
-#: Errors of the network and of patience, which Python counts among the operating system's.
-_NOT_FATAL = (TimeoutError, ConnectionError)
 
 #: Refusals that belong to the ordinary course of a protocol; they are logged as retriable ones are.
 _ROUTINE = frozenset(
@@ -48,11 +44,6 @@ _PREFIXES = (Struct(">ii"), Struct(">iix"))
 _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
-
-
-def is_fatal(error: BaseException) -> bool:
-    """Whether nothing may be answered any more once `error` was raised."""
-    return isinstance(error, _FATAL) and not isinstance(error, _NOT_FATAL)
 
 
 class UnsupportedVersion(WireError):
@@ -74,16 +65,18 @@ Answer = list[Buffer]
 class Dispatcher:
     """Decodes and runs the requests of all connections."""
 
+    #: What handlers work with; set before the first connection is accepted.
+    services: Services
+
     def __init__(
         self,
-        broker: Broker,
+        clock: Clock,
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        self._broker = broker
         self._apis = apis
         self._on_fatal = on_fatal
-        self._now_ms = broker.clock.now_ms
+        self._now_ms = clock.now_ms
         #: Requests that were understood, by API key.
         self.request_counts = dict.fromkeys(apis, 0)
 
@@ -125,7 +118,7 @@ class Dispatcher:
         """Run the handler and return the buffers of its answer. Raises WireError."""
         api, request, context = call
         try:
-            response: Message | None = await api.handler(self._broker, request, context)
+            response: Message | None = await api.handler(self.services, request, context)
             if response is None:
                 return []
             return encode_response(response, context.version, context.correlation_id)

@@ -7,21 +7,21 @@ import functools
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.registry import Api
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
+from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.services import Services
 from magnetar.server.connection import ClientConnection
 from magnetar.server.dispatch import Answer, Dispatcher, encode_response
 from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
 from magnetar.storage import open_files
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 #: Answers that wait for a slow reader before nothing more is started for its connection.
 WRITE_BUFFER_BYTES = 1 << 20
@@ -37,13 +37,17 @@ class Server:
     """The listeners and the connections they accepted."""
 
     def __init__(
-        self, broker: Broker, apis: Mapping[int, Api], on_fatal: Callable[[BaseException], None]
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        response_memory: ResponseMemory,
+        apis: Mapping[int, Api],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
-        config = broker.config
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(broker, apis, on_fatal)
+        self.dispatcher = Dispatcher(clock, apis, on_fatal)
         self.memory = RequestMemory(config.queued_max_request_bytes)
-        self.answer_memory = broker.answer_memory
+        self.response_memory = response_memory
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.frame_bytes_max = config.socket_request_max_bytes
         self.in_flight_max = config.connection_max_in_flight_requests
@@ -96,8 +100,9 @@ class Server:
         for bound in self._bound:
             bound.close()
 
-    async def start(self) -> None:
-        """Accept connections."""
+    async def start(self, services: Services) -> None:
+        """Accept connections, whose requests `services` answer."""
+        self.dispatcher.services = services
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             self._servers.append(
                 await self.loop.create_server(

@@ -15,10 +15,9 @@ from uuid import UUID
 from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
 from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.sync_durations import SyncDurations
 from magnetar.clock import Clock

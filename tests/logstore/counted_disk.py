@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_disk import SimulatedDisk
 
 
 class Counted(SimulatedDisk):

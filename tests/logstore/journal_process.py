@@ -11,9 +11,9 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.journal import JOURNAL, Entry, read_entries
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
 
 IDS = (UUID(int=1), UUID(int=2))
 CONFIG = LogConfig(segment_bytes=1_000, index_interval_bytes=200)

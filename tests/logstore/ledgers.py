@@ -9,7 +9,7 @@ from logstore.disk.files import FileSystem
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 

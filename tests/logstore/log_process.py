@@ -9,13 +9,13 @@ from typing import Any
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.barriers import Aside
 from logstore.disk.durability import Durability
+from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.compaction import perform
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.compaction import perform
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 
 NOW_MS = 1_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from coordinator.transactions.metadata import ProducerIdentity
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from wire.messages.add_partitions_to_txn import (

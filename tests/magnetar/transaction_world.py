@@ -21,17 +21,18 @@ from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
 from logstore.disk.durability import Durability
+from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.segments.ledger import StorageFailure
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.partitions import batch_of, complete
+from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.logstore.partitions import batch_of, complete
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker
@@ -75,7 +76,7 @@ class World:
     # What a broker offers.
 
     def broker(self) -> Any:
-        return SimpleNamespace(
+        broker = SimpleNamespace(
             topics=self,
             groups=self,
             transactions=getattr(self, "coordinator", None),
@@ -96,6 +97,8 @@ class World:
             ),  # Each log has syncs of its own.
             fail=self.failures.append,
         )
+        broker.participants = LocalParticipants(broker)  # type: ignore[arg-type]  # a stand-in
+        return broker
 
     def allocate_producer_ids(self, block_size: int) -> int:
         self.next_producer_id += block_size

@@ -32,8 +32,8 @@ from typing import Any
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from logstore.partition.reader import Isolation
-from logstore.testing.partitions import batch_of
 from magnetar.storage.topic_names import TRANSACTION_STATE
+from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker, iterate_batches, iterate_records

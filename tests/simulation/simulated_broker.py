@@ -18,16 +18,17 @@ from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SimulatedExecutor
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from magnetar.apis.error_responses import error_response
-from magnetar.apis.registry import RequestContext, load_apis
+from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.request_context import RequestContext
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.simulated_executors import SimulatedExecutor
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message
@@ -150,10 +151,8 @@ class World:
         self.broker = broker
         self.disk.on_power_lost = self.is_dark.set
         self.executor = LoopExecutor(self.random)
-        broker.logs = self.logs = SimulatedLogs(self, broker, self.executor)
-        broker.catalog = self.catalog
-        broker.cluster_id = self.catalog.cluster_id()
-        broker.epoch = broker.logs.leader_epoch = self.catalog.next_broker_epoch()
+        self.logs = SimulatedLogs(self, broker, self.executor)
+        broker.use_storage(self.logs, self.catalog)
         await self._unless_dark(broker._recover())
         for name, count in TOPICS.items():
             if broker.topics.by_name(name) is None:
@@ -265,7 +264,7 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            answer: Message | None = await api.handler(self.broker, request, context)
+            answer: Message | None = await api.handler(self.broker.services, request, context)
             return answer
         except KafkaError as refusal:
             return error_response(request, version, api.response_class, refusal)

@@ -10,7 +10,7 @@ from random import Random
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.disk.durability import Durability
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from tests.simulation.history import committed_by_markers, read_committed
 from tests.simulation.simulated_broker import World
 from tests.simulation.simulated_loop import SimulatedLoop

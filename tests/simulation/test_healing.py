@@ -15,7 +15,7 @@ from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
 from logstore.disk.durability import Durability
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.story import A0, A1, B0, TIMEOUT_MS, begin, end, init, tell, values, write
 

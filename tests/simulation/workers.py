@@ -17,7 +17,7 @@ from typing import TypeVar
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.disk.durability import Durability
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from tests.simulation.history import History, Outcome, Transaction
 from tests.simulation.simulated_broker import Gone, World
 from wire.error_code import ErrorCode

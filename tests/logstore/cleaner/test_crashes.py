@@ -20,15 +20,9 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import PartitionDeleted
 from logstore.segments.segment_reads import scan
-from logstore.testing.compaction import (
-    KeyedTraffic,
-    check_compacted,
-    check_replay,
-    clean,
-    perform,
-)
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay, clean, perform
 from tests.logstore.log_process import LogProcess
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
 from wire.errors import WireError
 from wire.records import Compression

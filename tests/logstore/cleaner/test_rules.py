@@ -12,8 +12,8 @@ from logstore.cleaner.run import OffsetMapLimits
 from logstore.partition.log_config import LogConfig
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
 from logstore.segments.ledger import SegmentFacts
-from logstore.testing.compaction import check_replay, clean, committed_records
-from logstore.testing.partitions import SteppedPartition, batch_of
+from tests.logstore.compaction import check_replay, clean, committed_records
+from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.errors import WireError
 from wire.records import BatchHeader, SimpleRecord, build_batch, iterate_records, parse_marker
 from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, pack_batch

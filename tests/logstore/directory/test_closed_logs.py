@@ -25,9 +25,9 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.recovery import ClosedLog
 from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import SimpleRecord, build_batch
 
 TOPIC_ID = UUID(int=7)

@@ -27,11 +27,11 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.journal import Journal
-from logstore.testing.compaction import perform
-from logstore.testing.partitions import delete_records
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.compaction import perform
 from tests.logstore.journal_process import append_at_once
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import delete_records
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
 from wire.records import SimpleRecord, iterate_records
 

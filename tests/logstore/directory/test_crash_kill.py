@@ -12,11 +12,10 @@ from pathlib import Path
 
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state import PartitionState
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader, parse_marker
 
@@ -51,7 +50,7 @@ async def main():
 asyncio.run(main())
 """
 MODULE = """
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles

@@ -13,10 +13,10 @@ import pytest
 from logstore.directory.log_offsets import LogOffsets
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.testing.partitions import batch_of, delete_records
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import batch_of, delete_records
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 
 LATER_ID = UUID(int=2)
 CONFIG = LogConfig(segment_bytes=130, file_delete_delay_ms=0)

@@ -15,15 +15,14 @@ import pytest
 
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from wire.records import iterate_batches, iterate_records
 
 NOW_MS = 1_795_264_300_000

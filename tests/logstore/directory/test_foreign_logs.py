@@ -9,9 +9,9 @@ import pytest
 from logstore.directory.log_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
 from wire.records import place
 
 #: Segments by base offset, and the offsets that are left in each.

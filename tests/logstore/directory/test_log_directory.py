@@ -13,15 +13,14 @@ import pytest
 from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
 from logstore.directory.log_directory import FoundPartition, LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
-from logstore.testing.partitions import batch_of, delete_records
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.partitions import batch_of, delete_records
+from tests.logstore.simulated_disk import SimulatedDisk
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from logstore.disk.checkpoints import CLEAN_SHUTDOWN
-from logstore.segments.ledger import StorageFailure
-from logstore.testing.compaction import clean, perform
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
+from logstore.disk.files import StorageFailure
 from tests.logstore.cleaner.test_crashes import World, fill
+from tests.logstore.compaction import clean, perform
 from tests.logstore.log_process import NOW_MS
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
 from tests.soak import SOAK
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 
 
 def outcomes(prepare: Callable[[SimulatedDisk], None], path: str, runs: int = 300) -> set[bytes]:

@@ -13,10 +13,10 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation, Slice
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.segment import Segment
-from logstore.testing.partitions import delete_records
 from tests.logstore.cleaner.test_cleaning_beside_reads import in_thread
 from tests.logstore.directory.test_deletion_beside_reads import Pause
 from tests.logstore.directory.test_log_directory import NOW_MS, TOPIC_ID, Opened, write
+from tests.logstore.partitions import delete_records
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -15,10 +15,10 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
-from logstore.testing.partitions import delete_records
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
-from logstore.testing.traffic import OPERATIONS, Expected, Traffic
 from tests.logstore.log_process import LogProcess
+from tests.logstore.partitions import delete_records
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
 from wire.records import BatchHeader, iterate_batches, parse_marker
 

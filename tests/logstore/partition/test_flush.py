@@ -10,9 +10,9 @@ import pytest
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
 
 CONFIG = LogConfig(segment_bytes=400)
 

@@ -9,8 +9,8 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.recovery import replay
 from logstore.partition.state import PartitionState
-from logstore.testing.partitions import SteppedPartition
-from logstore.testing.traffic import OPERATIONS, Expected, Traffic
+from tests.logstore.partitions import SteppedPartition
+from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
 from wire.records import iterate_batches
 

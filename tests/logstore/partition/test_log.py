@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.segments.aborted_index import AbortedTransaction
-from logstore.testing.partitions import SteppedPartition, batch_of, delete_records
+from tests.logstore.partitions import SteppedPartition, batch_of, delete_records
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
@@ -338,23 +337,3 @@ def test_subscribers_hear_of_every_move_until_they_leave() -> None:
         partition.append(b"a")
         partition.settle()
     assert heard == [1, 2]
-
-
-def test_configs_override_by_kafkas_names() -> None:
-    config = LogConfig().with_overrides(
-        {"segment.bytes": "1048576", "cleanup.policy": "compact,delete", "unknown.name": "1"}
-    )
-    assert config == replace(
-        LogConfig(), segment_bytes=1 << 20, cleanup_policy=frozenset({"compact", "delete"})
-    )
-    assert config.is_compacted
-    for name, value in (
-        ("segment.bytes", "12"),
-        ("segment.bytes", "many"),
-        ("message.timestamp.type", "Sometime"),
-        ("cleanup.policy", "shred"),
-    ):
-        with pytest.raises(KafkaError) as refused:
-            LogConfig().with_overrides({name: value})
-        assert refused.value.code is ErrorCode.INVALID_CONFIG
-        assert name in refused.value.detail

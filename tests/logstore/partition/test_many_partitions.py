@@ -10,13 +10,13 @@ from uuid import UUID
 
 import pytest
 
+from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state import PartitionState
-from logstore.segments.ledger import StorageFailure
-from logstore.testing.partitions import batch_of, delete_records
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.log_process import NOW_MS, LogProcess
+from tests.logstore.partitions import batch_of, delete_records
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 
 CONFIG = LogConfig(segment_bytes=300)
 PARTITIONS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.partition.log_config import LogConfig
-from logstore.testing.partitions import SteppedPartition, batch_of
+from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.records import BatchHeader, Compression, crc_ok, iterate_records

@@ -13,9 +13,9 @@ from logstore.partition.reader import Isolation
 from logstore.partition.retention import Due, due
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshots import snapshot_name
-from logstore.segments.aborted_index import aborted_name
 from logstore.segments.ledger import SegmentFacts
-from logstore.testing.partitions import SteppedPartition
+from logstore.segments.names import aborted_name
+from tests.logstore.partitions import SteppedPartition
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

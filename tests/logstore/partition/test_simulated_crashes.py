@@ -19,13 +19,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore.disk.durability import Durability
+from logstore.disk.files import StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments import file_ledger
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from tests.soak import SOAK
 from wire.records import BatchHeader, SimpleRecord, build_batch
 

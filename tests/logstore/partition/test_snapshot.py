@@ -10,8 +10,8 @@ from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import decode_kafka_snapshot, encode_kafka_snapshot
 from logstore.partition.snapshots import snapshot_name, snapshot_offsets
-from logstore.testing.partitions import SteppedPartition, delete_records
-from logstore.testing.traffic import OPERATIONS, Traffic
+from tests.logstore.partitions import SteppedPartition, delete_records
+from tests.logstore.traffic import OPERATIONS, Traffic
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2), st.integers(1, 4)), max_size=40

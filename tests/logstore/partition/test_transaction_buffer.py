@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import OpenTransaction
-from logstore.testing.partitions import SteppedPartition
+from tests.logstore.partitions import SteppedPartition
 from wire.records import iterate_batches
 
 

@@ -10,21 +10,15 @@ from pathlib import Path
 import pytest
 
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, FileSystem
+from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import (
-    Ledger,
-    LedgerClosed,
-    LedgerFenced,
-    SegmentFacts,
-    StorageFailure,
-    TimestampOffset,
-)
+from logstore.segments.ledger import Ledger, LedgerFenced, SegmentFacts, TimestampOffset
 from logstore.segments.memory_ledger import MemoryLedger
+from logstore.sync.durable_end import LedgerClosed
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 ALL = 2**62

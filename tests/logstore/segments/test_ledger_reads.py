@@ -12,14 +12,13 @@ import pytest
 
 from logstore.disk.descriptors import DiskFile
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, FileSystem
+from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import StorageFailure
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore import ledgers
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

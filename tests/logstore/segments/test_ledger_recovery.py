@@ -10,13 +10,13 @@ from random import Random
 import pytest
 
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import LedgerFenced, StorageFailure
+from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch, place
 
 DIRECTORY = "/data/topic-0"

@@ -6,7 +6,7 @@ import pytest
 
 from logstore.partition.log_config import LogConfig
 from logstore.segments.segment import RECENT_BATCHES_MAX, Segment
-from logstore.testing.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_disk import SimulatedDisk
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 DAY_MS = 24 * 3600 * 1000

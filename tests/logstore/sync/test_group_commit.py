@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, File, FileSystem
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
 from logstore.sync.durable_end import CommittedLedger
 from logstore.sync.group_commit import GroupCommit, Sync
-from logstore.sync.sync_executors import SteppedExecutor
-from logstore.testing.simulated_disk import SimulatedDisk
 from tests.logstore.counted_disk import Counted
+from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_executors import SteppedExecutor
 
 
 class Journal(CommittedLedger):

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import StorageFailure
 from logstore.sync import journal as journal_module
 from logstore.sync.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.counted_disk import Counted
 from tests.logstore.journal_process import (
     CONFIG,
@@ -30,6 +29,7 @@ from tests.logstore.journal_process import (
     stored,
 )
 from tests.logstore.log_process import NOW_MS
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
 
 # Its records.

@@ -10,8 +10,6 @@ import pytest
 
 from logstore.disk.durability import Durability
 from logstore.sync.journal import JOURNAL
-from logstore.testing.partitions import batch_of
-from logstore.testing.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.journal_process import (
     IDS,
     Process,
@@ -21,6 +19,8 @@ from tests.logstore.journal_process import (
     stored,
 )
 from tests.logstore.log_process import NOW_MS
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from wire.records import place
 
 

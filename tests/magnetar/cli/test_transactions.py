@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from magnetar.cli.main import main
 from magnetar.cli.readable import DurationType, count, duration, fields, moment, table
+from tests.logstore.partitions import batch_of
 
 HOUR_MS = 3_600_000
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from logstore.disk.checkpoints import encode_offsets
-from logstore.testing.partitions import batch_of
 from magnetar.cli.main import main
 from magnetar.testing import start_broker
+from tests.logstore.partitions import batch_of
 from wire.records import place
 
 #: Segments by base offset, and the offsets that are left in each. The active one is not cleaned,

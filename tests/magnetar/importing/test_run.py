@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from logstore.disk.checkpoints import encode_offsets, encode_partition_metadata
-from logstore.testing.partitions import batch_of
 from magnetar.cli.main import main
 from magnetar.importing import staging
 from magnetar.importing.metadata_log import read_cluster_metadata
@@ -24,6 +23,7 @@ from magnetar.importing.run import import_directories
 from magnetar.importing.source import held
 from magnetar.storage.catalog import Catalog
 from magnetar.testing import start_broker
+from tests.logstore.partitions import batch_of
 from wire.internal.cluster_metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,

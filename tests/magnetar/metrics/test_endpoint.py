@@ -17,14 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError
 from magnetar.metrics import endpoint, gathering
 from magnetar.metrics.document import document
 from magnetar.metrics.endpoint import MetricsEndpoint
 from magnetar.metrics.families import FAMILIES
-from magnetar.metrics.gathering import gather
+from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 
@@ -37,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[3]
 async def served(broker: Broker) -> AsyncIterator[MetricsEndpoint]:
     """An endpoint that tells of `broker`."""
     served = MetricsEndpoint("127.0.0.1", 0)
-    served.start(broker)
+    served.start(broker.gather_metrics)
     yield served
     await served.stop()
 
@@ -149,7 +148,7 @@ async def test_groups_are_counted_by_protocol_and_state(
 async def test_syncs_are_counted_by_duration(start_broker: StartBroker, connect: Connect) -> None:
     broker = await start_broker({"durability": "fsync"})
     assert await RawProducer(await connect(broker), "tx").init() == 0
-    (syncs,) = [one for one in await gather(broker) if one.name == "magnetar_sync_seconds"]
+    (syncs,) = [one for one in await broker.gather_metrics() if one.name == "magnetar_sync_seconds"]
     samples = {(one.name, one.labels.get("le")): one.value for one in syncs.samples}
     count = samples["magnetar_sync_seconds_count", None]
     assert count > 0
@@ -160,7 +159,7 @@ async def test_syncs_are_counted_by_duration(start_broker: StartBroker, connect:
 async def test_everything_that_is_told_is_in_the_table_and_the_other_way_round(
     broker: Broker, served: MetricsEndpoint
 ) -> None:
-    told = {metric.name for metric in await gather(broker)}
+    told = {metric.name for metric in await broker.gather_metrics()}
     assert told == {name.removesuffix("_total") for name in FAMILIES}
     assert ("process_open_fds", ()) in await scrape(served)
 
@@ -187,7 +186,7 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
             )
             await log.durable(log.append(log.check(batch, now_ms)).end_offset)
     monkeypatch.setattr(gathering, "TOPICS_MAX", 2)
-    metrics = {metric.name: metric.samples for metric in await gather(broker)}
+    metrics = {metric.name: metric.samples for metric in await broker.gather_metrics()}
     named = [
         (one.labels["topic"], one.value) for one in metrics["magnetar_stable_offset_lag_records"]
     ]
@@ -198,7 +197,7 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
 
 async def test_a_scrape_of_a_large_broker_leaves_the_loop_to_others(broker: Broker) -> None:
     broker.topics.create("wide", 2500)
-    gathering_it = asyncio.ensure_future(gather(broker))
+    gathering_it = asyncio.ensure_future(broker.gather_metrics())
     turns = 0
     while not gathering_it.done():
         await asyncio.sleep(0)
@@ -211,7 +210,7 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
 ) -> None:
     monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.3)
     served = MetricsEndpoint("127.0.0.1", 0)
-    served.start(broker)
+    served.start(broker.gather_metrics)
     with socket.create_connection(("127.0.0.1", served.port)) as silent:
         silent.sendall(b"GET /met")
         assert ("magnetar_connections", ()) in await scrape(served)
@@ -224,7 +223,7 @@ async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
 ) -> None:
     monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.5)
     served = MetricsEndpoint("127.0.0.1", 0)
-    served.start(broker)
+    served.start(broker.gather_metrics)
     first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
     await asyncio.sleep(0.1)
     assert ("magnetar_connections", ()) in await scrape(served)
@@ -248,7 +247,7 @@ def _trickle(port: int) -> None:
 async def test_a_stop_in_any_moment_of_the_start_is_heard(broker: Broker) -> None:
     for delay_s in (0, 0.001, 0.01):
         served = MetricsEndpoint("127.0.0.1", 0)
-        served.start(broker)
+        served.start(broker.gather_metrics)
         await asyncio.sleep(delay_s)
         async with asyncio.timeout(30):
             await served.stop()
@@ -257,7 +256,7 @@ async def test_a_stop_in_any_moment_of_the_start_is_heard(broker: Broker) -> Non
 async def test_a_broker_that_does_not_get_to_it_fails_the_scrape_alone(
     broker: Broker, served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forever(_: Broker) -> list[Metric]:
+    async def forever(*_: object) -> list[Metric]:
         await asyncio.Event().wait()
         return []
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from magnetar.runtime.bounded_wait import LOOK_S, Patience
+from magnetar.runtime.bounded_wait import LOOK_S, BoundedWaits
 from tests.simulation.simulated_loop import SimulatedLoop
 
 T = TypeVar("T")
@@ -20,10 +20,10 @@ def simulated(story: Coroutine[None, None, T]) -> T:
         return runner.run(story)
 
 
-async def bounded_sleep(patience: Patience, bound_s: float, sleep_s: float) -> str:
+async def bounded_sleep(bounded_waits: BoundedWaits, bound_s: float, sleep_s: float) -> str:
     """Return how a sleep under a bound ended."""
     try:
-        with patience.bounded(bound_s):
+        with bounded_waits.bounded(bound_s):
             await asyncio.sleep(sleep_s)
     except TimeoutError:
         return "too long"
@@ -32,9 +32,9 @@ async def bounded_sleep(patience: Patience, bound_s: float, sleep_s: float) -> s
 
 def test_each_wait_has_a_bound_of_its_own() -> None:
     async def story() -> list[str]:
-        patience = Patience()
+        bounded_waits = BoundedWaits()
         waits = [(1.0, 0.9), (2.0, 9.0), (9.0, 8.9), (30.0, 31.0)]
-        return await asyncio.gather(*(bounded_sleep(patience, *wait) for wait in waits))
+        return await asyncio.gather(*(bounded_sleep(bounded_waits, *wait) for wait in waits))
 
     assert simulated(story()) == ["in time", "too long", "in time", "too long"]
 
@@ -42,11 +42,11 @@ def test_each_wait_has_a_bound_of_its_own() -> None:
 @pytest.mark.parametrize("bound_s", [1.0, 1.1, 2.25, 30.0])
 def test_a_bound_is_met_late_by_one_look_at_most(bound_s: float) -> None:
     async def story() -> float:
-        patience = Patience()
-        looking = asyncio.create_task(bounded_sleep(patience, 60, 50))
+        bounded_waits = BoundedWaits()
+        looking = asyncio.create_task(bounded_sleep(bounded_waits, 60, 50))
         await asyncio.sleep(0.1)
         began_s = asyncio.get_running_loop().time()
-        assert await bounded_sleep(patience, bound_s, 40) == "too long"
+        assert await bounded_sleep(bounded_waits, bound_s, 40) == "too long"
         looking.cancel()
         return asyncio.get_running_loop().time() - began_s
 
@@ -55,8 +55,8 @@ def test_a_bound_is_met_late_by_one_look_at_most(bound_s: float) -> None:
 
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
     async def story() -> bool:
-        patience = Patience()
-        task = asyncio.create_task(bounded_sleep(patience, 60, 50))
+        bounded_waits = BoundedWaits()
+        task = asyncio.create_task(bounded_sleep(bounded_waits, 60, 50))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.wait([task])
@@ -69,8 +69,8 @@ def test_a_wait_that_was_given_up_too_is_cancelled() -> None:
     """Both come in one turn of the event loop: a stop does not become a mere timeout."""
 
     async def story() -> bool:
-        patience = Patience()
-        task = asyncio.create_task(bounded_sleep(patience, LOOK_S, 50))
+        bounded_waits = BoundedWaits()
+        task = asyncio.create_task(bounded_sleep(bounded_waits, LOOK_S, 50))
         asyncio.get_running_loop().call_later(LOOK_S, task.cancel)
         await asyncio.wait([task])
         return task.cancelled()
@@ -80,7 +80,7 @@ def test_a_wait_that_was_given_up_too_is_cancelled() -> None:
 
 def test_nobody_looks_while_nobody_waits() -> None:
     async def story() -> None:
-        await bounded_sleep(Patience(), 1, 0.1)
+        await bounded_sleep(BoundedWaits(), 1, 0.1)
         # The simulated loop refuses to wait where nothing will ever happen.
         await asyncio.get_running_loop().create_future()
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from logstore.partition.reader import Isolation
-from logstore.testing.partitions import SteppedPartition, batch_of
 from magnetar.runtime.fetching import Fetch, PartitionRead
-from magnetar.runtime.response_memory import AnswerMemory, HeldAnswer
+from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from tests.logstore.partitions import SteppedPartition, batch_of
 
 
 async def waiting(fetch: Fetch) -> asyncio.Task[None]:
@@ -28,7 +28,7 @@ def fetch_of(*reads: PartitionRead, isolation: Isolation, min_bytes: int) -> Fet
         min_bytes=min_bytes,
         max_bytes=1 << 20,
         max_wait_ms=60_000,
-        held=HeldAnswer(AnswerMemory(-1)),
+        held=HeldResponse(ResponseMemory(-1)),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.partitioning import partition_for
-from logstore.segments.ledger import StorageFailure
+from logstore.disk.files import StorageFailure
 from magnetar.runtime import groups
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.magnetar.groups_world import GROUP, GroupsWorld

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.states import State
-from logstore.testing.partitions import batch_of
 from magnetar.storage.topic_names import TRANSACTION_STATE
+from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 from tests.simulation.history import read_committed
 from wire.error_code import ErrorCode

@@ -18,10 +18,10 @@ from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, Off
 from logstore.cleaner.run import OffsetMapLimits
 from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.testing.compaction import clean
-from logstore.testing.simulated_disk import SimulatedDisk
 from magnetar.runtime.groups_shard import RunningShard
+from tests.logstore.compaction import clean
 from tests.logstore.log_process import LogProcess
+from tests.logstore.simulated_disk import SimulatedDisk
 from tests.soak import SOAK
 
 CONFIG = LogConfig(

@@ -11,8 +11,8 @@ from magnetar.apis.add_offsets_to_txn import add_offsets_to_txn
 from magnetar.apis.add_partitions_to_txn import add_partitions_to_txn
 from magnetar.apis.end_txn import end_txn
 from magnetar.apis.init_producer_id import init_producer_id
-from magnetar.apis.registry import RequestContext
 from magnetar.apis.write_txn_markers import write_txn_markers
+from magnetar.runtime.request_context import RequestContext
 from tests.magnetar.transaction_world import A0, World
 from wire.error_code import ErrorCode
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

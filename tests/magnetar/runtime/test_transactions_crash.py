@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.states import State
-from logstore.testing.partitions import batch_of
 from magnetar.runtime import settling
 from magnetar.storage.topic_names import TRANSACTION_STATE
+from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
 
 

@@ -20,7 +20,7 @@ from magnetar.apis.describe_transactions import (
 )
 from magnetar.apis.error_responses import error_response
 from magnetar.apis.list_transactions import list_transactions
-from magnetar.apis.registry import RequestContext
+from magnetar.runtime.request_context import RequestContext
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

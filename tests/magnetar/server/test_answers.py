@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from logstore.testing.partitions import batch_of
 from magnetar.broker import Broker
-from magnetar.runtime.response_memory import ROOM_BYTES_MIN, AnswerMemory, HeldAnswer
+from magnetar.runtime.response_memory import ROOM_BYTES_MIN, HeldResponse, ResponseMemory
 from magnetar.server.listening import WRITE_BUFFER_BYTES
+from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.records import iterate_batches
@@ -25,8 +25,8 @@ VERSION = 11
 
 
 def test_what_is_held_is_the_sum_of_all_answers() -> None:
-    memory = AnswerMemory(1_000_000)
-    first, second = HeldAnswer(memory), HeldAnswer(memory)
+    memory = ResponseMemory(1_000_000)
+    first, second = HeldResponse(memory), HeldResponse(memory)
     first.resize(700_000)
     second.resize(200_000)
     assert (memory.held_bytes, memory.room_bytes) == (900_000, 100_000)
@@ -34,16 +34,16 @@ def test_what_is_held_is_the_sum_of_all_answers() -> None:
     assert second.room_bytes(200_000) == 100_000
     first.resize(900_000)
     assert second.room_bytes(200_000) == 0
-    assert HeldAnswer(memory).room_bytes(0) == ROOM_BYTES_MIN
+    assert HeldResponse(memory).room_bytes(0) == ROOM_BYTES_MIN
     first.resize(0)
     second.resize(0)
     assert memory.held_bytes == 0
 
 
 def test_without_a_limit_there_is_always_room() -> None:
-    memory = AnswerMemory(-1)
-    HeldAnswer(memory).resize(1 << 40)
-    assert HeldAnswer(memory).room_bytes(0) == 2**31 - 1
+    memory = ResponseMemory(-1)
+    HeldResponse(memory).resize(1 << 40)
+    assert HeldResponse(memory).room_bytes(0) == 2**31 - 1
 
 
 async def filled(start_broker: StartBroker) -> Broker:
@@ -91,7 +91,7 @@ async def test_clients_that_do_not_read_hold_no_more_than_the_limit(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     broker = await filled(start_broker)
-    memory = broker.answer_memory
+    memory = broker.response_memory
     silent = [await connect(broker) for _ in range(12)]
     for client in silent:
         read_nothing(client)
@@ -127,7 +127,7 @@ async def test_what_is_read_gives_its_memory_back(
     client = await connect(broker)
     for _ in range(5):
         assert await batches(client, request(0, 2_000_000)) == 2_000_000 // BATCH_BYTES - 1
-        assert broker.answer_memory.held_bytes == 0
+        assert broker.response_memory.held_bytes == 0
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -135,7 +135,7 @@ async def test_a_fetch_that_waits_for_more_holds_what_it_has_read(
     start_broker: StartBroker, connect: Connect, leaves: bool
 ) -> None:
     broker = await filled(start_broker)
-    memory = broker.answer_memory
+    memory = broker.response_memory
     client = await connect(broker)
     wait_ms = 60_000 if leaves else 200
     client.send(request(BATCHES - 10, 3 << 20, 3 << 20, wait_ms), VERSION)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from magnetar.apis.registry import Api, RequestContext
+from magnetar.apis.registry import Api
 from magnetar.broker import Broker
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
 from magnetar.server.connection import ClientConnection
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -33,7 +35,7 @@ class Gate:
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
 
     async def handler(
-        self, broker: Broker, request: Message, context: RequestContext
+        self, services: Services, request: Message, context: RequestContext
     ) -> Message | None:
         self.begun.append(context.correlation_id)
         future: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from logstore.testing.partitions import batch_of
 from magnetar.clock import SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.storage.logs import Logs
+from tests.logstore.partitions import batch_of
 
 TOPIC_ID = uuid.UUID("10d5dcac-a7bc-43fe-945c-5f371153a5e4")
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.durability import Durability
+from logstore.disk.files import StorageFailure
 from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.segments.ledger import StorageFailure
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_executors import SteppedExecutor
+from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import Compression, SimpleRecord, build_batch
 
 

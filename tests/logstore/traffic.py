@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
-from logstore.testing.partitions import batch_of
+from tests.logstore.partitions import batch_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, ControlType, SimpleRecord, parse_marker

@@ -1,0 +1,61 @@
+"""What comes with a request besides its body: who sent it, when, through which connection."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.config.listeners import Listener
+from magnetar.runtime.response_memory import HeldResponse
+
+
+class Connection(Protocol):
+    """What the broker's inside may know of the connection that a request came through."""
+
+    @property
+    def listener(self) -> Listener:
+        """The listener that accepted the connection: clients are told its advertised address."""
+        ...
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the client will not read another response."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection, once the responses given before are written."""
+        ...
+
+
+class RequestContext:
+    """One request's header and arrival; `now_ms` is the wall clock's time of its arrival."""
+
+    __slots__ = (
+        "api_key",
+        "client_address",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "held",
+        "now_ms",
+        "version",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        client_address: str,
+        now_ms: int,
+        connection: Connection,
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_address = client_address
+        self.now_ms = now_ms
+        #: The memory that a large response holds until it is sent; None for a small one.
+        self.held: HeldResponse | None = None
+        self.connection = connection

@@ -1,0 +1,60 @@
+"""What request handlers may call: the parts of a running broker, by name.
+
+The broker builds one `Services` when recovery is over. A handler takes it whole; everything below
+the handlers takes the few parts it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.bounded_wait import BoundedWaits
+from magnetar.runtime.config_resources import ConfigResources
+from magnetar.runtime.fetch_sessions import FetchSessions
+from magnetar.runtime.groups import Groups
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.transactions import Transactions
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.logs import Logs
+from magnetar.storage.topics import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the broker is to its clients."""
+
+    id: int
+    cluster_id: str
+    #: The number of this start, from 0: the leader epoch of every partition.
+    epoch: int
+    #: The one log directory.
+    data_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of a running broker that handlers use."""
+
+    node: Node
+    config: BrokerConfig
+    clock: Clock
+    #: Topics and their partitions; the logs beneath them, for what concerns many at once.
+    topics: Topics
+    logs: Logs
+    #: What was changed by administrators: counted in the catalog, and by kind.
+    catalog: Catalog
+    config_resources: ConfigResources
+    client_quotas: ClientQuotas
+    #: The coordinators, and the partitions of this broker as participants of transactions.
+    groups: Groups
+    transactions: Transactions
+    participants: LocalParticipants
+    #: What fetches keep between requests, and share among connections.
+    fetch_sessions: FetchSessions
+    response_memory: ResponseMemory
+    bounded_waits: BoundedWaits
