@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench soak reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench trace soak reference clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -62,6 +62,9 @@ backfill: install ## Spark writes a DataFrame to a topic, visible in one moment.
 
 bench: install reference ## Measure magnetar beside Apache Kafka in one run.
 	$(BIN)/python -m benchmarks.bench
+
+trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
+	$(BIN)/python -m tools.trace $(API)
 
 soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from benchmarks import (
     cleaner_load,
+    connection_load,
     group_load,
     java_load,
     joint_load,
@@ -41,6 +42,8 @@ class Size(NamedTuple):
     transaction_rounds: int
     history: int
     group_seconds: int
+    load_seconds: int
+    spread_records: int
     committed_offsets: int
     topics: int
     segments: int
@@ -55,6 +58,8 @@ QUICK = Size(
     transaction_rounds=60,
     history=1_000,
     group_seconds=3,
+    load_seconds=3,
+    spread_records=300_000,
     committed_offsets=20_000,
     topics=100,
     segments=1_000,
@@ -68,6 +73,8 @@ FULL = Size(
     transaction_rounds=200,
     history=10_000,
     group_seconds=10,
+    load_seconds=10,
+    spread_records=2_000_000,
     committed_offsets=100_000,
     topics=1_000,
     segments=10_000,
@@ -88,6 +95,9 @@ def parts(size: Size) -> dict[str, Measure]:
         "throughput": lambda broker: measures.throughput(broker, size.megabytes),
         "java": lambda broker: java_load.measure(broker, size.java_records),
         "latency": lambda broker: measures.latency(broker, size.latency_rounds),
+        "clients": lambda broker: connection_load.clients(broker, seconds=size.load_seconds),
+        "connections": lambda broker: connection_load.latency(broker, seconds=size.load_seconds),
+        "partitions-1000": lambda broker: measures.many_partitions(broker, size.spread_records),
         "transactions": lambda broker: measures.transactions(broker, size.transaction_rounds),
         "version-2": lambda broker: java_load.transactions(broker, 10 * size.transaction_rounds),
         "pipeline": lambda broker: measures.consume_process_produce(

@@ -71,6 +71,9 @@ class Frames:
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def close(self) -> None:
+        self._socket.close()
+
     def fileno(self) -> int:
         """Of the socket: whole answers are taken from it, so it shows what is not read yet."""
         return self._socket.fileno()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -101,11 +102,18 @@ def _client(library: ctypes.CDLL, kind: int, settings: dict[str, str]) -> ctypes
 
 
 def produce(
-    bootstrap: str, topic: str, count: int, size_bytes: int, partitions: int, **settings: str
+    bootstrap: str,
+    topic: str,
+    count: int,
+    size_bytes: int,
+    partitions: int,
+    on_start: Callable[[], object] = lambda: None,
+    **settings: str,
 ) -> float:
     """Write `count` records round robin, acks=all and idempotent; return the seconds it took.
 
-    From the first record handed over to the last acknowledgement; connecting is not counted.
+    From the first record handed over to the last acknowledgement; connecting is not counted, nor
+    are the first records to each partition. `on_start` is called when the count begins.
     """
     library = _load()
     defaults = {
@@ -126,6 +134,7 @@ def produce(
     _hand_over(library, handle, messages, payload, partitions)
     if library.rd_kafka_flush(client, _FLUSH_TIMEOUT_MS):
         raise LoadFailed("the first records were not acknowledged")
+    on_start()
     started_at = time.perf_counter()
     left = count
     while left > 0:

@@ -54,7 +54,6 @@ OWN = {
     "max.groups",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",
-    "transaction.offsets.linger.us",
 }
 
 

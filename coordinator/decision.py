@@ -1,33 +1,54 @@
-"""What a pure rule hands back: the records that make it so, and what the client will hear.
+"""What a pure rule decides: the records to append, the answer to give, the times to look again.
 
-`decide(state, request, now_ms) -> Decision`: a refusal raises `KafkaError(code, detail)` and
-nothing has happened. The runtime appends the records to the shard's log and applies them at once,
-waits until they are durable, and only then answers. Applying the records is the only way in which
-state changes; replay applies the same ones.
+`decide(state, request, now_ms) -> Decision`. A rule that refuses raises `KafkaError(code, detail)`,
+and nothing has happened. The runtime (`magnetar/runtime/shard.py`) appends the records to the
+shard's log and applies them in the same step, waits until they are durable, and only then answers.
+Applying records is the only way in which state changes. Replay applies the same records.
+
+What the world still owes (markers, answers to others) is derived from the state that the records
+lead to, not from the decision: so a restart asks the same question and finds the same work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
 
 RecordT = TypeVar("RecordT")
-AnswerT = TypeVar("AnswerT")
+AnswerT = TypeVar("AnswerT", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[RecordT]):
-    """The records that carry out a request, each the whole new value of its key, in log order.
+class Urgency(Enum):
+    """When appended records have to be durable."""
 
-    Empty where the request is already carried out: the answer still waits until the log's end at
-    the time of the decision is durable, since what it rests on may not be yet.
-    """
+    AWAITED = auto()
+    """An answer waits: sync them as soon as the disk is free."""
+    RELAXED = auto()
+    """No answer waits yet: they ride the next sync, or have one of their own within 50 ms."""
+    ONE_RECORD = auto()
+    """All or nothing with everything else that the same step appends so, to whichever logs."""
 
-    records: tuple[RecordT, ...] = ()
+
+class Timer(NamedTuple):
+    """A time at which to look at `key` again. A later decision may make the look unnecessary."""
+
+    key: str
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Decision[RecordT], Generic[RecordT, AnswerT]):
-    """A decision whose answer is not plain from the state that its records lead to."""
+class Decision(Generic[RecordT, AnswerT]):
+    """What carries out a request."""
 
+    records: tuple[RecordT, ...] = ()
+    """Each is the whole new value of its key, in log order. Empty where the request is carried out
+    already: the answer still waits until the log's end at the time of the decision is durable,
+    since what the answer rests on may not be durable yet."""
     answer: AnswerT
+    """What the client is told once the records are durable."""
+    timers: tuple[Timer, ...] = ()
+
+
+#: The name that the groups' rules know it by.
+Answered = Decision

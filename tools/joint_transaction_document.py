@@ -18,7 +18,8 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, 
 from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import State
 from coordinator.transactions.work import MarkerWork
-from tools.transaction_document import ROOT, in_state, story, table, with_sections
+from tools.drawn_sections import table, with_sections
+from tools.transaction_document import ROOT, in_state, story
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -32,7 +33,7 @@ _SHOWN = (State.EMPTY, State.ONGOING, State.VOTED, State.COMPLETE_COMMIT, State.
 _SEALED = "sealed"
 
 Txn = TransactionMetadata
-Decide = Callable[[Txn | None], Decision[Txn]]
+Decide = Callable[[Txn | None], Decision[Txn, object]]
 
 
 class Family:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coordinator.decision import Decision
@@ -32,6 +32,7 @@ from coordinator.transactions.metadata import (
 from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
 from coordinator.transactions.txn_id import TxnId
 from coordinator.transactions.work import work_due
+from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +73,7 @@ _SHOWN = (
 
 Txn = TransactionMetadata
 #: What is asked of a rule in one state.
-Ask = Callable[[Txn | None], Decision[Txn]]
+Ask = Callable[[Txn | None], Decision[Txn, object]]
 
 
 def in_state(state: State, partitions: Iterable[TopicPartition] = (_HELD,)) -> Txn:
@@ -117,9 +118,9 @@ def _add(partition: TopicPartition = _NOT_HELD) -> Ask:
 
 
 def _data(partition: TopicPartition) -> Ask:
-    def ask(txn: Txn | None) -> Decision[Txn]:
+    def ask(txn: Txn | None) -> Decision[Txn, object]:
         check_holds(txn, *_CURRENT, partition, is_abortable_known=True)
-        return Decision()
+        return Decision(answer=None)
 
     return ask
 
@@ -136,13 +137,13 @@ def _end(who: ProducerIdentity, version: int, *, commit: bool) -> Ask:
     )
 
 
-def _time_passes(txn: Txn | None) -> Decision[Txn]:
+def _time_passes(txn: Txn | None) -> Decision[Txn, object]:
     return expire(txn, _LIFETIMES, _LATE_MS, fresh_producer_id=_FRESH_PRODUCER_ID)
 
 
-def _markers_are_durable(txn: Txn | None) -> Decision[Txn]:
+def _markers_are_durable(txn: Txn | None) -> Decision[Txn, object]:
     work = None if txn is None else work_due(txn)
-    return Decision() if work is None else complete(txn, work, 2000)
+    return Decision(answer=None) if work is None else complete(txn, work, 2000)
 
 
 #: What may happen to a transactional id, and what is asked then.
@@ -274,30 +275,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
 def document(page: str) -> str:
     """Return `page` with every section written anew. ValueError: one of them is not in it."""
     return with_sections(page, SECTIONS, "tools.transaction_document")
-
-
-def with_sections(page: str, sections: Mapping[str, Callable[[], str]], tool: str) -> str:
-    """Return `page` with these sections written anew by the module `tool`. ValueError: one of them
-    is not in it."""
-    for name, draw in sections.items():
-        begin = f"<!-- drawn by python -m {tool}: {name} -->\n"
-        before, found, rest = page.partition(begin)
-        _, ended, after = rest.partition("<!-- end -->")
-        if not found or not ended:
-            raise ValueError(f"the page has no place for: {name}")
-        page = f"{before}{begin}{draw()}\n<!-- end -->{after}"
-    return page
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(_lines(head, rows))
-
-
-def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def main() -> int:

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
 from coordinator.groups.classic.heartbeats import check_commit, keep_alive
-from coordinator.groups.classic.records import group_value, restored, resume
-from coordinator.groups.classic.state import GroupState
-from coordinator.groups.consumer import committing
+from coordinator.groups.classic.records import apply, resume
+from coordinator.groups.consumer import membership
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.records import ConsumerGroupRecord, group_tombstones
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
@@ -114,9 +113,6 @@ class GroupShard:
         if group.is_forgettable:
             self.groups.pop(group.group_id, None)
 
-    def group_record(self, group: ClassicGroup) -> GroupRecord:
-        return GroupRecord(group.group_id, group_value(group))
-
     # --- offsets
 
     def decide_commit(
@@ -137,7 +133,7 @@ class GroupShard:
         group_id = committer.group_id
         consumer_group = self.consumer_groups.get(group_id)
         if consumer_group is not None:
-            committing.check_commit(
+            membership.check_commit(
                 consumer_group,
                 committer.member_id,
                 committer.generation_id,
@@ -216,10 +212,7 @@ class GroupShard:
     # --- the fold
 
     def apply(self, record: ShardRecord, log_offset: int) -> None:
-        """Fold a record of a decision that has just been appended at `log_offset`.
-
-        A live group is ahead of its record already; only its deletion is news.
-        """
+        """Fold a record that is in the log at `log_offset`: just appended, or read at the start."""
         if isinstance(record, OffsetRecord):
             self.offsets.on_record(record, log_offset)
         elif isinstance(record, ConsumerGroupRecord):
@@ -228,6 +221,11 @@ class GroupShard:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
                 group.transition(GroupState.DEAD, group.state_changed_ms)
+        else:
+            group = self.groups.get(record.group_id)
+            if group is None:
+                group = self.groups[record.group_id] = ClassicGroup(record.group_id, self.limits)
+            apply(group, record.value)
 
     def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
         group_id = record.group_id
@@ -237,13 +235,6 @@ class GroupShard:
         group.apply(record)
         if group.is_gone:
             del self.consumer_groups[group_id]
-
-    def replay(self, record: ShardRecord, log_offset: int) -> None:
-        """Fold a record read from the log at start, in offset order."""
-        if isinstance(record, GroupRecord) and record.value is not None:
-            self.groups[record.group_id] = restored(record.group_id, record.value, self.limits)
-        else:
-            self.apply(record, log_offset)
 
     def apply_pending(
         self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int

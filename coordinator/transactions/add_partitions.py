@@ -32,7 +32,7 @@ def add_partitions(
     now_ms: int,
     transaction_version: int,
     may_begin: bool = True,
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, None]:
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
@@ -47,7 +47,7 @@ def add_partitions(
         )
     if txn.state is State.ONGOING:
         if txn.partitions.issuperset(partitions):
-            return Decision()
+            return Decision(answer=None)
         held = txn.partitions.union(partitions)
         added = transition(
             txn,
@@ -56,7 +56,7 @@ def add_partitions(
             partitions=held,
             client_transaction_version=transaction_version,
         )
-        return Decision((added,))
+        return Decision(records=(added,), answer=None)
     if not may_begin:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -71,4 +71,4 @@ def add_partitions(
         txn_id=next_txn_id(txn, coordinator_partition),
         client_transaction_version=transaction_version,
     )
-    return Decision((begun,))
+    return Decision(records=(begun,), answer=None)

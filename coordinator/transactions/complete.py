@@ -20,7 +20,7 @@ _COMPLETED = {
 
 def complete(
     txn: TransactionMetadata | None, done: MarkerWork, now_ms: int
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, None]:
     """Decide that `done` was all that `txn` owed. Nothing to log for work of another
     transaction.
 
@@ -28,11 +28,11 @@ def complete(
     """
     worked_for = (done.producer_id, done.producer_epoch)
     if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
-        return Decision()
+        return Decision(answer=None)
     completed = _COMPLETED.get(txn.state)
     if completed is None:
-        return Decision()
-    return Decision((ended(txn, completed, now_ms),))
+        return Decision(answer=None)
+    return Decision(records=(ended(txn, completed, now_ms),), answer=None)
 
 
 def ended(txn: TransactionMetadata, completed: State, now_ms: int) -> TransactionMetadata:

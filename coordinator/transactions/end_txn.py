@@ -85,7 +85,7 @@ def end_txn(
     coordinator_partition: int,
     fresh_producer_id: int,
     now_ms: int,
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, ProducerIdentity]:
     """Decide to commit or abort the producer's open transaction. A child's commit is its vote.
 
     Version 2 answers the `successor`; `fresh_producer_id` is used up only if the epochs are.
@@ -106,10 +106,10 @@ def end_txn(
             verdict, f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}"
         )
     if verdict is Verdict.DECIDED:
-        return Decision()
+        return Decision(answer=txn.successor)
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
-        return Decision((_aborted_nothing(txn, txn_id, fresh_producer_id, now_ms),))
+        return _ended(_aborted_nothing(txn, txn_id, fresh_producer_id, now_ms))
     committed = State.PREPARE_COMMIT if txn.parent_id is None else State.VOTED
     prepared = committed if commit else State.PREPARE_ABORT
     if not is_version_2:
@@ -121,7 +121,7 @@ def end_txn(
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
-        return Decision((ended,))
+        return _ended(ended)
     bumped = prepare_bumped(
         txn,
         prepared,
@@ -130,7 +130,13 @@ def end_txn(
         last_producer_epoch=txn.producer_epoch,
         client_transaction_version=TRANSACTION_VERSION_2,
     )
-    return Decision((bumped,))
+    return _ended(bumped)
+
+
+def _ended(ended: TransactionMetadata) -> Decision[TransactionMetadata, ProducerIdentity]:
+    """Return the decision whose record is `ended`. Its answer names who may go on: under version 2
+    the producer at the bumped epoch, or the producer id that its epochs rotate to."""
+    return Decision(records=(ended,), answer=ended.successor)
 
 
 def _aborted_nothing(

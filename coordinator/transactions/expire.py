@@ -51,7 +51,7 @@ def expire(
     *,
     parent: TransactionMetadata | None = None,
     fresh_producer_id: int,
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, None]:
     """Decide what is due at `now_ms`, if anything.
 
     ONGOING past its timeout: aborted at a bumped epoch, so that its late producer meets
@@ -63,7 +63,7 @@ def expire(
     """
     due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)
     if txn is None or due_ms is None or now_ms < due_ms:
-        return Decision()
+        return Decision(answer=None)
     if txn.state in (State.ONGOING, State.VOTED):
         is_vote = txn.state is State.VOTED
         aborted = prepare_bumped(
@@ -73,5 +73,5 @@ def expire(
             fresh_producer_id=fresh_producer_id,
             last_producer_epoch=NO_PRODUCER_EPOCH if is_vote else txn.producer_epoch,
         )
-        return Decision((aborted,))
-    return Decision((transition(txn, State.DEAD, now_ms),))
+        return Decision(records=(aborted,), answer=None)
+    return Decision(records=(transition(txn, State.DEAD, now_ms),), answer=None)

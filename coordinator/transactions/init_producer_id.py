@@ -62,12 +62,12 @@ def init_producer_id(
     timeout_ms: int,
     fresh_producer_id: int,
     now_ms: int,
-) -> Decision[TransactionMetadata]:
-    """Decide which identity the producer gets: after applying, the metadata's.
+) -> Decision[TransactionMetadata, ProducerIdentity | None]:
+    """Decide which identity the producer gets: the answer. None: an open transaction is aborted
+    first; decide again when the markers of that are durable.
 
     `parent_id`: whose child an id that is seen for the first time is (`joint.parent_of`).
-    `fresh_producer_id` is used up only if the record decided carries it. A decision that leads to
-    PREPARE_ABORT is not an answer: decide again when its markers are durable.
+    `fresh_producer_id` is used up only if the record decided carries it.
     PRODUCER_FENCED: `claimed` is not the current identity; CONCURRENT_TRANSACTIONS: markers of the
     last transaction are still due.
     """
@@ -81,7 +81,7 @@ def init_producer_id(
             updated_at_ms=now_ms,
             parent_id=parent_id,
         )
-        return Decision((fresh,))
+        return Decision(records=(fresh,), answer=fresh.identity)
     is_retry = claimed is not None and _is_retry(txn, claimed)
     if txn.state in PREPARED:
         raise KafkaError(
@@ -101,10 +101,11 @@ def init_producer_id(
             fresh_producer_id=fresh_producer_id,
             last_producer_epoch=last_epoch,
         )
-        return Decision((aborted,))
+        return Decision(records=(aborted,), answer=None)
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
-        return Decision()
-    return Decision((_emptied(txn, claimed, timeout_ms, fresh_producer_id, now_ms),))
+        return Decision(answer=txn.identity)
+    emptied = _emptied(txn, claimed, timeout_ms, fresh_producer_id, now_ms)
+    return Decision(records=(emptied,), answer=emptied.identity)
 
 
 def _emptied(

@@ -21,10 +21,11 @@ Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
-from coordinator.decision import Decision
+from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
 from coordinator.transactions.complete import ended
 from coordinator.transactions.fence import prepare_bumped
@@ -105,13 +106,13 @@ def is_sealed(parent: Txn | None) -> bool:
 
 def joined(
     before: Txn | None,
-    decision: Decision[Txn],
+    decision: Decision[Txn, AnswerT],
     kin: Kin,
     *,
     now_ms: int,
     take_producer_id: Callable[[], int],
     is_adoption: bool = False,
-) -> Decision[Txn]:
+) -> Decision[Txn, AnswerT]:
     """Return what a decision about one id, which was `before`, is for its family.
 
     One that concerns no family comes back as it is. The records belong into one batch.
@@ -137,17 +138,17 @@ def joined(
     votes = _votes(children.values())
     if decided.state is State.PREPARE_COMMIT and votes:
         decided = decided._replace(votes=votes)
-    return Decision((decided, *ended_children))
+    return replace(decision, records=(decided, *ended_children))
 
 
 def _joined_child(
     before: Txn | None,
-    decision: Decision[Txn],
+    decision: Decision[Txn, AnswerT],
     begins: bool,
     kin: Kin,
     now_ms: int,
     take_producer_id: Callable[[], int],
-) -> Decision[Txn]:
+) -> Decision[Txn, AnswerT]:
     """As `joined`, for a decision about one child, which `begins` a transaction or does not."""
     (decided,) = decision.records
     assert decided.parent_id is not None
@@ -164,7 +165,7 @@ def _joined_child(
             f"{decided.transactional_id}: the decision of {decided.parent_id} is waited for",
         )
     if before is not None and decided.state is State.VOTED:
-        return Decision((_fenced(before, now_ms, take_producer_id),))
+        return replace(decision, records=(_fenced(before, now_ms, take_producer_id),))
     return decision
 
 

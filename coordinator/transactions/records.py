@@ -29,10 +29,11 @@ from coordinator.transactions.metadata import (
 )
 from coordinator.transactions.states import State
 from coordinator.transactions.txn_id import TxnId
-from wire.errors import WireError
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
 from wire.internal.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
-from wire.records import SimpleRecord
+from wire.records import BATCH_OVERHEAD, SimpleRecord
 
 VALUE_VERSION = 1
 
@@ -46,6 +47,8 @@ _FORMAT = 0
 #: By how much a record may grow from ONGOING to its end: a client's transaction version and the
 #: producer id to rotate to. Leave that room when the transaction is begun, so that it can be ended.
 END_GROWTH_BYTES_MAX = 16
+#: What a batch of one record has besides key and value, at most.
+_BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED})
 
 
@@ -59,6 +62,34 @@ def encode_record(txn: TransactionMetadata) -> SimpleRecord:
 @lru_cache(maxsize=1024)
 def _encode_key(transactional_id: str) -> bytes:
     return encode_versioned(TransactionLogKey(transactional_id=transactional_id))
+
+
+def encode_endable(txn: TransactionMetadata, batch_bytes_max: int) -> SimpleRecord:
+    """Return the record, as `encode_record`.
+
+    MESSAGE_TOO_LARGE for an open transaction whose end might not fit into a batch of
+    `batch_bytes_max`. So a transaction that has begun can end, and an end is never refused, also
+    where the bound was lowered meanwhile.
+    """
+    record = encode_record(txn)
+    if txn.state is State.ONGOING and record.value is not None:
+        # Four bytes at most for each character of the key.
+        size_bytes = len(record.value) + _BATCH_BYTES_BESIDE + len(txn.transactional_id) * 4
+        if size_bytes + END_GROWTH_BYTES_MAX > batch_bytes_max:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{txn.transactional_id} holds {len(txn.partitions)} partitions: too many",
+            )
+    return record
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> TransactionMetadata | None:
+    """Return the metadata of a record; None for a tombstone and for a kind of key that is not known
+    here. WireError for bytes that are none."""
+    if key is None or value is None:
+        return None
+    transactional_id = decode_key(key)
+    return None if transactional_id is None else decode_value(transactional_id, value)
 
 
 def decode_key(key: bytes | memoryview) -> str | None:

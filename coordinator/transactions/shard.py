@@ -45,8 +45,11 @@ class Shard:
         """Return its children that are ONGOING or VOTED, by transactional id."""
         return self._children.get(transactional_id, _NO_CHILDREN)
 
-    def apply(self, txn: TransactionMetadata) -> None:
-        """Make the whole new value that a record carries the current one; DEAD removes it."""
+    def apply(self, txn: TransactionMetadata, _offset: int = -1) -> None:
+        """Make the whole new value that a record carries the current one; DEAD removes it.
+
+        Where in the log the record stands does not matter: the last one of an id counts.
+        """
         if txn.state is State.DEAD:
             self.remove(txn.transactional_id)
         else:
@@ -61,6 +64,15 @@ class Shard:
         self._index.on_change(removed, None)
         if removed is not None and removed.parent_id is not None:
             self._leave(transactional_id, removed.parent_id)
+
+    def apply_pending(
+        self, txn: TransactionMetadata, offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Refuse: `__transaction_state` holds no transactional batch."""
+        raise AssertionError(f"{txn.transactional_id}: offset {offset} is in a transaction")
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """Change nothing: no transaction writes to `__transaction_state`, so no marker ends one."""
 
     def work_due(self) -> list[MarkerWork]:
         """Return all that is owed: the question that ends a replay."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import Member as GroupMember
-from coordinator.groups.consumer.partitions import Target, as_target
+from coordinator.groups.consumer.member import Target, as_target
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
 from magnetar.apis.consumer_group_heartbeat import check_enabled
 from magnetar.apis.registry import handles

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from coordinator.groups.consumer.exchange import HeartbeatRequest
-from coordinator.groups.consumer.partitions import Assigned, Owned
+from coordinator.groups.consumer.member import Assigned, Owned
+from coordinator.groups.consumer.requests import HeartbeatRequest
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

@@ -8,9 +8,7 @@ What members said and were assigned is shown while the group is stable.
 
 from __future__ import annotations
 
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.member import Member
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext

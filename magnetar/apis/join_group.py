@@ -10,7 +10,7 @@ Answers when the generation is formed; the members are listed for the leader alo
 
 from __future__ import annotations
 
-from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest
+from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
 from magnetar.runtime.request_context import RequestContext

@@ -6,7 +6,7 @@ ones may be named by instance id alone (KIP-345).  4: flexible.  5: a reason.
 
 from __future__ import annotations
 
-from coordinator.groups.classic.exchange import LeavingMember
+from coordinator.groups.classic.requests import LeavingMember
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

@@ -7,8 +7,8 @@ for it (KIP-848).  Filters do not care about upper and lower case.
 from __future__ import annotations
 
 from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.subscription import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer_protocol import CONSUMER
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

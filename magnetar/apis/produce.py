@@ -25,7 +25,6 @@ from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.runtime.shard_log import ShardLog
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -88,7 +87,7 @@ class _Appending:
         #: The producer whose transaction holds all partitions of the request.
         self._holder: tuple[int, int] | None = None
         #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
-        self._held: tuple[ShardLog, int] | None = None
+        self._held: tuple[PartitionLog, int] | None = None
         #: What the answer waits for: each log, the end offset to await, the partition's answer.
         self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
         self.is_any_refused = False
@@ -217,7 +216,7 @@ class _Appending:
                         await _durable(log, end_offset, answer)
                 if self._held is not None:
                     shard_log, end_offset = self._held
-                    if not shard_log.is_durable(end_offset):
+                    if shard_log.reader.high_watermark < end_offset:
                         await shard_log.durable(end_offset)
                     is_held = True
         except TimeoutError:

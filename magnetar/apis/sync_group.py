@@ -6,7 +6,7 @@ checked (KIP-559).  Answers once the leader's request has come and the generatio
 
 from __future__ import annotations
 
-from coordinator.groups.classic.exchange import SyncRequest
+from coordinator.groups.classic.requests import SyncRequest
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

@@ -6,16 +6,15 @@ partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).
 
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
-the transaction's marker is. Up to version 4, and where the transaction holds no data, not before
-`transaction.offsets.linger.us` after AddOffsetsToTxn. With
-`transaction.offset.conflict.detection.enable` offsets that another open transaction holds are
-refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
+the transaction's marker is. With `transaction.offset.conflict.detection.enable` offsets that
+another open transaction holds are refused: TRANSACTION_ABORTABLE, up to version 3
+ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
 
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.offsets.conflicts import conflict_code
+from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.groups.shard import Committer
 from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
@@ -95,12 +94,8 @@ async def _commit_all(
             committer, request.producer_id, request.producer_epoch, commits
         )
         log, end_offset = held
-        if not log.is_durable(end_offset):
+        if log.high_watermark < end_offset:
             await log.durable(end_offset)
-        if version < TXN_OFFSET_COMMIT_ADDS_SINCE:
-            lingering = services.transactions.offsets_linger.until_over(request.transactional_id)
-            if lingering is not None:
-                await lingering
         return codes
     except KafkaError as refusal:
         log_refusal(

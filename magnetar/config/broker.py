@@ -344,15 +344,6 @@ class BrokerConfig(Config):
         doc="Refuse offsets that another open transaction would commit too: the second of the two"
         " has to abort. Off, as in Kafka, where whoever commits last wins.",
     )
-    transaction_offsets_linger_us = integer(
-        1000,
-        minimum=0,
-        maximum=10_000,
-        since=_OWN,
-        doc="How long after AddOffsetsToTxn an answer to TxnOffsetCommit is kept at most, in"
-        " microseconds, while the transaction holds no data: librdkafka then adds that sooner."
-        " 0: it is not kept.",
-    )
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."
     )

@@ -8,7 +8,7 @@ apart. See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
 
 from __future__ import annotations
 
-from magnetar.runtime.shard_log import ShardLog
+from logstore.partition.log import PartitionLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -28,17 +28,17 @@ class Completions:
         """COMPLETE_* is in the shard's log before `end_offset` (exclusive)."""
         self._end_offsets[transactional_id] = end_offset
 
-    async def durable(self, transactional_id: str, log: ShardLog) -> None:
+    async def durable(self, transactional_id: str, log: PartitionLog) -> None:
         """Return when data of the id's next transaction may be appended."""
         end_offset = self._end_offsets.get(transactional_id)
         if end_offset is None:
             return
-        if not log.is_durable(end_offset):
+        if log.high_watermark < end_offset:
             await log.durable(end_offset)
         if self._end_offsets.get(transactional_id) == end_offset:
             del self._end_offsets[transactional_id]
 
-    def require(self, transactional_id: str, log: ShardLog) -> None:
+    def require(self, transactional_id: str, log: PartitionLog) -> None:
         """Raise CONCURRENT_TRANSACTIONS where data may not be appended yet.
 
         No client meets it that waits for the answer to its AddPartitionsToTxn.
@@ -46,7 +46,7 @@ class Completions:
         end_offset = self._end_offsets.get(transactional_id)
         if end_offset is None:
             return
-        if not log.is_durable(end_offset):
+        if log.high_watermark < end_offset:
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 f"{transactional_id}: the end of its last transaction is not durable yet",

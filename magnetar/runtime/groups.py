@@ -15,7 +15,13 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import expire, leave
+from coordinator.groups.classic.rebalance import prepare, sync
+from coordinator.groups.classic.records import resume
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -24,15 +30,8 @@ from coordinator.groups.classic.exchange import (
     SyncRequest,
     Token,
 )
-from coordinator.groups.classic.expiry import expire
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.heartbeats import heartbeat
-from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import leave
-from coordinator.groups.classic.rebalance import prepare
-from coordinator.groups.classic.records import resume
-from coordinator.groups.classic.syncing import sync
 from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.records import GroupRecord
 from coordinator.partitioning import partition_for
 from coordinator.transactions.deadlines import Deadlines
 from logstore.partition.log import PartitionLog
@@ -340,15 +339,21 @@ class Groups:
     ) -> int:
         """Make an outcome so: its record, its answers, its deadline. Returns the end to await."""
         end_offset = shard.log.end_offset
-        if outcome.changed:
-            try:
-                end_offset = shard.append([shard.state.group_record(group)], now_ms)
-            except KafkaError as refusal:
-                # The generation lives on in memory; only a restart would have needed the record.
-                _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
+        if outcome.value is not None:
+            end_offset = self.persist(shard, GroupRecord(group.group_id, outcome.value), now_ms)
         self.give(outcome, end_offset)
         self.watch(group, now_ms)
         return end_offset
+
+    def persist(self, shard: RunningShard, record: GroupRecord, now_ms: int) -> int:
+        """Append and apply a generation. Returns the end to await."""
+        try:
+            return shard.append([record], now_ms)
+        except KafkaError as refusal:
+            # The generation lives on in memory; only a restart would have needed the record.
+            _log.warning("group not persisted", group_id=record.group_id, reason=str(refusal))
+            shard.state.apply(record, shard.log.end_offset)
+            return shard.log.end_offset
 
     def give(self, outcome: Outcome, end_offset: int) -> None:
         """Answer whoever an outcome answers, once what is before `end_offset` is durable."""

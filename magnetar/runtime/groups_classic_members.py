@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -23,10 +23,9 @@ from coordinator.groups.consumer.classic_members import (
     known_leaving_member,
     must_join_again,
 )
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from coordinator.groups.consumer.member import Member
-from coordinator.groups.consumer.timers import Wait
+from coordinator.groups.consumer.soft_state import Wait
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -11,21 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coordinator.groups.classic.state import GroupState
-from coordinator.groups.consumer.downgrade import deletion, downgraded, is_downgrade_due
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.exchange import (
-    ConsumerLimits,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-)
-from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.classic.group import GroupState
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from coordinator.groups.consumer.heartbeat import decide_heartbeat
-from coordinator.groups.consumer.leaving import (
-    decide_absence,
-    decide_removal,
-    leaving_member,
-)
 from coordinator.groups.consumer.member import (
     JOINING,
     LEAVING,
@@ -33,11 +21,27 @@ from coordinator.groups.consumer.member import (
     Member,
     MemberState,
 )
+from coordinator.groups.consumer.membership import (
+    decide_absence,
+    decide_removal,
+    leaving_member,
+)
+from coordinator.groups.consumer.migration import (
+    decide_upgrade,
+    deletion,
+    downgraded,
+    is_downgrade_due,
+    refuse_parked,
+)
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
-from coordinator.groups.consumer.subscribing import decide_regexes, next_epoch
-from coordinator.groups.consumer.timers import Wait
-from coordinator.groups.consumer.upgrade import decide_upgrade, refuse_parked
-from coordinator.groups.consumer.validation import check_heartbeat
+from coordinator.groups.consumer.requests import (
+    ConsumerLimits,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    check_heartbeat,
+)
+from coordinator.groups.consumer.soft_state import Wait
+from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord
 from magnetar.config.group import group_integer
 from magnetar.config.resource_type import ResourceType
@@ -222,13 +226,10 @@ class ConsumerGroups:
         size_max = config.group_max_size
         if not is_downgrade_due(group, leaving, allowed=allowed, size_max=size_max):
             return False
-        classic = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
+        classic, value = downgraded(group, leaving, self.topics, shard.state.limits, now_ms)
         shard.append_in_parts(deletion(group), now_ms)
-        try:
-            shard.append([shard.state.group_record(classic)], now_ms)
-        except KafkaError as refusal:
-            _log.warning("group not persisted", group_id=group.group_id, reason=str(refusal))
         shard.state.groups[group.group_id] = classic
+        self._groups.persist(shard, GroupRecord(group.group_id, value), now_ms)
         _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
         self._groups.rebalance(shard, classic, now_ms)
         return True

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from coordinator.groups.classic.subscription import CONSUMER, subscribed_topics
-from coordinator.groups.consumer.committing import check_fetch
+from coordinator.groups.consumer.membership import check_fetch
+from coordinator.groups.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.offsets.committed import (
     NO_TOPIC_ID,
     CommittedOffset,
     OffsetKey,
     OffsetRecord,
 )
-from coordinator.groups.offsets.conflicts import check_conflicts
+from coordinator.groups.offsets.pending_acks import check_conflicts
 from coordinator.groups.shard import Committer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

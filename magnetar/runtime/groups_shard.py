@@ -48,7 +48,7 @@ class RunningShard:
                     record, item.offset, header.producer_id, header.producer_epoch
                 )
             else:
-                self.state.replay(record, item.offset)
+                self.state.apply(record, item.offset)
         self.state.resume(now_ms)
 
     def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:

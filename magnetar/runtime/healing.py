@@ -29,7 +29,6 @@ from logstore.sync.durable_end import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants
-from magnetar.runtime.shard_log import ShardLog
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class Healing:
             judged.append(_Found(partition, log, one, txn, heal(txn, data, partition)))
         return judged
 
-    def _perform(self, found: _Found) -> tuple[PartitionLog | ShardLog, int] | None:
+    def _perform(self, found: _Found) -> tuple[PartitionLog, int] | None:
         """Carry out one verdict; return log and end offset to await, None where it was refused."""
         try:
             if found.verdict.remedy is Remedy.ADOPT:

@@ -20,8 +20,8 @@ from functools import partial
 from itertools import islice
 
 from coordinator.transactions.work import MarkerWork
+from logstore.partition.log import PartitionLog
 from magnetar.runtime.participants import AppendedMarker, Participants
-from magnetar.runtime.shard_log import ShardLog
 
 #: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
 #: answers anyway; InitProducerId asks its client to try again. Well below the clients' patience.
@@ -39,7 +39,7 @@ class _Drive:
     """One decision being carried out, which `log` holds."""
 
     work: MarkerWork
-    log: ShardLog
+    log: PartitionLog
     is_redrive: bool
     behind: Sequence[asyncio.Task[None]]
     #: Of the decision's being durable; asked for in its step, so woken before who waits for it all.
@@ -53,7 +53,7 @@ class _Drive:
 
     def append_markers(self, participants: Participants) -> None:
         self.markers = participants.append(
-            self.work, self.log.coordinator_epoch, is_redrive=self.is_redrive
+            self.work, self.log.leader_epoch, is_redrive=self.is_redrive
         )
 
 
@@ -85,7 +85,7 @@ class Settling:
     def begin(
         self,
         work: MarkerWork,
-        log: ShardLog,
+        log: PartitionLog,
         end_offset: int,
         *,
         is_redrive: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from coordinator.groups.consumer.topics import TopicInfo
+from coordinator.groups.consumer.subscription import TopicInfo
 from magnetar.storage.topics import Topic, Topics
 
 

@@ -30,7 +30,7 @@ _SLICE = 50
 _log = get_logger("transactions")
 
 Txn = TransactionMetadata
-Decide = Callable[[Txn | None, int], Decision[Txn]]
+Decide = Callable[[Txn | None, int], Decision[Txn, object]]
 
 
 class TransactionExpiry:

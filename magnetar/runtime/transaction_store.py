@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.decision import Decision
+from coordinator.decision import AnswerT, Decision, Urgency
 from coordinator.transactions import complete, joint
 from coordinator.transactions.fence import takes_producer_id
 from coordinator.transactions.index import TransactionIndex
@@ -20,15 +20,17 @@ from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
     TransactionMetadata,
 )
+from coordinator.transactions.records import decode_record, encode_endable
+from coordinator.transactions.shard import Shard
 from coordinator.transactions.states import PREPARED, State
 from coordinator.transactions.work import MarkerWork, work_due
 from magnetar.runtime.completions import Completions
 from magnetar.runtime.participants import LocalParticipants, Participants
 from magnetar.runtime.producer_ids import ProducerIds
 from magnetar.runtime.settling import Settling
+from magnetar.runtime.shard import RecordFormat, RunningShard, latest_of_each_key
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
-from magnetar.runtime.transaction_shards import RunningShard, encoded, replay_shards
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -38,7 +40,15 @@ if TYPE_CHECKING:
 
 #: Of the state, and of a producer id that nobody has, where one may be needed
 #: (`takes_producer_id`; -1: none is): used up where the record decided carries it.
-Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata]]
+Decide = Callable[[TransactionMetadata | None, int], Decision[TransactionMetadata, AnswerT]]
+
+TransactionShard = RunningShard[Shard, TransactionMetadata]
+
+_FORMAT: RecordFormat[TransactionMetadata] = RecordFormat(
+    encode=lambda txn, _, batch_bytes_max: encode_endable(txn, batch_bytes_max),
+    decode=decode_record,
+    is_bounded=False,
+)
 
 
 class TransactionStore:
@@ -46,7 +56,7 @@ class TransactionStore:
 
     def __init__(self, broker: Broker, participants: Participants | None = None) -> None:
         self._broker = broker
-        self.shards: list[RunningShard] = []
+        self.shards: list[TransactionShard] = []
         self._separator: str = broker.config.joint_transactions_separator
         #: Ids that a log holds elsewhere than where they would belong now: the separator was
         #: another one when they were first seen. They stay there until they expire.
@@ -90,10 +100,13 @@ class TransactionStore:
     def open(self) -> None:
         """Replay the state topic, and set to work on what is due."""
         logs = self._broker.topics.ensure_internal(TRANSACTION_STATE).partitions
-        self.shards = replay_shards(logs, self.index)
+        self.shards = [RunningShard(log, Shard(log.partition, self.index), _FORMAT) for log in logs]
         clock = self._broker.clock
         for shard in self.shards:
-            end_offset = shard.log.end_offset
+            # Every record is the whole new value of its transactional id.
+            shard.replay(latest_of_each_key)
+        for shard in self.shards:
+            end_offset = shard.log.log_end_offset
             for txn in shard.state:
                 if self.shard_of(txn.transactional_id) is not shard:
                     self._displaced[txn.transactional_id] = shard.state.partition
@@ -102,7 +115,7 @@ class TransactionStore:
                 if (work := work_due(txn, shard.state.get)) is not None:
                     self.settling.begin(work, shard.log, end_offset, is_redrive=True)
 
-    def shard_of(self, transactional_id: str) -> RunningShard:
+    def shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard that coordinates the id: of a child, its parent's."""
         if self._displaced and transactional_id in self._displaced:
             return self.shards[self._displaced[transactional_id]]
@@ -117,7 +130,7 @@ class TransactionStore:
             return None
         return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
 
-    def known_shard_of(self, transactional_id: str) -> RunningShard:
+    def known_shard_of(self, transactional_id: str) -> TransactionShard:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not self.shards:
@@ -128,20 +141,18 @@ class TransactionStore:
 
     def submit(
         self,
-        shard: RunningShard,
+        shard: TransactionShard,
         transactional_id: str,
-        decide: Decide,
+        decide: Decide[object],
         now_ms: int,
         *,
-        may_wait: bool = False,
-        is_atomic: bool = False,
+        urgency: Urgency = Urgency.AWAITED,
         is_adoption: bool = False,
     ) -> tuple[TransactionMetadata | None, int]:
         """Decide, append, apply, without an await; return the state decided and what to await.
 
         A refusal raises out of `decide`: nothing has happened. What falls due is set to work.
-        `may_wait`, `is_atomic`: as `logstore.segments.ledger.Ledger.append`; `is_adoption`: as
-        `joint.joined`.
+        `is_adoption`: as `joint.joined`.
         """
         if transactional_id in self.settling.done:
             self.complete(transactional_id)
@@ -154,7 +165,7 @@ class TransactionStore:
             fresh_producer_id = self.producer_ids.peek()
         decision = decide(txn, fresh_producer_id)
         if not decision.records:
-            return txn, shard.log.end_offset
+            return txn, shard.log.log_end_offset
         (decided,) = decision.records
         is_fresh = fresh_producer_id in (decided.producer_id, decided.next_producer_id)
         if is_fresh and fresh_producer_id != NO_PRODUCER_ID:
@@ -170,14 +181,8 @@ class TransactionStore:
         decided = records[0]
         if decided.state in PREPARED and (work := self._ended_at_once(records)) is not None:
             return decided, self._end(decided, work, shard, now_ms)
-        end_offset = shard.log.append(
-            [encoded(record, shard.log) for record in records],
-            now_ms,
-            may_wait=may_wait,
-            is_atomic=is_atomic,
-        )
+        end_offset = shard.append(records, now_ms, urgency)
         for record in records:
-            shard.state.apply(record)
             self.expiry.schedule(record, now_ms)
         self._begin_all(records, shard, end_offset)
         return None if decided.state is State.DEAD else decided, end_offset
@@ -199,14 +204,13 @@ class TransactionStore:
         return work_due(decided)
 
     def _end(
-        self, decided: TransactionMetadata, work: MarkerWork, shard: RunningShard, now_ms: int
+        self, decided: TransactionMetadata, work: MarkerWork, shard: TransactionShard, now_ms: int
     ) -> int:
         """Append and apply COMPLETE_* as the decision, and the markers; return what to await."""
         (completed,) = complete.complete(decided, work, now_ms).records
-        end_offset = shard.log.append([encoded(completed, shard.log)], now_ms, is_atomic=True)
+        end_offset = shard.append((completed,), now_ms, Urgency.ONE_RECORD)
         try:
             self.settling.begin(work, shard.log, end_offset, is_redrive=False, is_completed=True)
-            shard.state.apply(completed)
             self.expiry.schedule(completed, now_ms)
             self.completions.note(work.transactional_id, end_offset)
         except BaseException as failure:
@@ -216,7 +220,7 @@ class TransactionStore:
         return end_offset
 
     def _begin_all(
-        self, records: Sequence[TransactionMetadata], shard: RunningShard, end_offset: int
+        self, records: Sequence[TransactionMetadata], shard: TransactionShard, end_offset: int
     ) -> None:
         """Set to work on what a decision calls for. A parent's is done when its children's is."""
         (decided, *children) = records
@@ -230,7 +234,7 @@ class TransactionStore:
     def _begin(
         self,
         txn: TransactionMetadata,
-        shard: RunningShard,
+        shard: TransactionShard,
         end_offset: int,
         others: Sequence[str] = (),
     ) -> None:
@@ -252,13 +256,15 @@ class TransactionStore:
         if work is not None:
             now_ms = self._broker.clock.now_ms()
             is_awaited = work.is_completion_awaited
+            urgency = Urgency.AWAITED if is_awaited else Urgency.RELAXED
+            if self.settling.is_under_way(transactional_id):
+                urgency = Urgency.ONE_RECORD
             _, end_offset = self.submit(
                 self.shard_of(transactional_id),
                 transactional_id,
                 lambda txn, _: complete.complete(txn, work, now_ms),
                 now_ms,
-                may_wait=not is_awaited,
-                is_atomic=self.settling.is_under_way(transactional_id),
+                urgency=urgency,
             )
             for each in work.with_votes if is_awaited else ():
                 if each.transaction_version == TRANSACTION_VERSION_1:

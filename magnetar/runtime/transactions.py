@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
+from coordinator.decision import Urgency
 from coordinator.transactions import add_partitions, checks, end_txn, joint
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions.metadata import (
@@ -22,15 +23,12 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
 )
 from coordinator.transactions.states import PREPARED, UNSETTLED, State
+from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.runtime.active_limit import ActiveLimit
-from magnetar.runtime.offsets_linger import OffsetsLinger
 from magnetar.runtime.participants import Participants
-from magnetar.runtime.precise_timer import now_ns
 from magnetar.runtime.settling import SETTLE_TIMEOUT_MS
-from magnetar.runtime.shard_log import ShardLog
-from magnetar.runtime.transaction_shards import RunningShard
-from magnetar.runtime.transaction_store import TransactionStore
+from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -49,7 +47,6 @@ class Transactions:
         self.store = TransactionStore(broker, participants)
         self.clients = self.store.clients  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(broker, self.store.index, self.clients)
-        self.offsets_linger = OffsetsLinger(broker.config.transaction_offsets_linger_us)
         self.find = self.store.find
         self.expire_due = self.store.expiry.expire_due
         self.heed_deadlines = self.store.expiry.release  #: Once every partition has been healed.
@@ -71,7 +68,6 @@ class Transactions:
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
-        self.offsets_linger.close()
         self.store.expiry.cancel()
         await self.store.settling.stop()
 
@@ -110,12 +106,13 @@ class Transactions:
 
     async def durable(self) -> None:
         """Return when everything known at the moment of the call is durable."""
-        for log, end_offset in [(shard.log, shard.log.end_offset) for shard in self.store.shards]:
-            await log.durable(end_offset)
+        ends = [(shard, shard.log.log_end_offset) for shard in self.store.shards]
+        for shard, end_offset in ends:
+            await shard.durable(end_offset)
 
     def adopt(
         self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         """Hold `partition`, whose data outlived its add; return the log and the end to await.
 
         Refuses as `coordinator.transactions.add_partitions`.
@@ -173,7 +170,7 @@ class Transactions:
                 await self.store.settling.settled(known.parent_id)
             txn, end_offset = self._init(shard, transactional_id, timeout_ms, claimed)
             if txn.state not in PREPARED:
-                await shard.log.durable(end_offset)
+                await shard.durable(end_offset)
                 return txn.identity
 
     async def add_partitions(
@@ -196,7 +193,7 @@ class Transactions:
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            may_wait=True,
+            urgency=Urgency.RELAXED,
         )
         await self.store.completions.durable(transactional_id, log)
 
@@ -206,7 +203,7 @@ class Transactions:
         producer_id: int,
         producer_epoch: int,
         partitions: Set[TopicPartition],
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         """Add what version 2's data is for; call in the step that appends it (op before data).
 
         Returns the log and the end to await with the data: one sync covers both. Refuses as
@@ -234,7 +231,7 @@ class Transactions:
         producer_id: int,
         producer_epoch: int,
         group_id: str,
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         """As `hold`, for transactional offsets of a group."""
         partition = self._offsets_partition(group_id)
         return self.hold(transactional_id, producer_id, producer_epoch, frozenset({partition}))
@@ -243,12 +240,8 @@ class Transactions:
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
     ) -> None:
         """As `add_partitions`, for transactional offsets of a group."""
-        asked_ns = now_ns()
         partitions = frozenset({self._offsets_partition(group_id)})
         await self.add_partitions(transactional_id, identity, partitions)
-        txn = self.find(transactional_id)
-        if txn is not None and txn.partitions == partitions:
-            self.offsets_linger.begin(transactional_id, asked_ns)
 
     async def end(
         self,
@@ -282,8 +275,7 @@ class Transactions:
             now_ms,
         )
         assert txn is not None, "a decision over an unknown id"
-        self.offsets_linger.end(transactional_id)
-        await shard.log.durable(end_offset)
+        await shard.durable(end_offset)
         is_settled = await self.store.settling.settled(transactional_id)
         joint.refuse_late_vote(txn, commit=commit)
         if not is_settled:
@@ -304,7 +296,7 @@ class Transactions:
         partition: int,
         *,
         version: int,
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         """Refuse a transactional batch that no ongoing transaction holds. Call where it appends.
 
         Returns the log and the end to await with the batch, which make the hold durable.
@@ -326,7 +318,7 @@ class Transactions:
         group_id: str,
         *,
         version: int,
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         """As `check_produce`, for transactional offsets of a group."""
         return self._held(
             transactional_id,
@@ -342,7 +334,7 @@ class Transactions:
         partition: tuple[str, int],
         *,
         is_abortable_known: bool,
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         transactional_id = checks.check_named(transactional_id)
         store = self.store
         shard = store.shard_of(transactional_id) if store.shards else None
@@ -351,7 +343,7 @@ class Transactions:
         assert shard is not None, "what is known is in a shard"
         log = shard.log
         store.completions.require(transactional_id, log)
-        return log, log.end_offset
+        return log, log.log_end_offset
 
     async def verify_partitions(
         self,
@@ -368,8 +360,8 @@ class Transactions:
             except KafkaError as refusal:
                 codes[partition] = refusal.code
         if txn is not None:
-            log = self.store.shard_of(transactional_id).log
-            await log.durable(log.end_offset)
+            shard = self.store.shard_of(transactional_id)
+            await shard.durable(shard.log.log_end_offset)
         return codes
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
@@ -377,7 +369,7 @@ class Transactions:
 
     def _init(
         self,
-        shard: RunningShard,
+        shard: TransactionShard,
         transactional_id: str,
         timeout_ms: int,
         claimed: ProducerIdentity | None,
@@ -406,16 +398,16 @@ class Transactions:
 
     def _add(
         self,
-        shard: RunningShard,
+        shard: TransactionShard,
         transactional_id: str,
         identity: ProducerIdentity,
         partitions: Set[TopicPartition],
         transaction_version: int,
         *,
         may_begin: bool = True,
-        may_wait: bool = False,
+        urgency: Urgency = Urgency.AWAITED,
         is_adoption: bool = False,
-    ) -> tuple[ShardLog, int]:
+    ) -> tuple[PartitionLog, int]:
         now_ms = self._broker.clock.now_ms()
         _, end_offset = self.store.submit(
             shard,
@@ -430,8 +422,7 @@ class Transactions:
                 may_begin=may_begin,
             ),
             now_ms,
-            may_wait=may_wait,
+            urgency=urgency,
             is_adoption=is_adoption,
         )
-        self.offsets_linger.end(transactional_id)
         return shard.log, end_offset

@@ -86,7 +86,6 @@ class World:
                 transaction_max_timeout_ms=900_000,
                 transactional_id_expiration_ms=604_800_000,
                 transaction_offset_conflict_detection_enable=False,
-                transaction_offsets_linger_us=0,
                 max_active_transactions=0,
                 joint_transactions_separator=self.separator,
                 joint_vote_timeout_ms=900_000,

@@ -30,7 +30,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.records import decode_key, decode_value, encode_record
+from coordinator.transactions.records import decode_key, decode_value
 from logstore.partition.reader import Isolation
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
@@ -194,8 +194,7 @@ class _Story:
         assert txn is not None
         aged = txn._replace(producer_epoch=int(epoch))
         shard = self.world.coordinator.store.shard_of(name)
-        shard.log.append([encode_record(aged)], self.world.now_ms)
-        shard.state.apply(aged)
+        shard.append([aged], self.world.now_ms)
         self.producers[name] = aged.identity
         return shown(aged.identity)
 

@@ -41,7 +41,6 @@ _SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "transaction.offsets.linger.us": "0",  # The kernel's clock does not know of the simulated one.
     "transaction.healing.interval.ms": str(HEALING_INTERVAL_MS),
     "joint.vote.timeout.ms": "3000",
     "joint.child.expiration.ms": "4000",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from coordinator.transactions.metadata import PRODUCER_EPOCH_MAX
-from coordinator.transactions.records import encode_record
 from logstore.disk.durability import Durability
 from tests.simulation.history import History, check
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
@@ -38,8 +37,7 @@ async def near_the_last_epoch(world: World, random: Random, names: Names) -> Non
         assert known is not None
         shard = transactions.store.shard_of(name)
         aged = known._replace(producer_epoch=PRODUCER_EPOCH_MAX - random.randrange(6))
-        await shard.log.durable(shard.log.append([encode_record(aged)], now_ms))
-        shard.state.apply(aged)
+        await shard.durable(shard.append([aged], now_ms))
 
 
 async def tell(world: World, random: Random, workers_of: WorkersOf, names: Names) -> History:

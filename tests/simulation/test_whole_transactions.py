@@ -19,7 +19,7 @@ from coordinator.transactions.work import MarkerWork
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from magnetar.runtime.settling import Settling
-from magnetar.runtime.shard_log import ShardLog
+from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.history import History, Outcome
 from tests.simulation.simulated_broker import World
 from tests.simulation.telling import SEEDS, Broken, run
@@ -83,11 +83,20 @@ async def _nothing(*_args: object, **_options: object) -> None:
     """Instead of waiting."""
 
 
+_durable = PartitionLog.durable
+
+
+async def _durable_of_data_alone(log: PartitionLog, end_offset: int) -> None:
+    """Wait for the disk, but not for what the coordinators have logged."""
+    if log.topic not in INTERNAL:
+        await _durable(log, end_offset)
+
+
 _begin = Settling.begin
 
 
 def _begin_no_redrive(
-    settling: Settling, work: MarkerWork, log: ShardLog, end_offset: int, **options: Any
+    settling: Settling, work: MarkerWork, log: PartitionLog, end_offset: int, **options: Any
 ) -> None:
     """Do what a decision calls for, but not what a restart finds due."""
     if not options["is_redrive"]:
@@ -98,9 +107,9 @@ def _begin_no_redrive(
 FLAWS = {
     "answers do not wait for the disk": (PartitionLog, "durable", _nothing, "lost|refused"),
     "decisions do not wait for the disk": (
-        ShardLog,
+        PartitionLog,
         "durable",
-        _nothing,
+        _durable_of_data_alone,
         "torn|dirty|lost|refused",
     ),
     "a restart forgets the journal": (

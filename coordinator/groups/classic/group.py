@@ -1,25 +1,91 @@
-"""A classic group: its members, their votes, its generation and its deadlines.
+"""A classic group: its states, its members, their votes, its generation and its deadlines.
 
-Owns the bookkeeping and its invariants, not the protocol: `joining` and its neighbours decide,
-and call what is here. Everything but a scan over the members is O(1): support for each protocol
-and the number of waiting joins are counted as they change.
+Owns the bookkeeping and its invariants, not the protocol: `joining` and its neighbours decide, and
+call what is here. Everything but a scan over the members is O(1): support for each protocol and the
+number of waiting joins are counted as they change.
 
-Deadlines: a member's session moves with every heartbeat, so the group does not keep them in
-order. It keeps `_wake_ms`, a lower bound of all of them; a heartbeat leaves it alone, and an
-`expire` that comes too early finds nothing and puts the bound where it belongs.
+Deadlines: a member's session moves with every heartbeat, so the group does not keep them in order.
+It keeps `_wake_ms`, a lower bound of all of them; a heartbeat leaves the bound alone, and an
+`expire` that comes too early finds nothing and puts the bound where it belongs. Source: KIP-62.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
-from coordinator.groups.classic.exchange import JoinedMember, Token
-from coordinator.groups.classic.member import Member, Protocols
-from coordinator.groups.classic.state import LEGAL_PREDECESSORS, GroupState
+from coordinator.groups.classic.requests import JoinedMember, Token
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+
+class GroupState(Enum):
+    """The value is the name that DescribeGroups and ListGroups show."""
+
+    EMPTY = "Empty"  # no members; perhaps offsets
+    PREPARING_REBALANCE = "PreparingRebalance"  # waits for the members to (re)join
+    COMPLETING_REBALANCE = "CompletingRebalance"  # a generation is formed, its leader assigns
+    STABLE = "Stable"  # every member has its assignment, or may ask for it
+    DEAD = "Dead"  # deleted; nothing follows
+
+
+#: state -> the states from which it may be entered.
+LEGAL_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+#: (protocol name, metadata) in the member's order of preference.
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """Mutable, and changed by its group alone.
+
+    `joining` and `syncing` are the tokens of the requests that wait for this member's group.
+    `is_new` until its first generation is formed: only then does it know its id and can heartbeat.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    joining: Token | None = None
+    syncing: Token | None = None
+    is_new: bool = False
+    session_deadline_ms: int = 0
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def session_counts(self) -> bool:
+        """Whether missing heartbeats expire it: not while the group makes it wait.
+
+        A new member's wait is bounded all the same: its client cannot be told from a dead one.
+        """
+        return self.is_new or (self.joining is None and self.syncing is None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Return what the member said for this protocol; empty where it does not speak it."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +101,13 @@ class GroupLimits:
 
 
 class ClassicGroup:
-    """The state of one group. Fields are read freely; they change through methods here."""
+    """One group. Fields are read freely; they change through methods here and `records.apply`.
+
+    An EMPTY or STABLE group is what its record says: `records.apply` alone enters these states, and
+    sets generation, protocol, leader and the members' assignments. From PREPARING_REBALANCE on the
+    next generation forms in memory alone, and a restart goes back to the record. In memory alone
+    are also, in every state: parked joins and syncs, sessions, ids that were given and not used.
+    """
 
     def __init__(self, group_id: str, limits: GroupLimits, now_ms: int = -1) -> None:
         self.group_id = group_id
@@ -68,6 +140,19 @@ class ClassicGroup:
         assert self.state in LEGAL_PREDECESSORS[state], f"{self.group_id}: {self.state} -> {state}"
         self.state = state
         self.state_changed_ms = now_ms
+
+    def rest(
+        self, members: Iterable[Member], protocol_type: str, leader: str | None, changed_ms: int
+    ) -> None:
+        """Become STABLE with these members, EMPTY without any. For `records.apply` alone."""
+        self.members, self.static_members = {}, {}
+        self._supporters, self._joins_waiting = Counter(), 0
+        for member in members:
+            self.add(member, protocol_type)
+        self.protocol_type = protocol_type or None
+        self.leader = leader
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.state_changed_ms = changed_ms
 
     @property
     def is_forgettable(self) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupState
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -7,15 +7,7 @@ leader of a stable group, is told the current generation again: it may have miss
 
 from __future__ import annotations
 
-from coordinator.groups.classic.exchange import (
-    JoinAnswer,
-    JoinRequest,
-    Outcome,
-    SyncAnswer,
-    Token,
-)
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.member import Member
+from coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from coordinator.groups.classic.rebalance import (
     complete_if_all_joined,
     drop,
@@ -23,7 +15,14 @@ from coordinator.groups.classic.rebalance import (
     prepare,
     prepare_or_complete,
 )
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.records import current_value
+from coordinator.groups.classic.requests import (
+    JoinAnswer,
+    JoinRequest,
+    Outcome,
+    SyncAnswer,
+    Token,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -209,4 +208,4 @@ def _answer_restart(
             members=group_members,
         ),
     )
-    outcome.changed = True
+    outcome.value = current_value(group)

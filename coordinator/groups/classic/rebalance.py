@@ -1,20 +1,20 @@
-"""How a generation ends and the next one is formed: what joins, leaves and timeouts share.
+"""How a generation ends and the next one forms: what all steps share, and SyncGroup.
 
     prepare -> (all have joined | the rebalance timeout) -> complete_join -> the leader's sync
 
-A member that has not rejoined when the rebalance times out is removed, a static one is kept until
-its session ends. A member that does not ask for its assignment in time is removed as well. Whoever
-hung up while its join was parked has not rejoined: Kafka, which cannot see that, takes the dead
-into the generation and has everyone wait for them.
+A member that has not rejoined when the rebalance times out is removed; a static one is kept until
+its session ends. A member that does not ask for its assignment in time is removed as well. A client
+that hung up while its join was parked has not rejoined: Kafka, which cannot see that, takes the
+dead member into the generation and lets all others wait for it.
 """
 
 from __future__ import annotations
 
-from coordinator.groups.classic.exchange import JoinAnswer, Outcome, SyncAnswer
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.member import Member
-from coordinator.groups.classic.state import LEGAL_PREDECESSORS, GroupState
+from coordinator.groups.classic.group import LEGAL_PREDECESSORS, ClassicGroup, GroupState, Member
+from coordinator.groups.classic.records import empty_value, stable_value
+from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer, SyncRequest, Token
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 #: A rebalance that nobody has joined is looked at again after this long at the earliest: members
 #: may name a rebalance timeout of 0.
@@ -94,12 +94,11 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
         group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _PUT_OFF_MS_MIN)
         return
     group.initial_rebalance_left_ms = None
-    group.generation_id += 1
     if not group.members:
-        group.protocol_name = None
-        group.transition(GroupState.EMPTY, now_ms)
-        outcome.changed = True
+        assert group.state is GroupState.PREPARING_REBALANCE, group.state
+        outcome.value = empty_value(group, now_ms)
         return
+    group.generation_id += 1
     group.protocol_name = group.select_protocol()
     group.transition(GroupState.COMPLETING_REBALANCE, now_ms)
     _answer_joins(group, now_ms, outcome)
@@ -158,3 +157,69 @@ def drop(group: ClassicGroup, member_id: str, outcome: Outcome, code: ErrorCode)
         outcome.answer(joining, JoinAnswer(member_id="", error_code=code))
     if syncing is not None:
         outcome.answer(syncing, SyncAnswer(error_code=code))
+
+
+def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -> Outcome:
+    """Take a SyncGroup request: answered in the outcome, or parked until the leader's comes.
+
+    Refuses with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL (KIP-559), REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+    """
+    member = _validated(group, request)
+    outcome = Outcome()
+    group.pending_syncs.discard(member.member_id)
+    if not group.pending_syncs:
+        group.sync_deadline_ms = None
+    if group.state is GroupState.STABLE:
+        group.restart_session(member, now_ms)
+        outcome.answer(token, _assigned(group, member.assignment))
+        return outcome
+    superseded, member.syncing = member.syncing, token
+    if superseded is not None:
+        outcome.answer(superseded, SyncAnswer(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    if member.member_id == group.leader:
+        _assign(group, request.assignments, now_ms, outcome)
+    return outcome
+
+
+def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
+    if group.state is GroupState.DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+    member = group.known(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"{group.group_id} is at generation {group.generation_id}, not {request.generation_id}",
+        )
+    if request.protocol_type not in (None, group.protocol_type) or (
+        request.protocol_name not in (None, group.protocol_name)
+    ):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"{group.group_id} speaks {group.protocol_type} {group.protocol_name}",
+        )
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
+    assert group.state is not GroupState.EMPTY, "an empty group knows no member"
+    return member
+
+
+def _assign(
+    group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, outcome: Outcome
+) -> None:
+    """Make the group stable: every member has an assignment, if only an empty one."""
+    assert group.state is GroupState.COMPLETING_REBALANCE, group.state
+    outcome.value = stable_value(group, assignments, now_ms)
+    for member in group.members.values():
+        token, member.syncing = member.syncing, None
+        if token is not None:
+            outcome.answer(token, _assigned(group, assignments.get(member.member_id, b"")))
+            group.restart_session(member, now_ms)
+
+
+def _assigned(group: ClassicGroup, assignment: bytes) -> SyncAnswer:
+    return SyncAnswer(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=assignment,
+    )

@@ -11,30 +11,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.decision import Answered
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
     SyncAnswer,
     SyncRequest,
 )
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.embedded import (
+from coordinator.groups.consumer.assignment import decide_target, reconcile
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
+from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberState, as_target
+from coordinator.groups.consumer.membership import check_room, replaced
+from coordinator.groups.consumer.records import ConsumerGroupRecord, assignment_record
+from coordinator.groups.consumer.requests import ConsumerLimits
+from coordinator.groups.consumer.subscription import TopicImage, subscribe
+from coordinator.groups.consumer_protocol import (
     CONSUMER,
     Subscription,
     read_subscription,
     write_assignment,
 )
-from coordinator.groups.consumer.exchange import ConsumerLimits
-from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberState
-from coordinator.groups.consumer.membership import check_room, replaced
-from coordinator.groups.consumer.partitions import as_target
-from coordinator.groups.consumer.reconciliation import reconcile
-from coordinator.groups.consumer.records import ConsumerGroupRecord, assignment_record
-from coordinator.groups.consumer.subscribing import subscribe
-from coordinator.groups.consumer.target import decide_target
-from coordinator.groups.consumer.topics import TopicImage
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 

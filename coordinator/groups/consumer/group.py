@@ -17,11 +17,9 @@ from typing import cast
 from uuid import UUID
 
 from coordinator.groups.consumer import records
-from coordinator.groups.consumer.acknowledging import Acknowledging
-from coordinator.groups.consumer.member import Member
-from coordinator.groups.consumer.partitions import Assigned, Target
+from coordinator.groups.consumer.member import Assigned, Member, Target
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
-from coordinator.groups.consumer.timers import Timers
+from coordinator.groups.consumer.soft_state import Acknowledging, Timers
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_current_member_assignment import (
@@ -314,3 +312,23 @@ def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
         counter[name] += step
         if not counter[name]:
             del counter[name]
+
+
+class Draft:
+    """`group` is the group with `records` applied; read it anew after each `add`."""
+
+    __slots__ = ("_is_copy", "group", "records")
+
+    def __init__(self, group: ConsumerGroup, *, is_new: bool = False) -> None:
+        """`is_new`: the group is in no shard yet, so it may be changed itself."""
+        self.group = group
+        self.records: list[ConsumerGroupRecord] = []
+        self._is_copy = is_new
+
+    def add(self, records: Iterable[ConsumerGroupRecord]) -> None:
+        for record in records:
+            if not self._is_copy:
+                self.group = self.group.draft()
+                self._is_copy = True
+            self.group.apply(record)
+            self.records.append(record)

@@ -9,21 +9,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from coordinator.decision import Answered
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.exchange import (
+from coordinator.groups.consumer.assignment import decide_target, reconcile
+from coordinator.groups.consumer.group import Draft
+from coordinator.groups.consumer.member import JOINING, Member, as_target
+from coordinator.groups.consumer.membership import check_room, speaking_member
+from coordinator.groups.consumer.records import assignment_record
+from coordinator.groups.consumer.requests import (
     ConsumerLimits,
     HeartbeatAnswer,
     HeartbeatDecision,
     HeartbeatRequest,
 )
-from coordinator.groups.consumer.member import JOINING, Member
-from coordinator.groups.consumer.membership import check_room, speaking_member
-from coordinator.groups.consumer.partitions import as_target
-from coordinator.groups.consumer.reconciliation import reconcile
-from coordinator.groups.consumer.records import assignment_record
-from coordinator.groups.consumer.subscribing import subscribe
-from coordinator.groups.consumer.target import decide_target
-from coordinator.groups.consumer.topics import TopicImage
+from coordinator.groups.consumer.subscription import TopicImage, subscribe
 
 T = TypeVar("T")
 

@@ -1,14 +1,59 @@
-"""One member of a consumer group: what it said of itself, and how far its assignment has come.
+"""One member of a consumer group: what the member said, and how far its assignment has come.
 
-Immutable: a change is a new member, and a record. Source: KIP-848, KIP-1251.
+A member is immutable: a change is a new member, and a record. `Target` is what a member shall
+have. `Assigned` is what the member has, or has yet to give back; each partition carries the epoch
+at which the member was given the partition (KIP-1251). Neither holds a topic without partitions,
+and neither ever changes in place. Source: KIP-848, KIP-1251.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from uuid import UUID
 
-from coordinator.groups.consumer.partitions import Assigned
+Target = Mapping[UUID, frozenset[int]]
+Assigned = Mapping[UUID, Mapping[int, int]]
+#: What a heartbeat says that its member owns.
+Owned = Mapping[UUID, frozenset[int]]
+
+
+def is_subset(owned: Owned, assigned: Assigned) -> bool:
+    """Return whether every partition owned is an assigned one."""
+    return all(
+        partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items()
+    )
+
+
+def overlap(owned: Owned, assigned: Assigned) -> bool:
+    """Return whether some partition owned is an assigned one."""
+    return any(
+        not partitions.isdisjoint(assigned.get(topic_id, {}))
+        for topic_id, partitions in owned.items()
+    )
+
+
+def as_target(assigned: Assigned) -> Target:
+    """Return the partitions without their epochs."""
+    return {topic_id: frozenset(epochs) for topic_id, epochs in assigned.items()}
+
+
+def with_epoch(target: Target, epoch: int) -> Assigned:
+    """Return the partitions as assigned at `epoch`."""
+    return {
+        topic_id: dict.fromkeys(sorted(partitions), epoch)
+        for topic_id, partitions in target.items()
+    }
+
+
+def merged(one: Assigned, other: Assigned) -> Assigned:
+    """Return the partitions of both, which have none in common."""
+    return {
+        topic_id: {**one.get(topic_id, {}), **other.get(topic_id, {})}
+        for topic_id in {**one, **other}
+    }
+
 
 #: Member epochs with a meaning of their own.
 JOINING = 0

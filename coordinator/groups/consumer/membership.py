@@ -1,16 +1,24 @@
-"""Who may speak for a member: ids, instance ids and epochs, and who takes whose place.
+"""Who may speak for a member, commit or leave: ids, instance ids and epochs. Source: KIP-848.
 
-Source: KIP-848. A heartbeat with epoch 0 joins, whatever the member was before.
+A heartbeat with epoch 0 joins, whatever the member was before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from uuid import UUID
 
-from coordinator.groups.consumer.exchange import HeartbeatRequest
-from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer.member import JOINING, LEAVING_FOR_A_WHILE, Member
-from coordinator.groups.consumer.partitions import Owned, is_subset
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
+from coordinator.groups.consumer.member import (
+    JOINING,
+    LEAVING_FOR_A_WHILE,
+    Member,
+    Owned,
+    as_target,
+    is_subset,
+    with_epoch,
+)
 from coordinator.groups.consumer.records import (
     ConsumerGroupRecord,
     assignment_record,
@@ -18,6 +26,8 @@ from coordinator.groups.consumer.records import (
     subscription_record,
     target_record,
 )
+from coordinator.groups.consumer.requests import HeartbeatRequest
+from coordinator.groups.consumer.subscription import TopicImage, next_epoch, unused_regexes
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -99,3 +109,119 @@ def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
             f" the group coordinator ({member.epoch}). The member must abandon all its partitions"
             " and rejoin.",
         )
+
+
+def leaving_member(group: ConsumerGroup, request: HeartbeatRequest) -> Member:
+    """Return who leaves with a heartbeat. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if request.instance_id is None:
+        return group.member(request.member_id)
+    return group.static_member(request.instance_id, request.member_id)
+
+
+def decide_absence(group: ConsumerGroup, member: Member) -> list[ConsumerGroupRecord]:
+    """Return the record of a static member that leaves for a while (epoch -2).
+
+    It keeps its place and its partitions until its session ends.
+    """
+    absent = replace(
+        member,
+        epoch=LEAVING_FOR_A_WHILE,
+        assigned=with_epoch(as_target(member.assigned), 0),
+        revoking={},
+    )
+    return [assignment_record(group.group_id, absent)]
+
+
+def decide_removal(
+    group: ConsumerGroup, member_ids: Iterable[str], topics: TopicImage
+) -> list[ConsumerGroupRecord]:
+    """Return the records of a group without these members, at its next epoch.
+
+    Their partitions are free at once; who gets them is decided with the next heartbeat.
+    """
+    draft = Draft(group)
+    for member_id in member_ids:
+        draft.add(member_tombstones(group.group_id, member_id))
+    draft.add(unused_regexes(draft.group))
+    draft.add(next_epoch(draft.group, topics, changed=True))
+    return draft.records
+
+
+def check_commit(
+    group: ConsumerGroup,
+    member_id: str,
+    member_epoch: int,
+    group_instance_id: str | None,
+    partitions: Iterable[tuple[UUID, int]],
+    *,
+    transactional: bool,
+    knows_member_epochs: bool,
+) -> None:
+    """Return if whoever says this may commit for these partitions, else raise.
+
+    A negative epoch is an administrator: while the group has no members. In a transaction who says
+    nothing of himself may always commit. Members commit with their epoch (UNKNOWN_MEMBER_ID,
+    STALE_MEMBER_EPOCH), or an older one for partitions that they have had since then (KIP-1251).
+    UNSUPPORTED_VERSION for a member that does not `knows_member_epochs` (OffsetCommit v9+).
+    A stale member is ILLEGAL_GENERATION for classic members, and in transactions.
+    """
+    if member_epoch < 0 and not group.members:
+        return
+    if transactional and member_epoch == -1 and not member_id and group_instance_id is None:
+        return
+    member = group.member(member_id)
+    if not transactional and member.classic is None and not knows_member_epochs:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "OffsetCommit version 9 or above must be used by members using the consumer group"
+            " protocol",
+        )
+    stale = _stale_code(member, transactional=transactional)
+    if member_epoch > member.epoch:
+        raise KafkaError(
+            stale,
+            f"Received member epoch {member_epoch} is newer than current member epoch"
+            f" {member.epoch}.",
+        )
+    if member_epoch < member.epoch:
+        for topic_id, partition in partitions:
+            _check_held_since(member, member_epoch, topic_id, partition, stale)
+
+
+def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
+    """Return if whoever says this may read the group's offsets, else raise.
+
+    Without a member id: an administrator, or a client that does not say. UNKNOWN_MEMBER_ID,
+    STALE_MEMBER_EPOCH, of classic members ILLEGAL_GENERATION.
+    """
+    if member_id is None and member_epoch < 0:
+        return
+    member = group.member(member_id or "")
+    if member_epoch != member.epoch:
+        raise KafkaError(
+            _stale_code(member, transactional=False),
+            f"The received member epoch {member_epoch} does not match the expected member epoch"
+            f" {member.epoch}.",
+        )
+
+
+def _check_held_since(
+    member: Member, member_epoch: int, topic_id: UUID, partition: int, stale: ErrorCode
+) -> None:
+    held_since = member.assigned.get(topic_id, {}).get(partition)
+    if held_since is None:
+        held_since = member.revoking.get(topic_id, {}).get(partition)
+    if held_since is None:
+        raise KafkaError(stale, f"Partition {partition} of {topic_id} is not the member's.")
+    if member_epoch < held_since:
+        raise KafkaError(
+            stale,
+            f"Received member epoch {member_epoch} is older than the epoch {held_since} at which"
+            f" the member was given partition {partition} of {topic_id}.",
+        )
+
+
+def _stale_code(member: Member, *, transactional: bool) -> ErrorCode:
+    if transactional or member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH

@@ -11,8 +11,13 @@ from dataclasses import dataclass, replace
 from typing import cast
 from uuid import UUID
 
-from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberState
-from coordinator.groups.consumer.partitions import Assigned, Target
+from coordinator.groups.consumer.member import (
+    Assigned,
+    ClassicProtocols,
+    Member,
+    MemberState,
+    Target,
+)
 from wire.internal import consumer_group_current_member_assignment as current
 from wire.internal import consumer_group_member_metadata as metadata
 from wire.internal.consumer_group_metadata import (

@@ -8,16 +8,24 @@ same markers, and so ends where live ended.
 Under transaction version 2 a marker carries an epoch above that of the data it ends; so a marker
 resolves every epoch up to its own. Of several, only the newest can be the transaction it decides:
 anything older outlived the marker of its own, and is dropped.
+
+Conflict detection is off unless `transaction.offset.conflict.detection.enable`. Kafka lets two open
+transactions commit the same offset of a group; the last commit wins, and the output of both counts
+although both read the same input. The slower of two consumers is fenced by its generation alone
+(KIP-447), which clients without group metadata leave out. Pulsar refuses the second acknowledgement
+(TransactionConflictException); so does `check_conflicts`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 
 class Stored(NamedTuple):
@@ -118,3 +126,30 @@ class PendingAcks:
         self._groups[key.group_id] -= 1
         if not self._groups[key.group_id]:
             del self._groups[key.group_id]
+
+
+def check_conflicts(
+    pending: PendingAcks, producer_id: int, producer_epoch: int, keys: Iterable[OffsetKey]
+) -> None:
+    """Refuse offsets of which another open transaction holds any: all of them, none is staged.
+
+    TRANSACTION_ABORTABLE: whoever is refused aborts and reads again; the first goes on.
+    """
+    for key in keys:
+        other = pending.held_by_another(key, producer_id, producer_epoch)
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_ABORTABLE,
+                f"{key.topic}-{key.partition} of group {key.group_id} is pending in the"
+                f" transaction of producer {other[0]} at epoch {other[1]}",
+            )
+
+
+def conflict_code(code: ErrorCode, *, is_abortable_known: bool) -> ErrorCode:
+    """Return what a client is told that may not know TRANSACTION_ABORTABLE.
+
+    ILLEGAL_GENERATION: to every client the transaction has to be aborted, its producer may go on.
+    """
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not is_abortable_known:
+        return ErrorCode.ILLEGAL_GENERATION
+    return code

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.classic.exchange import (
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import expire, leave
+from coordinator.groups.classic.rebalance import sync
+from coordinator.groups.classic.records import apply, current_value, resume
+from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -14,14 +20,6 @@ from coordinator.groups.classic.exchange import (
     SyncAnswer,
     SyncRequest,
 )
-from coordinator.groups.classic.expiry import expire
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.heartbeats import heartbeat
-from coordinator.groups.classic.joining import join
-from coordinator.groups.classic.leaving import leave
-from coordinator.groups.classic.records import group_value, restored, resume
-from coordinator.groups.classic.state import GroupState
-from coordinator.groups.classic.syncing import sync
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.group_metadata import GroupMetadataValue
@@ -47,8 +45,9 @@ class Driver:
             assert token not in self.answers, f"token {token} answered twice"
             assert token not in self.gone or answer.error_code or isinstance(answer, SyncAnswer)
             self.answers[token] = answer
-        if outcome.changed:
-            self.records.append(group_value(self.group))
+        if outcome.value is not None:
+            self.records.append(outcome.value)
+            apply(self.group, outcome.value)
 
     def join(self, member_id: str = "", **fields: Any) -> int:
         """Send a JoinGroup; return its token. A refusal is kept as an answer."""
@@ -117,10 +116,9 @@ class Driver:
 
     def reload(self) -> None:
         """Restart: the group is what its last record says, or new."""
+        self.group = ClassicGroup("group", self.limits)
         if self.records:
-            self.group = restored("group", self.records[-1], self.limits)
-        else:
-            self.group = ClassicGroup("group", self.limits)
+            apply(self.group, self.records[-1])
         resume(self.group, self.now_ms)
 
     def joined(self, token: int) -> JoinAnswer:
@@ -192,9 +190,12 @@ class Driver:
         group = self.group
         if group.generation_id == 0:
             return
-        assert self.records[-1] == group_value(group)
-        replayed = restored("group", self.records[-1], group.limits)
-        assert group_value(replayed) == group_value(group)
+        assert self.records[-1] == current_value(group)
+        replayed = ClassicGroup("group", group.limits)
+        # Whatever the log held before, the last record decides.
+        for record in self.records[-2:]:
+            apply(replayed, record)
+        assert current_value(replayed) == current_value(group)
         assert replayed.state is group.state
 
 

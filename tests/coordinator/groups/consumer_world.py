@@ -11,29 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from coordinator.groups.classic.exchange import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.classic.requests import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from coordinator.groups.consumer.classic_members import answer_sync, decide_join
-from coordinator.groups.consumer.downgrade import deletion, downgraded, is_downgrade_due
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.exchange import (
-    ConsumerLimits,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-)
-from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from coordinator.groups.consumer.heartbeat import decide_heartbeat
-from coordinator.groups.consumer.leaving import (
+from coordinator.groups.consumer.member import LEAVING_FOR_A_WHILE, Member, as_target
+from coordinator.groups.consumer.membership import (
     decide_absence,
     decide_removal,
     leaving_member,
 )
-from coordinator.groups.consumer.member import LEAVING_FOR_A_WHILE, Member
-from coordinator.groups.consumer.partitions import as_target
+from coordinator.groups.consumer.migration import (
+    decide_upgrade,
+    deletion,
+    downgraded,
+    is_downgrade_due,
+)
 from coordinator.groups.consumer.records import ResolvedRegex
-from coordinator.groups.consumer.subscribing import decide_regexes, next_epoch
-from coordinator.groups.consumer.topics import TopicInfo
-from coordinator.groups.consumer.upgrade import decide_upgrade
+from coordinator.groups.consumer.requests import (
+    ConsumerLimits,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+)
+from coordinator.groups.consumer.subscription import TopicInfo, decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord, ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
 from wire.error_code import ErrorCode
@@ -154,9 +155,9 @@ class World:
         group = self.group
         if not is_downgrade_due(group, member_ids, allowed=self.may_downgrade, size_max=100):
             return False
-        classic = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
-        self.append([*deletion(group), self.shard.group_record(classic)])
+        classic, value = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
         self.shard.groups[GROUP] = classic
+        self.append([*deletion(group), GroupRecord(GROUP, value)])
         return True
 
     def notice_topics(self) -> None:
@@ -215,7 +216,7 @@ class World:
         for position, (key, value) in records:
             record = decode(key, value)
             assert record is not None
-            shard.replay(record, position)
+            shard.apply(record, position)
         return shard
 
     def check_replay(self) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.groups.classic.exchange import JoinAnswer
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import GroupState
+from coordinator.groups.classic.requests import JoinAnswer
 from tests.soak import SOAK
 
 _EVENTS = st.lists(

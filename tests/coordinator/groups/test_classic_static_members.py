@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import GroupState
 from wire.error_code import ErrorCode
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.groups.classic.group import GroupState
 from coordinator.groups.classic.heartbeats import check_commit
-from coordinator.groups.classic.state import GroupState
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord
 from coordinator.groups.shard import Committer, GroupShard

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.groups.consumer.assignors import Assignor, Reader
-from coordinator.groups.consumer.partitions import Target
-from coordinator.groups.consumer.range_assignor import assign_ranges
-from coordinator.groups.consumer.uniform_assignor import assign_uniformly
+from coordinator.groups.consumer.assignors import Assignor, Reader, assign_ranges, assign_uniformly
+from coordinator.groups.consumer.member import Target
 from tests.soak import SOAK
 
 TOPICS = [UUID(int=n) for n in range(1, 5)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.groups.consumer.committing import check_commit, check_fetch
+from coordinator.groups.consumer.membership import check_commit, check_fetch
 from tests.coordinator.groups.consumer_world import World
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

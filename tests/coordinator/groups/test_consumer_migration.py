@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.classic.exchange import LeavingMember
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.requests import LeavingMember
 from coordinator.groups.consumer.classic_members import (
     known_classic_member,
     known_leaving_member,
     must_join_again,
 )
-from coordinator.groups.consumer.downgrade import is_downgrade_due
-from coordinator.groups.consumer.embedded import read_assignment
 from coordinator.groups.consumer.member import MemberState
-from coordinator.groups.consumer.upgrade import decide_upgrade
+from coordinator.groups.consumer.migration import decide_upgrade, is_downgrade_due
+from coordinator.groups.consumer_protocol import read_assignment
+from coordinator.groups.records import GroupRecord
 from tests.coordinator.groups.conftest import Driver
 from tests.coordinator.groups.consumer_world import GROUP, Place, World, subscription
 from wire.error_code import ErrorCode
@@ -59,8 +58,8 @@ def classic_group(
     assert leader is not None
     driver.sync(leader, assignments=dict(zip(driver.group.members, given, strict=True)))
     assert driver.group.state is GroupState.STABLE
-    world.append([world.shard.group_record(driver.group)])
     world.shard.groups[GROUP] = driver.group
+    world.append([GroupRecord(GROUP, driver.records[-1])])
     return driver.group
 
 

@@ -6,9 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.groups.classic.group import GroupLimits
-from coordinator.groups.classic.records import group_value, restored
-from coordinator.groups.classic.state import GroupState
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.records import apply, current_value
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord, decode, encode
 from wire.errors import WireError
@@ -39,9 +38,10 @@ def test_an_offset_is_written_as_kafka_writes_it() -> None:
 def test_an_empty_group_is_written_as_kafka_writes_it() -> None:
     record = decode(GROUP_KEY, GROUP_VALUE)
     assert isinstance(record, GroupRecord) and record.value is not None
-    group = restored("g1", record.value, GroupLimits())
+    group = ClassicGroup("g1", GroupLimits())
+    apply(group, record.value)
     assert (group.state, group.generation_id) == (GroupState.EMPTY, 2)
-    assert encode(GroupRecord("g1", group_value(group))) == (GROUP_KEY, GROUP_VALUE)
+    assert encode(GroupRecord("g1", current_value(group))) == (GROUP_KEY, GROUP_VALUE)
 
 
 def test_a_retention_time_of_its_own_needs_an_older_version() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from coordinator.groups.offsets.conflicts import check_conflicts, conflict_code
-from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
+from coordinator.groups.offsets.pending_acks import (
+    PendingAcks,
+    Stored,
+    check_conflicts,
+    conflict_code,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -50,7 +50,7 @@ class Journal:
     @staticmethod
     def _fold(shard: GroupShard, log_offset: int, kind: str, entry: Any) -> None:
         if kind == "plain":
-            shard.replay(entry, log_offset)
+            shard.apply(entry, log_offset)
         elif kind == "pending":
             record, producer_id, epoch = entry
             shard.apply_pending(record, log_offset, producer_id, epoch)

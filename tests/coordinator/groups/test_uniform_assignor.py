@@ -7,9 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.consumer.assignors import Reader
-from coordinator.groups.consumer.partitions import Target
-from coordinator.groups.consumer.uniform_assignor import assign_uniformly
+from coordinator.groups.consumer.assignors import Reader, assign_uniformly
+from coordinator.groups.consumer.member import Target
 
 TOPICS = [UUID(int=number) for number in range(1, 4)]
 _COUNTS = st.fixed_dictionaries({topic: st.integers(1, 8) for topic in TOPICS})

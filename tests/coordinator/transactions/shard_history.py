@@ -26,7 +26,7 @@ from wire.errors import KafkaError
 from wire.records import SimpleRecord
 
 Step = tuple[str, str, int, int]
-Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata]]
+Decide = Callable[[TransactionMetadata | None], Decision[TransactionMetadata, object]]
 
 LIFETIMES = Lifetimes(transactional_id_ms=1_000, child_ms=1_000, vote_ms=1_000)
 
@@ -112,7 +112,7 @@ class History:
         *,
         commit: bool,
         version: int,
-    ) -> Decision[TransactionMetadata]:
+    ) -> Decision[TransactionMetadata, object]:
         return end_txn(
             txn,
             identity,
@@ -123,15 +123,15 @@ class History:
             now_ms=self.now_ms,
         )
 
-    def aged(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata]:
+    def aged(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata, object]:
         """Bring a young producer near the end of its epochs."""
         if txn is None or txn.state is not State.EMPTY or txn.producer_epoch > 10:
-            return Decision()
-        return Decision((txn._replace(producer_epoch=32763),))
+            return Decision(answer=None)
+        return Decision(records=(txn._replace(producer_epoch=32763),), answer=None)
 
-    def completed(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata]:
+    def completed(self, txn: TransactionMetadata | None) -> Decision[TransactionMetadata, object]:
         work = None if txn is None else work_due(txn, self.shard.get)
-        return Decision() if work is None else complete(txn, work, self.now_ms)
+        return Decision(answer=None) if work is None else complete(txn, work, self.now_ms)
 
 
 def replay(log: Sequence[Sequence[SimpleRecord]]) -> Shard:

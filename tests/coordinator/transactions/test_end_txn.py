@@ -21,7 +21,7 @@ CURRENT = ProducerIdentity(1000, 5)
 
 def decide(
     txn: TransactionMetadata | None, identity: ProducerIdentity, *, commit: bool
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, object]:
     return end_txn(
         txn,
         identity,

@@ -20,7 +20,7 @@ IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 def decide(
     txn: TransactionMetadata | None, lifetimes: Lifetimes, now_ms: int
-) -> Decision[TransactionMetadata]:
+) -> Decision[TransactionMetadata, object]:
     return expire(txn, lifetimes, now_ms, fresh_producer_id=9000)
 
 

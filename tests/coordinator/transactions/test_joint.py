@@ -101,7 +101,7 @@ class Family:
     def decided(
         self,
         transactional_id: str,
-        decide: Callable[[Txn | None], Decision[Txn]],
+        decide: Callable[[Txn | None], Decision[Txn, object]],
         *,
         is_adoption: bool = False,
     ) -> tuple[Txn, ...]:
@@ -430,7 +430,7 @@ def test_an_id_without_family_is_not_even_looked_at(make_txn: MakeTxn, make_chil
     family = Family(make_txn(State.ONGOING), make_child("a", State.EMPTY))
     alone = family.shard.get("tx-1")
     assert alone is not None
-    decision = Decision((alone,))
+    decision = Decision(records=(alone,), answer=None)
     found = joint.joined(alone, decision, family.shard, now_ms=NOW_MS, take_producer_id=pytest.fail)
     assert found is decision
 

@@ -126,7 +126,7 @@ async def test_one_record_adds_all_partitions_of_a_request(
     client = await connect(broker)
     producer = await begin(client)
     (log,) = (shard.log for shard in broker.transactions.store.shards if len(list(shard.state)))
-    before = log.end_offset
+    before = log.log_end_offset
     answers = await produce(
         client,
         12,
@@ -144,7 +144,7 @@ async def test_one_record_adds_all_partitions_of_a_request(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
     assert held(broker) == ["fruit-0", "fruit-1", "vegetables-1"]
-    assert log.end_offset == before + 1
+    assert log.log_end_offset == before + 1
 
 
 async def test_every_producer_of_a_request_answers_for_itself(

@@ -37,7 +37,7 @@ async def open_transaction(broker: Broker, client: RawClient, version: int) -> R
 
 def states_logged(broker: Broker) -> Iterator[State]:
     (shard,) = broker.transactions.store.shards
-    for _, record in shard.log.replay():
+    for _, record in shard.log.reader.iterate_records_from(0):
         assert isinstance(record, Record) and record.value is not None
         yield decode_value("tx", record.value).state
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.records import encode_record
 from coordinator.transactions.states import State
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, World, batch_by, refused
@@ -42,8 +41,7 @@ def age(world: World, producer_epoch: int) -> ProducerIdentity:
     assert txn is not None
     shard = world.coordinator.store.shard_of("tx")
     aged = txn._replace(producer_epoch=producer_epoch)
-    shard.log.append([encode_record(aged)], world.now_ms)
-    shard.state.apply(aged)
+    shard.append([aged], world.now_ms)
     return aged.identity
 
 

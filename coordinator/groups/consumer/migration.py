@@ -1,36 +1,45 @@
-"""A classic group becomes a consumer group: the first member of the consumer protocol has come.
+"""A group changes its kind: classic to consumer and back. Source: KIP-848, the part on migration.
 
-Its members stay, at the generation they were in and with what they were assigned; they learn with
-their next heartbeat that there is a new assignment. Source: KIP-848, the part on migration.
+Upgrade: the first member of the consumer protocol has come. The classic members stay, in their
+generation and with their assignments; their next heartbeat tells them of a new assignment.
+
+Downgrade: the last member of the consumer protocol is gone. The classic members stay, with their
+target assignments as the last generation, which is the group's epoch; they join again at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
-from coordinator.groups.classic.exchange import JoinAnswer, Outcome, SyncAnswer
-from coordinator.groups.classic.group import ClassicGroup
-from coordinator.groups.classic.member import Member as ClassicMember
-from coordinator.groups.consumer.draft import Draft
-from coordinator.groups.consumer.embedded import (
-    CONSUMER,
-    CustomAssignor,
-    read_assignment,
-    read_subscription,
-)
-from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
-from coordinator.groups.consumer.member import ClassicProtocols, Member
-from coordinator.groups.consumer.partitions import Target, with_epoch
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits
+from coordinator.groups.classic.group import Member as ClassicMember
+from coordinator.groups.classic.records import stable_value
+from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer
+from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Draft
+from coordinator.groups.consumer.member import ClassicProtocols, Member, Target, with_epoch
 from coordinator.groups.consumer.records import (
+    ConsumerGroupRecord,
     assignment_record,
     epoch_record,
+    group_tombstones,
+    member_tombstones,
+    regex_record,
     subscription_record,
     target_epoch_record,
     target_record,
 )
-from coordinator.groups.consumer.topics import TopicImage
+from coordinator.groups.consumer.subscription import TopicImage
+from coordinator.groups.consumer_protocol import (
+    CONSUMER,
+    CustomAssignor,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
+from wire.internal.group_metadata import GroupMetadataValue
 
 #: What the classic leader knew of the topics when it assigned them nobody can say: they may have
 #: grown since. Whoever joins next has them assigned anew.
@@ -148,3 +157,63 @@ def refuse_parked(classic: ClassicGroup) -> Outcome:
         if syncing is not None:
             outcome.answer(syncing, SyncAnswer(error_code=code))
     return outcome
+
+
+def is_downgrade_due(
+    group: ConsumerGroup, leaving: Collection[str], *, allowed: bool, size_max: int
+) -> bool:
+    """Return whether classic members alone are left when these leave: at least one, none else.
+
+    `size_max` is of classic groups.
+    """
+    left = len(group.members) - len(leaving)
+    if not allowed or left <= 0 or left > size_max or left > group.classic_count:
+        return False
+    leaving_classic = sum(group.members[member_id].classic is not None for member_id in leaving)
+    return left == group.classic_count - leaving_classic
+
+
+def downgraded(
+    group: ConsumerGroup,
+    leaving: Collection[str],
+    topics: TopicImage,
+    limits: GroupLimits,
+    now_ms: int,
+) -> tuple[ClassicGroup, GroupMetadataValue]:
+    """Return the classic group of the members that stay, and its record: the group is stable once
+    the record is applied. The caller then begins a rebalance, so that all members join again.
+    """
+    classic = ClassicGroup(group.group_id, limits, now_ms)
+    classic.generation_id = group.epoch
+    for member in group.members.values():
+        if member.member_id in leaving:
+            continue
+        assert member.classic is not None, "is_downgrade_due comes first"
+        kept = ClassicMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.classic.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            protocols=member.classic.protocols,
+        )
+        classic.add(kept, CONSUMER)
+    classic.protocol_name = classic.select_protocol()
+    assignments = {
+        member_id: write_assignment(
+            group.target(member_id), kept.metadata(classic.protocol_name), topics
+        )
+        for member_id, kept in classic.members.items()
+    }
+    return classic, stable_value(classic, assignments, now_ms)
+
+
+def deletion(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
+    """Return what deletes a consumer group with its members."""
+    group_id = group.group_id
+    records = [
+        record for member_id in group.members for record in member_tombstones(group_id, member_id)
+    ]
+    records += [regex_record(group_id, regex, None) for regex in group.regexes]
+    return records + group_tombstones(group_id)

@@ -1,28 +1,38 @@
-"""One member's way to its target assignment: give back first, then take what is free.
+"""Who shall read what, and one member's way there.
 
-A member that has to give partitions back keeps its epoch and is UNREVOKED_PARTITIONS until a
-heartbeat says that it does not own them any more. Then it moves to the target's epoch and is given
-whatever of its target nobody has; while others still hold some, it is UNRELEASED_PARTITIONS, and
-each heartbeat looks again. So no partition ever has two owners. Source: KIP-848.
+The target assignment is computed anew when the group's epoch has risen. Each member then
+reconciles: it gives back first, and takes what is free after. A member that has to give partitions
+back keeps its epoch and is UNREVOKED_PARTITIONS until a heartbeat says that the member does not own
+them any more. Then it moves to the target's epoch and is given the free part of its target; while
+others still hold some, it is UNRELEASED_PARTITIONS, and each heartbeat looks again. So no partition
+ever has two owners. Source: KIP-848.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from coordinator.groups.consumer.assignors import Assignor, Reader, assign_ranges, assign_uniformly
 from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer.member import Member, MemberState
-from coordinator.groups.consumer.partitions import (
+from coordinator.groups.consumer.member import (
     Assigned,
+    Member,
+    MemberState,
     Owned,
     Target,
     merged,
     overlap,
     with_epoch,
 )
-from coordinator.groups.consumer.topics import TopicImage
+from coordinator.groups.consumer.records import (
+    ConsumerGroupRecord,
+    target_epoch_record,
+    target_record,
+)
+from coordinator.groups.consumer.requests import ConsumerLimits
+from coordinator.groups.consumer.subscription import TopicImage, resolved
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -146,3 +156,47 @@ def _without_unsubscribed(
 
 def _still_owns(owned: Owned | None, revoked: Assigned) -> bool:
     return owned is None or overlap(owned, revoked)
+
+
+#: By the name that members and `group.consumer.assignors` give.
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+
+
+def decide_target(
+    group: ConsumerGroup, topics: TopicImage, limits: ConsumerLimits, now_ms: int
+) -> list[ConsumerGroupRecord]:
+    """Return what changes in the target assignment if one is due: the group's epoch is ahead.
+
+    `limits.assignment_interval_ms` after the last one at the earliest (0: at once).
+    """
+    if group.assignment_epoch >= group.epoch:
+        return []
+    interval_ms = limits.assignment_interval_ms
+    if interval_ms and group.assigned_at_ms and now_ms < group.assigned_at_ms + interval_ms:
+        return []
+    return [
+        *_changed_targets(group, topics, limits.assignors[0]),
+        target_epoch_record(group.group_id, group.epoch, now_ms),
+    ]
+
+
+def _changed_targets(
+    group: ConsumerGroup, topics: TopicImage, default_assignor: str
+) -> Iterable[ConsumerGroupRecord]:
+    existing = resolved(group.subscribed_names(), topics)
+    by_name = {topic.name: topic.topic_id for topic in existing.values()}
+    readers = [
+        Reader(
+            member.member_id,
+            member.instance_id,
+            frozenset(by_name[name] for name in group.names_of(member) if name in by_name),
+            group.target(member.member_id),
+        )
+        for member in group.members.values()
+    ]
+    counts = {topic.topic_id: topic.partition_count for topic in existing.values()}
+    # Members in a log of Apache Kafka's may have asked for one that is not here.
+    assign = ASSIGNORS.get(group.preferred_assignor(default_assignor), ASSIGNORS[default_assignor])
+    for member_id, target in assign(readers, counts).items():
+        if member_id not in group.targets or target != group.targets[member_id]:
+            yield target_record(group.group_id, member_id, target)

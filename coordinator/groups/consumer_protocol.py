@@ -1,6 +1,6 @@
 """The consumer protocol inside the classic one: subscriptions and assignments as bytes.
 
-Newer versions than ours begin as ours do; what follows is passed over, as Kafka does.
+Newer versions than ours begin as ours do: the rest of the bytes is passed over, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from coordinator.groups.consumer.partitions import Owned, Target
-from coordinator.groups.consumer.topics import TopicImage
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.consumer.member import Owned, Target
+from coordinator.groups.consumer.subscription import TopicImage
 from wire.errors import WireError
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -19,7 +20,7 @@ from wire.internal.consumer_protocol import (
 )
 from wire.internal.versioned import decode_compatible, encode_versioned, peek_version
 
-#: The protocol type of consumers.
+#: The protocol type of consumers; others (Connect's, for one) mean something else by metadata.
 CONSUMER = "consumer"
 
 
@@ -87,3 +88,22 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
         if existing:
             found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | existing
     return found
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """Return the topics that some member has subscribed to; None where that cannot be known.
+
+    Versions beyond ours begin as ours do, so what follows is passed over, as Kafka does.
+    """
+    if group.protocol_type != CONSUMER:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        metadata = member.metadata(group.protocol_name)
+        try:
+            version = min(peek_version(metadata), ConsumerProtocolSubscription.max_version)
+            subscription, _ = ConsumerProtocolSubscription.decode_from(metadata, version, 2)
+        except WireError:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)

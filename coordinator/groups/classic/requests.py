@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wire.error_code import ErrorCode
+from wire.internal.group_metadata import GroupMetadataValue
 
 Token = object
 
@@ -90,15 +91,15 @@ class LeavingMember:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one input brought about, in order.
+    """What one input brings about.
 
-    `changed`: the group has a new persistent value, to be appended to the shard's log in the same
-    step; the answers may go out once it is durable.
+    `value` is the group's new record: the caller appends it and applies it (`records.apply`) in the
+    same step. The answers, in order, may go out once the record is durable.
     """
 
     answers: list[tuple[Token, JoinAnswer | SyncAnswer]] = field(default_factory=list)
-    changed: bool = False
+    value: GroupMetadataValue | None = None
 
     def answer(self, token: Token, answer: JoinAnswer | SyncAnswer) -> None:
-        """Have `token` answered. Whoever calls this must have forgotten the token."""
+        """Answer `token`. The caller has forgotten the token, so that no second answer follows."""
         self.answers.append((token, answer))

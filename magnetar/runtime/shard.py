@@ -1,0 +1,219 @@
+"""One shard of a coordinator at work: its state, and the log of which the state is a fold.
+
+A shard is a partition of `__transaction_state` or of `__consumer_offsets`. This class serves both
+coordinators and owns no rule: the rules are pure functions of `coordinator`.
+
+    decide -> append -> apply, in one step of the event loop: no request sees a state that is not in
+    the log. Then the caller does what falls due (timers, work), awaits the returned end offset, and
+    answers.
+
+`replay` folds the log through the same `apply` as live requests, so the live state is the replayed
+state. A record is applied with its offset in the log: between two commits of a group the later
+offset wins. A marker is appended and applied in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from coordinator.decision import AnswerT, Decision, Urgency
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_buffer import TransactionMarker
+from wire.records import BatchHeader, ControlType, Marker, Record, SimpleRecord
+
+#: What a batch and each record in it have besides keys and values, at most.
+_BATCH_BYTES = 64
+_RECORD_BYTES = 32
+
+RecordT = TypeVar("RecordT")
+FoldedT = TypeVar("FoldedT", contravariant=True)
+LogEntry = tuple[BatchHeader, Record | Marker]
+
+
+class Fold(Protocol[FoldedT]):
+    """The state of a shard. It changes by these three calls alone, in the order of the log."""
+
+    def apply(self, record: FoldedT, offset: int) -> None:
+        """Fold a record at `offset` of the log."""
+        ...
+
+    def apply_pending(
+        self, record: FoldedT, offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Fold a record of a producer's transaction, whose marker is still to come."""
+        ...
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """Fold the marker that ends a producer's transaction."""
+        ...
+
+
+class RecordFormat(NamedTuple, Generic[RecordT]):
+    """The bytes of one coordinator's records."""
+
+    encode: Callable[[RecordT, int, int], SimpleRecord]
+    """(record, now_ms, the topic's max.message.bytes) -> its bytes. Raises MESSAGE_TOO_LARGE for a
+    record that may not be appended."""
+    decode: Callable[[bytes | None, bytes | None], RecordT | None]
+    """(key, value) -> the record; None for one of a kind that is not known here. Raises WireError
+    for garbage."""
+    is_bounded: bool = True
+    """Whether the log refuses a batch above max.message.bytes. False: `encode` alone decides."""
+
+
+StateT = TypeVar("StateT", bound=Fold[Any])
+
+
+class RunningShard(Generic[StateT, RecordT]):
+    """A shard's state and its log. Call `replay` before anything else."""
+
+    __slots__ = ("_format", "log", "state")
+
+    def __init__(
+        self, log: PartitionLog, state: StateT, record_format: RecordFormat[RecordT]
+    ) -> None:
+        self.log = log
+        self.state = state
+        self._format = record_format
+
+    def durable(self, end_offset: int) -> Coroutine[Any, Any, None]:
+        """To be awaited: until everything before `end_offset` (exclusive) survives a power loss."""
+        return self.log.durable(end_offset)
+
+    def replay(self, select: Callable[[Iterator[LogEntry]], Iterable[LogEntry]] = iter) -> None:
+        """Fold what the log holds, in offset order. Blocks. WireError: the log holds garbage.
+
+        `select` may leave entries out of the fold that change nothing.
+        """
+        state, decode = self.state, self._format.decode
+        log = self.log
+        for header, item in select(log.reader.iterate_records_from(log.log_start_offset)):
+            producer = (header.producer_id, header.producer_epoch)
+            if isinstance(item, Marker):
+                state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
+                continue
+            record = decode(item.key, item.value)
+            if record is None:
+                continue
+            if header.is_transactional:
+                state.apply_pending(record, item.offset, *producer)
+            else:
+                state.apply(record, item.offset)
+
+    def submit(
+        self,
+        decide: Callable[[StateT], Decision[RecordT, AnswerT]],
+        now_ms: int,
+        urgency: Urgency = Urgency.AWAITED,
+    ) -> tuple[Decision[RecordT, AnswerT], int]:
+        """Decide, append, apply; return the decision and the end offset to await.
+
+        A refusal raises out of `decide`, or as MESSAGE_TOO_LARGE out of the append: nothing has
+        happened then. What falls due now (timers, work) is the caller's to begin in this step.
+        """
+        decision = decide(self.state)
+        return decision, self.append(decision.records, now_ms, urgency)
+
+    def append(
+        self, records: Sequence[RecordT], now_ms: int, urgency: Urgency = Urgency.AWAITED
+    ) -> int:
+        """Append and apply `records` as one batch; return the log's end offset (exclusive) to
+        await, also for no records. Raises MESSAGE_TOO_LARGE, and nothing has happened.
+        """
+        return self._append_encoded(records, self._encoded(records, now_ms), now_ms, urgency)
+
+    def append_in_parts(self, records: Sequence[RecordT], now_ms: int) -> int:
+        """As `append`, in as many batches as needed: for many records that need not be one batch.
+
+        A crash in between leaves the first of them: each record must be well without the next.
+        Raises MESSAGE_TOO_LARGE for a single record, after those before it.
+        """
+        encoded = self._encoded(records, now_ms)
+        limit = self.log.config.max_message_bytes - _BATCH_BYTES
+        first = size_bytes = 0
+        for position, each in enumerate(encoded):
+            more = len(each.key or b"") + len(each.value or b"") + _RECORD_BYTES
+            if size_bytes + more > limit and position > first:
+                part = slice(first, position)
+                self._append_encoded(records[part], encoded[part], now_ms, Urgency.AWAITED)
+                first, size_bytes = position, 0
+            size_bytes += more
+        return self._append_encoded(records[first:], encoded[first:], now_ms, Urgency.AWAITED)
+
+    def append_pending(
+        self, records: Sequence[RecordT], producer_id: int, producer_epoch: int, now_ms: int
+    ) -> int:
+        """Append records as a batch of the producer's transaction; return the end offset to await.
+
+        Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened.
+        """
+        base_offset = self.log.log_end_offset
+        if not records:
+            return base_offset
+        appended = self.log.append_records(
+            self._encoded(records, now_ms),
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=True,
+            is_bounded=self._format.is_bounded,
+        )
+        for offset, record in enumerate(records, base_offset):
+            self.state.apply_pending(record, offset, producer_id, producer_epoch)
+        return appended.end_offset
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> tuple[PartitionLog, int]:
+        """Append and apply a transaction's marker; return the log and the end offset to await.
+
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and nothing has happened.
+        """
+        end_offset = self.log.append_marker(marker, now_ms).end_offset
+        self.state.apply_marker(marker.producer_id, marker.producer_epoch, commit=marker.commit)
+        return self.log, end_offset
+
+    def _encoded(self, records: Sequence[RecordT], now_ms: int) -> list[SimpleRecord]:
+        # All of them before the first append: a record that is too large leaves the log untouched.
+        encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
+        return [encode(record, now_ms, bytes_max) for record in records]
+
+    def _append_encoded(
+        self,
+        records: Sequence[RecordT],
+        encoded: list[SimpleRecord],
+        now_ms: int,
+        urgency: Urgency,
+    ) -> int:
+        log = self.log
+        base_offset = log.log_end_offset
+        if not encoded:
+            return base_offset
+        end_offset = log.append_records(
+            encoded,
+            now_ms,
+            may_wait=urgency is Urgency.RELAXED,
+            is_atomic=urgency is Urgency.ONE_RECORD,
+            is_bounded=self._format.is_bounded,
+        ).end_offset
+        assert end_offset == base_offset + len(records), "one offset for each record"
+        for offset, record in enumerate(records, base_offset):
+            self.state.apply(record, offset)
+        return end_offset
+
+
+def latest_of_each_key(entries: Iterator[LogEntry]) -> Iterable[LogEntry]:
+    """Return the last record of each key that is no tombstone, for `RunningShard.replay`.
+
+    For a state in which a record is the whole new value of its key. Only these are decoded: of the
+    thousands of records that a busy key leaves until compaction the others cost only their reading.
+    """
+    latest: dict[bytes, LogEntry] = {}
+    for entry in entries:
+        record = entry[1]
+        if isinstance(record, Marker) or record.key is None:
+            continue
+        # Out first: a dictionary would keep the place of the key's first record.
+        latest.pop(record.key, None)
+        if record.value is not None:
+            latest[record.key] = entry
+    return latest.values()
