@@ -21,7 +21,6 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.runtime.bounded_wait import BoundedWaits
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -165,7 +164,6 @@ class Broker:
             participants=LocalParticipants(self),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
-            bounded_waits=BoundedWaits(),
         )
 
     async def gather_metrics(self) -> list[Metric]:

@@ -195,6 +195,16 @@ class Message(Struct):
         return self._encoders[version](self)
 
     @classmethod
+    def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
+        """The compiled function behind `decode_from`, for a caller that looks it up once."""
+        return cls._decoders[version]
+
+    @classmethod
+    def encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
+        """The compiled function behind `encode_parts`, for a caller that looks it up once."""
+        return cls._encoders[version]
+
+    @classmethod
     def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
         from wire.compiler import compile_decoder
 

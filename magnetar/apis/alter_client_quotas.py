@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -24,7 +25,26 @@ from wire.messages.alter_client_quotas import (
 )
 
 
-@handles(AlterClientQuotasRequest, versions="0-1")
+def _refuse(
+    request: AlterClientQuotasRequest, version: int, error: KafkaError
+) -> AlterClientQuotasResponse:
+    """Refuse each entry: an entity has parts, where other things have a name."""
+    return AlterClientQuotasResponse(
+        entries=[
+            ResponseEntryData(
+                error_code=error.code,
+                error_message=error.detail or None,
+                entity=[
+                    ResponseEntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+@handles(AlterClientQuotasRequest, versions="0-1", refuse=_refuse)
 async def alter_client_quotas(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
@@ -41,15 +61,12 @@ async def alter_client_quotas(
                 ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity
             ],
         )
-        try:
+        with refused_in(answer):
             if named[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
             quotas = services.client_quotas.check(entity, _changes(entry))
             if not request.validate_only:
                 services.client_quotas.replace({entity: quotas})
-        except KafkaError as refusal:
-            answer.error_code = refusal.code
-            answer.error_message = refusal.detail
     return AlterClientQuotasResponse(entries=list(answers.values()))
 
 

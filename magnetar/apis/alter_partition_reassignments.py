@@ -9,6 +9,7 @@ exist are refused with INVALID_REPLICA_ASSIGNMENT, and no move is under way that
 
 from __future__ import annotations
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.apis.replica_assignments import check_replicas
 from magnetar.runtime.request_context import RequestContext
@@ -47,12 +48,9 @@ def _reassign(
     response = ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_message=None
     )
-    try:
+    with refused_in(response):
         services.topics.partition(topic, asked.partition_index)
         _check_replicas(services.node.id, asked.replicas)
-    except KafkaError as refusal:
-        response.error_code = refusal.code
-        response.error_message = refusal.detail or None
     return response
 
 

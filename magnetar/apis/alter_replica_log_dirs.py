@@ -8,6 +8,7 @@ is LOG_DIR_NOT_FOUND. Of a replica that is named twice the last directory counts
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from magnetar.apis.registry import handles
@@ -23,7 +24,15 @@ from wire.messages.alter_replica_log_dirs import (
 )
 
 
-@handles(AlterReplicaLogDirsRequest, versions="1-2")
+def _refuse(
+    request: AlterReplicaLogDirsRequest, version: int, error: KafkaError
+) -> AlterReplicaLogDirsResponse:
+    """Refuse every partition, whichever directory it was to move to."""
+    topics = [topic for directory in request.dirs for topic in directory.topics]
+    return _response((topic.name, dict.fromkeys(topic.partitions, error.code)) for topic in topics)
+
+
+@handles(AlterReplicaLogDirsRequest, versions="1-2", refuse=_refuse)
 async def alter_replica_log_dirs(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
@@ -34,10 +43,15 @@ async def alter_replica_log_dirs(
         for topic in directory.topics:
             of_topic = codes.setdefault(topic.name, {})
             for index in topic.partitions:
-                code = (
-                    _move(services, topic.name, index) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
-                )
-                of_topic[index] = code
+                of_topic[index] = ErrorCode.LOG_DIR_NOT_FOUND
+                if is_ours:
+                    of_topic[index] = _move(services, topic.name, index)
+    return _response(codes.items())
+
+
+def _response(
+    codes: Iterable[tuple[str, Mapping[int, ErrorCode]]],
+) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
@@ -47,7 +61,7 @@ async def alter_replica_log_dirs(
                     for index, code in of_topic.items()
                 ],
             )
-            for name, of_topic in codes.items()
+            for name, of_topic in codes
         ]
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.apis.replica_assignments import check_replicas
 from magnetar.runtime.request_context import RequestContext
@@ -38,16 +39,13 @@ async def create_partitions(
     results = []
     for name, asked in distinct.items():
         result = CreatePartitionsTopicResult(name=name, error_message=None)
-        try:
+        with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = services.topics.check_growth(name, asked.count)
             _check_assignments(services.node.id, topic, asked)
             if not request.validate_only:
                 await services.topics.grow(name, asked.count)
-        except KafkaError as refusal:
-            result.error_code = refusal.code
-            result.error_message = refusal.detail
         results.append(result)
     return CreatePartitionsResponse(results=results)
 

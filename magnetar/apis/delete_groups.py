@@ -6,10 +6,10 @@ KIP-229.
 
 from __future__ import annotations
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.errors import KafkaError
 from wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -24,9 +24,7 @@ async def delete_groups(
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id=group_id)
-        try:
+        with refused_in(result):
             await services.groups.delete(group_id)
-        except KafkaError as refusal:
-            result.error_code = refusal.code
         results.append(result)
     return DeleteGroupsResponse(results=results)

@@ -12,6 +12,8 @@ counts, as in Kafka.
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.mirror import mirror
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
@@ -28,7 +30,11 @@ from wire.messages.delete_records import (
 _NO_LOW_WATERMARK = -1
 
 
-@handles(DeleteRecordsRequest, versions="0-2")
+@handles(
+    DeleteRecordsRequest,
+    versions="0-2",
+    refuse=mirror(DeleteRecordsResponse, low_watermark=_NO_LOW_WATERMARK),
+)
 async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
@@ -46,10 +52,8 @@ async def delete_records(
                 partition_index=index, low_watermark=_NO_LOW_WATERMARK
             )
             result.partitions.append(partition)
-            try:
+            with refused_in(partition):
                 starts.append((partition, *_start_of(services, name, index, offset)))
-            except KafkaError as refusal:
-                partition.error_code = refusal.code
     higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
     if higher:
         await services.logs.persist_start_offsets(higher)

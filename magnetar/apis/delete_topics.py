@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -43,7 +44,7 @@ async def delete_topics(
         if topic_id in twice:
             continue  # Kafka has one refusal for the two of them.
         result = DeletableTopicResult(name=name, topic_id=topic_id)
-        try:
+        with refused_in(result):
             if named[name, topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             if name in twice.values():
@@ -53,9 +54,6 @@ async def delete_topics(
             topic = _find(services, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
             going[topic.id] = topic, result
-        except KafkaError as refusal:
-            result.error_code = refusal.code
-            result.error_message = refusal.detail
         results.append(result)
     gone = {
         topic.id for topic in await services.topics.delete(topic for topic, _ in going.values())

@@ -5,6 +5,7 @@ Versions 0-1.  1: flexible.
 
 from __future__ import annotations
 
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -23,17 +24,15 @@ from wire.messages.describe_client_quotas import (
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-@handles(DescribeClientQuotasRequest, versions="0-1")
+@handles(
+    DescribeClientQuotasRequest,
+    versions="0-1",
+    refuse=mirror(DescribeClientQuotasResponse, entries=None),
+)
 async def describe_client_quotas(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    try:
-        components = _components(request.components)
-    except KafkaError as refusal:
-        return DescribeClientQuotasResponse(
-            error_code=refusal.code, error_message=refusal.detail, entries=None
-        )
-    found = services.client_quotas.find(components, strict=request.strict)
+    found = services.client_quotas.find(_components(request.components), strict=request.strict)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[

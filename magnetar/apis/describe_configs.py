@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
 from magnetar.config.described import (
@@ -60,7 +61,7 @@ async def describe_configs(
             resource_name=resource.resource_name,
             error_message="",
         )
-        try:
+        with refused_in(result):
             describe = _DESCRIBE.get(resource.resource_type)
             if describe is None:
                 raise KafkaError(
@@ -73,9 +74,6 @@ async def describe_configs(
                 for entry in describe(services, resource.resource_name)
                 if not asked or entry.name in asked
             ]
-        except KafkaError as refusal:
-            result.error_code = refusal.code
-            result.error_message = refusal.detail
         results.append(result)
     return DescribeConfigsResponse(results=results)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from magnetar.apis.authorized_operations import GROUP_OPERATIONS
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -26,7 +27,9 @@ _NOT_FOUND_SINCE = 6
 _NOT_ASKED = -(2**31)
 
 
-@handles(DescribeGroupsRequest, versions="0-6")
+@handles(
+    DescribeGroupsRequest, versions="0-6", refuse=mirror(DescribeGroupsResponse, error_message=None)
+)
 async def describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:

@@ -14,6 +14,7 @@ from logstore.partition.log import PartitionLog
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from wire.errors import KafkaError
 from wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -26,7 +27,14 @@ from wire.messages.describe_log_dirs import (
 _UNKNOWN_BYTES = -1
 
 
-@handles(DescribeLogDirsRequest, versions="1-5")
+def _refuse(
+    request: DescribeLogDirsRequest, version: int, error: KafkaError
+) -> DescribeLogDirsResponse:
+    """Refuse at the top, which clients before version 3 cannot see; they are told of nothing."""
+    return DescribeLogDirsResponse(error_code=error.code)
+
+
+@handles(DescribeLogDirsRequest, versions="1-5", refuse=_refuse)
 async def describe_log_dirs(
     services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:

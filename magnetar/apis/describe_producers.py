@@ -11,11 +11,11 @@ transaction (start offset).
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import check_name
-from wire.errors import KafkaError
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -45,16 +45,14 @@ async def describe_producers(
 
 
 async def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
-    try:
+    response = PartitionResponse(partition_index=index)
+    with refused_in(response):
         check_name(topic)
         log = services.topics.partition(topic, index)
         producers = _producers(log)
         await log.durable(log.log_end_offset)
-    except KafkaError as refusal:
-        return PartitionResponse(
-            partition_index=index, error_code=refusal.code, error_message=refusal.detail
-        )
-    return PartitionResponse(partition_index=index, active_producers=producers)
+        response.active_producers = producers
+    return response
 
 
 def _producers(log: PartitionLog) -> list[ProducerState]:

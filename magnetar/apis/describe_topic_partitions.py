@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -76,11 +77,9 @@ def _describe(
     )
     topic = services.topics.by_name(name)
     if topic is None:
-        try:
+        with refused_in(described):
             check_name(name)
             described.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except KafkaError as refusal:
-            described.error_code = refusal.code
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal

@@ -8,6 +8,8 @@ asked for, those that need no election are not listed, as in Kafka.
 
 from __future__ import annotations
 
+from magnetar.apis.mirror import mirror
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -23,7 +25,7 @@ from wire.messages.elect_leaders import (
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-@handles(ElectLeadersRequest, versions="0-2")
+@handles(ElectLeadersRequest, versions="0-2", refuse=mirror(ElectLeadersResponse, at_each=True))
 async def elect_leaders(
     services: Services, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
@@ -50,9 +52,6 @@ def _elect(services: Services, topic: str, partition: int) -> PartitionResult:
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
         error_message="Leader election not needed for topic partition.",
     )
-    try:
+    with refused_in(result):
         services.topics.partition(topic, partition)
-    except KafkaError as refusal:
-        result.error_code = refusal.code
-        result.error_message = refusal.detail
     return result

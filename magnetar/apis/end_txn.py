@@ -13,39 +13,33 @@ already is success. See docs/transactions.md, "A commit that has returned is vis
 from __future__ import annotations
 
 from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE
-from coordinator.transactions.error_versions import END_TXN_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
     ProducerIdentity,
 )
-from magnetar.apis.refusals import log_refusal
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.errors import KafkaError
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-@handles(EndTxnRequest, versions="0-5")
+@handles(
+    EndTxnRequest,
+    versions="0-5",
+    refuse=mirror(EndTxnResponse, fenced_since=2),
+)
 async def end_txn(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
     bumps_epoch = context.version >= END_TXN_BUMPS_SINCE
-    try:
-        next_producer = await services.transactions.end(
-            request.transactional_id,
-            ProducerIdentity(request.producer_id, request.producer_epoch),
-            commit=request.committed,
-            transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
-        )
-    except KafkaError as refusal:
-        log_refusal(services, context, refusal, transactional_id=request.transactional_id)
-        return EndTxnResponse(
-            error_code=code_for_version(
-                refusal.code, context.version, fenced_since=END_TXN_FENCED_SINCE
-            )
-        )
+    next_producer = await services.transactions.end(
+        request.transactional_id,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
+    )
     if not bumps_epoch:
         return EndTxnResponse()
     return EndTxnResponse(

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.runtime.fetch_sessions import FetchedPartition, FetchPartitionRequest
@@ -40,7 +41,10 @@ TOPIC_IDS_SINCE = 13
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-@handles(FetchRequest, versions="4-18")
+# Records that are null librdkafka cannot read (KAFKA-18646).
+@handles(
+    FetchRequest, versions="4-18", refuse=mirror(FetchResponse, high_watermark=-1, records=b"")
+)
 async def fetch(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse:

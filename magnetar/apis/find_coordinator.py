@@ -9,6 +9,7 @@ The answer is this broker. The topic behind the coordinator is created when it i
 
 from __future__ import annotations
 
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -25,7 +26,11 @@ _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _KEYS_SINCE = 4
 
 
-@handles(FindCoordinatorRequest, versions="0-6")
+@handles(
+    FindCoordinatorRequest,
+    versions="0-6",
+    refuse=mirror(FindCoordinatorResponse, node_id=-1, port=-1),
+)
 async def find_coordinator(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:

@@ -10,32 +10,27 @@ Without a transactional id: a fresh producer id at epoch 0.
 
 from __future__ import annotations
 
-from coordinator.transactions.error_versions import INIT_PRODUCER_ID_FENCED_SINCE, code_for_version
 from coordinator.transactions.init_producer_id import claimed_identity
-from magnetar.apis.refusals import log_refusal
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.errors import KafkaError
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-@handles(InitProducerIdRequest, versions="0-5")
+@handles(
+    InitProducerIdRequest,
+    versions="0-5",
+    refuse=mirror(InitProducerIdResponse, fenced_since=4, producer_id=-1, producer_epoch=-1),
+)
 async def init_producer_id(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    try:
-        identity = await services.transactions.init_producer_id(
-            request.transactional_id,
-            request.transaction_timeout_ms,
-            claimed_identity(request.producer_id, request.producer_epoch),
-        )
-    except KafkaError as refusal:
-        log_refusal(services, context, refusal, transactional_id=request.transactional_id)
-        code = code_for_version(
-            refusal.code, context.version, fenced_since=INIT_PRODUCER_ID_FENCED_SINCE
-        )
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    identity = await services.transactions.init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        claimed_identity(request.producer_id, request.producer_epoch),
+    )
     if request.transactional_id is not None:
         services.transactions.clients.note(request.transactional_id, context)
     return InitProducerIdResponse(

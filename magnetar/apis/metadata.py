@@ -11,6 +11,7 @@ there in the same answer. The address told is the advertised one of the listener
 from __future__ import annotations
 
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -31,7 +32,7 @@ from wire.messages.metadata import (
 _TOPIC_IDS_SINCE = 12
 
 
-@handles(MetadataRequest, versions="0-13")
+@handles(MetadataRequest, versions="0-13", refuse=mirror(MetadataResponse, at_each=True))
 async def metadata(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:

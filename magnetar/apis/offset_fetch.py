@@ -11,6 +11,7 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 from __future__ import annotations
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups_offsets import FetchedOffset
 from magnetar.runtime.request_context import RequestContext
@@ -33,7 +34,9 @@ _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
-@handles(OffsetFetchRequest, versions="1-10")
+@handles(
+    OffsetFetchRequest, versions="1-10", refuse=mirror(OffsetFetchResponse, committed_offset=-1)
+)
 async def offset_fetch(
     services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:

@@ -8,10 +8,10 @@ with it whether its position was truncated.  KIP-320.
 from __future__ import annotations
 
 from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.errors import KafkaError
 from wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -39,12 +39,9 @@ async def offset_for_leader_epoch(
 
 
 def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    try:
+    result = EpochEndOffset(partition=asked.partition)
+    with refused_in(result):
         log = services.topics.partition(topic, asked.partition)
         check_leader_epoch(log, asked.current_leader_epoch)
-    except KafkaError as refusal:
-        return EpochEndOffset(partition=asked.partition, error_code=refusal.code)
-    leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
-    return EpochEndOffset(
-        partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
-    )
+        result.leader_epoch, result.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    return result

@@ -15,19 +15,22 @@ KIP-98, KIP-890.
 
 from __future__ import annotations
 
-from collections.abc import Set
+import asyncio
+from collections.abc import Sequence, Set
 
 from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
-from logstore.sync.durable_end import LedgerClosed
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
+from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -44,15 +47,25 @@ _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
-_WAIT_MS_MIN = 1_000
+_TIMEOUT_MS_MIN = 1_000
 #: How many refused records of a batch an answer names.
 _RECORD_ERRORS_MAX = 1_000
 
+#: What was appended: the batch's log, the end offset after it, the partition's answer.
+_Pending = tuple[PartitionLog, int, PartitionProduceResponse]
 
-@handles(ProduceRequest, versions="3-13")
-async def produce(
+_refuse_each = mirror(ProduceResponse, base_offset=-1)
+
+
+def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message | None:
+    """Refuse every partition; a producer with acks=0 reads no response."""
+    return None if request.acks == 0 else _refuse_each(request, version, error)
+
+
+@handles(ProduceRequest, versions="3-13", refuse=_refuse)
+def produce(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None:
+) -> ProduceResponse | DelayedResponse | None:
     appending = _Appending(services, request, context)
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
@@ -60,9 +73,7 @@ async def produce(
             # No answer can carry the error: closing tells the producer to refresh its metadata.
             context.connection.close()
         return None
-    if appending.appended:
-        await appending.until_durable()
-    return ProduceResponse(responses=responses)
+    return appending.respond(ProduceResponse(responses=responses))
 
 
 class _Appending:
@@ -70,11 +81,12 @@ class _Appending:
 
     __slots__ = (
         "_services",
+        "_awaited",
         "_context",
         "_held",
         "_holder",
+        "_pending",
         "_request",
-        "appended",
         "is_any_refused",
     )
 
@@ -88,8 +100,11 @@ class _Appending:
         self._holder: tuple[int, int] | None = None
         #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[PartitionLog, int] | None = None
-        #: What the answer waits for: each log, the end offset to await, the partition's answer.
-        self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
+        self._pending: list[_Pending] = []
+        #: The log and end offset to wait for, by topic: one sync covers everything that one step
+        #: appends, and a topic's partitions are deleted together. By log for a duplicate, which
+        #: waits for its original's sync.
+        self._awaited: dict[Topic | PartitionLog, tuple[PartitionLog, int]] = {}
         self.is_any_refused = False
 
     def append_to(self, asked: TopicProduceData) -> TopicProduceResponse:
@@ -160,7 +175,8 @@ class _Appending:
             log_append_time_ms=done.log_append_time_ms,
             log_start_offset=done.log_start_offset,
         )
-        self.appended.append((log, done.end_offset, answer))
+        self._pending.append((log, done.end_offset, answer))
+        self._awaited[log if done.is_duplicate else topic] = log, done.end_offset
         return answer
 
     def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
@@ -199,31 +215,32 @@ class _Appending:
                     found.add(TopicPartition(topic.name, data.index))
         return found
 
-    async def until_durable(self) -> None:
-        """Return when every append is durable; those not within `timeout_ms` answer so.
+    def respond(self, response: ProduceResponse) -> ProduceResponse | DelayedResponse:
+        """Return `response` for when every append is durable, or the request's time is over.
 
         A batch that timed out stays in the log: its outcome is unknown to the producer, whose retry
         is recognised by its sequence.
         """
-        is_held = self._held is None
-        wait_ms = max(self._request.timeout_ms, _WAIT_MS_MIN)
-        try:
-            with self._services.bounded_waits.bounded(wait_ms / 1000):
-                for log, end_offset, answer in self.appended:
-                    # One sync covers what was appended in one step: after the first wait the rest
-                    # is durable too.
-                    if log.reader.high_watermark < end_offset:
-                        await _durable(log, end_offset, answer)
-                if self._held is not None:
-                    shard_log, end_offset = self._held
-                    if shard_log.reader.high_watermark < end_offset:
-                        await shard_log.durable(end_offset)
-                    is_held = True
-        except TimeoutError:
-            for log, end_offset, answer in self.appended:
-                is_answered = answer.error_code != ErrorCode.NONE
-                if not is_answered and (not is_held or log.reader.high_watermark < end_offset):
-                    _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+        futures = []
+        for log, end_offset in self._awaited.values():
+            if (future := log.until_durable(end_offset)) is not None:
+                futures.append(future)
+        held = None
+        if self._held is not None:
+            shard_log, end_offset = self._held
+            if (held := shard_log.until_durable(end_offset)) is not None:
+                futures.append(held)
+        if not futures:
+            return response
+        # The list that is handed over is emptied as the futures end.
+        waits = tuple(futures)
+
+        def make(is_late: bool) -> ProduceResponse:
+            _settle(self._pending, waits, held, is_late)
+            return response
+
+        timeout_ms = max(self._request.timeout_ms, _TIMEOUT_MS_MIN)
+        return DelayedResponse(futures, timeout_ms / 1000, make)
 
     def _refused(
         self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
@@ -249,17 +266,6 @@ class _Appending:
         return answer
 
 
-async def _durable(log: PartitionLog, end_offset: int, answer: PartitionProduceResponse) -> None:
-    try:
-        waiter = log.until_durable(end_offset)
-        if waiter is not None:
-            await waiter
-    except LedgerClosed:
-        if not log.reader.is_deleted:
-            raise
-        _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
 def _name_records(
     answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str
 ) -> None:
@@ -277,6 +283,30 @@ def _name_records(
         f"One or more records have been rejected due to {len(refusal.batch_indexes)} record errors"
         f" in total, and only showing the first three errors at most: [{first}]"
     )
+
+
+def _settle(
+    pending: Sequence[_Pending],
+    waits: Sequence[asyncio.Future[None]],
+    held: asyncio.Future[None] | None,
+    is_late: bool,
+) -> None:
+    """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
+    if held is not None and held.done():
+        held.result()
+    is_held = held is None or held.done()
+    for log, end_offset, answer in pending:
+        is_durable = log.reader.high_watermark >= end_offset
+        if is_durable and is_held:
+            continue
+        if not is_durable and log.reader.is_deleted:
+            _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif is_late:
+            _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
+        else:
+            for wait in waits:
+                wait.result()
+            raise AssertionError("one sync covers all that a step appends")
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:

@@ -1,26 +1,59 @@
-"""Log lines about refusals that a response carries per transaction, group or partition.
+"""Refusals of a request, or of single things in it: how they are answered and logged.
 
-What is refused as a whole the dispatcher logs. One line a second for each API and error code, with
-how many were left out: a client that repeats a mistake must not fill the disk.
+There is one line a second for each API and error code, with the number of those left out: a client
+that repeats a mistake must not fill the disk.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from magnetar.apis.registry import load_apis
 from magnetar.logging import get_logger
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from wire.api import API_NAMES
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 
 INTERVAL_MS = 1_000
+
+#: Refusals in the ordinary course of a protocol, logged as retriable ones are.
+_ROUTINE = frozenset(
+    {
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+    }
+)
 
 _log = get_logger("server")
 
 #: (API key, error code) -> when a line was written, and how many were left out since.
 _written: dict[tuple[int, ErrorCode], tuple[int, int]] = {}
+
+
+@contextmanager
+def refused_in(result: Any) -> Iterator[None]:
+    """Put a KafkaError that the block raises into `result`: its code, and its detail for people."""
+    try:
+        yield
+    except KafkaError as refusal:
+        result.error_code = refusal.code
+        if hasattr(result, "error_message"):
+            result.error_message = refusal.detail or None
+
+
+def log_refused_request(
+    services: Services, context: RequestContext, request: Message, refusal: KafkaError
+) -> None:
+    """Log that a whole request is refused, with the transaction and the group that it names."""
+    names = ("transactional_id", "group_id")
+    fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    log_refusal(services, context, refusal, **fields)
 
 
 def log_refusal(
@@ -31,11 +64,12 @@ def log_refusal(
     transactional_id: str | None = None,
     **fields: object,
 ) -> None:
-    """Say who was refused what: client, address, transactional id, TxnId, and `fields`.
+    """Log client, address, transactional id, TxnId and `fields` of one refusal.
 
     Retriable refusals are the ordinary course of things and shown at debug only.
     """
-    write = _log.debug if refusal.code.retriable else _log.info
+    is_routine = refusal.code.retriable or refusal.code in _ROUTINE
+    write = _log.debug if is_routine else _log.info
     kind = (context.api_key, refusal.code)
     written_ms, left_out = _written.get(kind, (0, 0))
     if 0 <= context.now_ms - written_ms < INTERVAL_MS:
@@ -50,15 +84,10 @@ def log_refusal(
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
     write(
         "refused",
-        api=_api_names()[context.api_key],
+        api=API_NAMES[context.api_key],
         version=context.version,
         client_id=context.client_id,
         client_address=context.client_address,
         error=str(refusal),
         **fields,
     )
-
-
-@cache
-def _api_names() -> dict[int, str]:
-    return {key: api.name for key, api in load_apis().items()}

@@ -6,18 +6,21 @@
     ) -> EndTxnResponse: ...
 
 A handler returns its response, or None where none is to be sent. It raises `KafkaError` to refuse
-the whole request: `error_responses` turns that into the API's own shape, in one place. Its part
-before the first await runs in the step in which the request arrives, in order of arrival.
+the whole request: `refuse` turns that into the API's own shape. Its part before the first await
+runs in the step in which the request arrives, in order of arrival. A handler without `async` does
+all its work in that step; where its response waits for syncs, it returns a `DelayedResponse`.
 """
 
 from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
+from magnetar.apis.mirror import Refuse, mirror
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.message import Message
@@ -25,7 +28,9 @@ from wire.message import Message
 R = TypeVar("R", bound=Message)
 
 
-Handler = Callable[[Services, R, RequestContext], Awaitable[Message | None]]
+#: What a handler returns: see above.
+Handled = Coroutine[Any, Any, Message | None] | Message | DelayedResponse | None
+Handler = Callable[[Services, R, RequestContext], Handled]
 
 
 class Api(NamedTuple):
@@ -37,14 +42,20 @@ class Api(NamedTuple):
     max_version: int
     request_class: type[Message]
     response_class: type[Message]
-    handler: Callable[[Any, Any, RequestContext], Any]
+    handler: Callable[[Services, Any, RequestContext], Handled]
+    refuse: Refuse
 
 
 _apis: dict[int, Api] = {}
 
 
-def handles(request_class: type[R], *, versions: str) -> Callable[[Handler[R]], Handler[R]]:
-    """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0")."""
+def handles(
+    request_class: type[R], *, versions: str, refuse: Refuse | None = None
+) -> Callable[[Handler[R]], Handler[R]]:
+    """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0").
+
+    `refuse` says how a `KafkaError` is answered; left out, the response mirrors the request.
+    """
     first, _, last = versions.partition("-")
     response_class = _response_class(request_class)
 
@@ -59,6 +70,7 @@ def handles(request_class: type[R], *, versions: str) -> Callable[[Handler[R]], 
             request_class,
             response_class,
             handler,
+            refuse or mirror(response_class),
         )
         assert request_class.min_version <= api.min_version
         assert api.min_version <= api.max_version <= request_class.max_version

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
-from magnetar.runtime.bounded_wait import BoundedWaits
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
@@ -57,4 +56,3 @@ class Services:
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
     response_memory: ResponseMemory
-    bounded_waits: BoundedWaits

@@ -14,38 +14,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
-from magnetar.runtime.response_memory import HeldResponse
-from magnetar.server.dispatch import Answer, Call, UnsupportedVersion
-from magnetar.server.first_step import run_first_step
+from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
+from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from magnetar.server.dispatch import (
+    API_VERSIONS,
+    OVERLAPPING,
+    Answer,
+    Dispatcher,
+    Exchange,
+    UnsupportedVersion,
+)
+from magnetar.server.first_step import Rest
 from magnetar.server.frames import FrameReader
+from magnetar.server.memory import RequestMemory
 from wire.errors import WireError
 
-if TYPE_CHECKING:
-    from magnetar.config.listeners import Listener
-    from magnetar.runtime.request_context import RequestContext
-    from magnetar.server.listening import Server
-
-PRODUCE = 0
-API_VERSIONS = 18
-#: The API keys, as a frame begins with them, of requests that do all they do in their first step,
-#: and then wait for what they have appended to be durable, or for the time to say so: Produce,
-#: OffsetCommit, TxnOffsetCommit.
-OVERLAPPING = frozenset(key.to_bytes(2, "big") for key in (PRODUCE, 8, 28))
-#: How many buffers of answers are gathered before they are handed over.
+#: The keys of OVERLAPPING as a frame begins with them, for a request that is not decoded yet.
+_OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
+#: The number of buffers of answers that are gathered before they are sent.
 GATHER_MAX = 64
-#: Up to here answers are joined: a copy costs less than handing over more than one buffer.
+#: Shorter answers are joined: a copy costs less than a system call's second buffer.
 JOINED_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
 
 class _Pause:
-    """Why nothing is read: bits. Reading goes on when none is set. Plain integers: an IntFlag's
-    operators are functions, called a dozen times for each request."""
+    """Bits, each a reason why nothing is read. Reading goes on when none is set.
+
+    Plain integers: an IntFlag's operators are functions, called a dozen times for each request.
+    """
 
     NONE = 0
     UNANSWERED = 1
@@ -54,67 +59,82 @@ class _Pause:
     CLOSING = 8
 
 
-class _Exchange:
-    """One request's place in the order of answers; `answer` is None until it is known, `task` until
-    the request has to wait."""
+@dataclass(slots=True)
+class Shared:
+    """What all connections of a server share."""
 
-    __slots__ = ("answer", "context", "overlaps", "size_bytes", "task")
-
-    def __init__(
-        self, size_bytes: int, overlaps: bool, context: RequestContext | None = None
-    ) -> None:
-        self.size_bytes = size_bytes
-        self.overlaps = overlaps
-        self.answer: Answer | None = None
-        self.context = context
-        self.task: asyncio.Task[None] | None = None
+    loop: asyncio.AbstractEventLoop
+    dispatcher: Dispatcher
+    delayed_responses: DelayedResponses
+    memory: RequestMemory
+    response_memory: ResponseMemory
+    #: Every connection receives here, between one `get_buffer` and its `buffer_updated`.
+    buffer: memoryview
+    frame_bytes_max: int
+    in_flight_max: int
+    on_opened: Callable[[ClientConnection, asyncio.Transport], None]
+    on_closed: Callable[[ClientConnection], None]
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted connection."""
 
-    def __init__(self, server: Server, listener: Listener) -> None:
+    def __init__(self, shared: Shared, listener: Listener) -> None:
         self.listener = listener
         self.client_id: str | None = None
         self.client_address = "?"
         self.host = "?"
-        self.last_active = 0.0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self._server = server
-        self._dispatcher = server.dispatcher
-        self._memory = server.memory
+        self._shared = shared
+        self._dispatcher = shared.dispatcher
+        self._memory = shared.memory
+        self._loop = shared.loop
+        self._in_flight_max = shared.in_flight_max
         #: Answers that the operating system did not take at once.
-        self._unread = HeldResponse(server.response_memory)
-        self._loop = server.loop
-        self._reader = FrameReader(server.shared_buffer, server.memory, server.frame_bytes_max)
+        self._unread = HeldResponse(shared.response_memory)
+        self._reader = FrameReader(shared.buffer, shared.memory, shared.frame_bytes_max)
+        # The event loop asks the reader itself, which saves a call for each read.
+        self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
         self._backlog: deque[bytearray] = deque()
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._transport: asyncio.Transport | None = None
         self._pause = _Pause.NONE
-        self._do_overlap = True  # the requests under way, all of them
+        #: Whether every request under way is one of OVERLAPPING.
+        self._do_overlap = True
         self._is_pumping = False
+        self._will_pump = False
+        self._quiet_since_s = self._loop.time()
+        self._traffic_bytes_seen = 0
 
-    # What handlers may know.
+    # What handlers and the server may know.
 
     @property
     def is_closing(self) -> bool:
-        """Whether nobody will read the answer."""
+        """Whether the client will not read another answer."""
         return self._transport is None or bool(self._pause & _Pause.CLOSING)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being worked on for it, be it that it does not read its answers."""
-        is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
-        return not self._exchanges and not is_waiting
-
-    @property
     def is_partial(self) -> bool:
-        """Whether it has a request that is not there whole, or behind another one."""
+        """Whether a request of this connection has not arrived whole, or is behind another."""
         return self._reader.is_partial or bool(self._backlog)
 
+    def idle_seconds(self, now_s: float) -> float:
+        """Return for how long the connection was idle; to be asked regularly.
+
+        A connection is idle while nothing is sent or received and no request is worked on. Answers
+        that its client does not read are no work. The byte counts show the traffic, so requests
+        need not read the clock; what comes between two calls counts as if it came with the second.
+        """
+        traffic_bytes = self.received_bytes + self.sent_bytes
+        is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
+        if traffic_bytes != self._traffic_bytes_seen or self._exchanges or is_waiting:
+            self._traffic_bytes_seen = traffic_bytes
+            self._quiet_since_s = now_s
+        return now_s - self._quiet_since_s
+
     def close(self) -> None:
-        """Read no more, answer what was begun, then close."""
+        """Read no more, answer the requests that were begun, then close."""
         if self._transport is None:
             return
         self._pause_reading(_Pause.CLOSING)
@@ -123,7 +143,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def end(self) -> None:
-        """Close it, or where it is closing and its client does not read, close at once."""
+        """Close, or close at once where the connection is closing and its client does not read."""
         if self._pause & _Pause.CLOSING:
             self.abort()
         else:
@@ -131,42 +151,41 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close without answering."""
-        self._cancel_tasks()
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None
+        self._cancel_requests()
+        if transport is not None:
+            transport.abort()
 
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Said by the server that made it; uvloop's class is no subclass of asyncio's.
+        # A cast, not a check: uvloop's class is no subclass of asyncio's.
         self._transport = connected = cast(asyncio.Transport, transport)
-        self.last_active = self._loop.time()
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "?"
         self.client_address = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self._server.opened(self, connected)
+        self._shared.on_opened(self, connected)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._unread.resize(0)
         self._drop_backlog()
-        # Nobody hears the answers: a long poll of a client that has gone must not go on, and hold
-        # memory for as long as that client pleased. What was decided stands, and is carried out.
-        self._cancel_tasks()
+        # No client hears the answers: a long poll must not go on and hold memory for as long as a
+        # client that has gone had asked for. Decisions stand, and are carried out.
+        self._cancel_requests()
         self._reader.discard()
         self._memory.forget(self)
-        self._server.closed(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.buffer()
+        self._shared.on_closed(self)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._loop.time()
         self.received_bytes += nbytes
         frames = self._reader.received(nbytes)
         if frames:
             self._accept(frames)
-        if not self._memory.may_read(self):
+        memory = self._memory
+        limit_bytes = memory.limit_bytes
+        is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
+        if is_short and not memory.may_read(self):
             self._pause_reading(_Pause.MEMORY)
 
     def eof_received(self) -> bool:
@@ -191,17 +210,27 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _accept(self, frames: list[bytearray]) -> None:
         if self._pause & _Pause.CLOSING:
             return
-        for frame in frames:
-            self._memory.resize_partial(len(frame))
-        self._backlog.extend(frames)
-        self._pump()
-        if self._exchanges or self._backlog:
-            unanswered = len(self._exchanges) + len(self._backlog)
-            if unanswered >= self._server.in_flight_max:
-                self._pause_reading(_Pause.UNANSWERED)
+        is_quiet = not (self._exchanges or self._backlog or self._pause)
+        if is_quiet and len(frames) == 1:
+            # The usual case: a client waits for each answer.
+            self._is_pumping = True
+            self._start(frames[0])
+            self._is_pumping = False
+            if self._exchanges and self._exchanges[0].answer is not None:
+                self._send(self._take_ready())
+            if self._pause:
+                self._after_answers()
+        else:
+            for frame in frames:
+                self._memory.resize_partial(len(frame))
+            self._backlog.extend(frames)
+            self._pump()
+        unanswered = len(self._exchanges) + len(self._backlog)
+        if unanswered and unanswered >= self._in_flight_max:
+            self._pause_reading(_Pause.UNANSWERED)
 
     def _pump(self) -> None:
-        """Start what may start, send what may be sent, in one go."""
+        """Start every request that may start, and send every answer that may be sent."""
         if self._is_pumping:
             return
         self._is_pumping = True
@@ -216,19 +245,34 @@ class ClientConnection(asyncio.BufferedProtocol):
                     ready = []
             if not backlog or self._pause & _Pause.UNREAD_ANSWERS:
                 break
-            if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in OVERLAPPING):
+            if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
                 break
-            self._start(backlog.popleft())
+            frame = backlog.popleft()
+            self._memory.resize_partial(-len(frame))
+            self._start(frame)
         self._is_pumping = False
         if ready:
             self._send(ready)
         if self._pause:
             self._after_answers()
 
+    def _pump_soon(self) -> None:
+        """Pump in the next turn: by then every request that a sync answers has its answer."""
+        if not self._will_pump:
+            self._will_pump = True
+            self._loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._will_pump = False
+        self._pump()
+
     def _send(self, buffers: Answer) -> None:
         if self._transport is None or not buffers:
             return
-        self.last_active = self._loop.time()
+        if len(buffers) == 1:
+            self.sent_bytes += len(buffers[0])
+            self._transport.write(buffers[0])
+            return
         size_bytes = sum(map(len, buffers))
         self.sent_bytes += size_bytes
         if size_bytes <= JOINED_BYTES_MAX:
@@ -237,85 +281,91 @@ class ClientConnection(asyncio.BufferedProtocol):
         # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
         # that the client does not read (CVE-2024-12254).
         last = buffers.pop()
-        if buffers:
-            self._transport.writelines(buffers)
+        self._transport.writelines(buffers)
         self._transport.write(last)
 
     def _start(self, frame: bytearray) -> None:
-        size_bytes = len(frame)
-        self._memory.begin(size_bytes)
         if self._reader.error is not None and not frame:
             self._refuse(self._reader.error)
             return
         try:
-            call = self._dispatcher.decode(frame, self, self.client_address)
+            exchange = self._dispatcher.begin(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
-            self._memory.give_back(size_bytes)
             self._refuse_version(unsupported)
             return
         except WireError as error:
-            self._memory.give_back(size_bytes)
             self._refuse(error)
             return
-        context = call[2]
-        self.client_id = context.client_id
-        is_alone = not self._exchanges
-        overlaps = bytes(frame[:2]) in OVERLAPPING
-        self._do_overlap = overlaps and (is_alone or self._do_overlap)
-        exchange = _Exchange(size_bytes, overlaps, context)
+        self.client_id = exchange.context.client_id
+        self._do_overlap = exchange.route.overlaps and (self._do_overlap or not self._exchanges)
         self._exchanges.append(exchange)
-        try:
-            _, task = run_first_step(self._serve(call, exchange), self._loop)
-        except WireError as error:
-            self._answered(exchange, [])
-            self._refuse(error)
-            return
-        if task is not None:
-            self._wait_for(task, exchange)
+        if exchange.answer is None:
+            self._wait(exchange)
 
-    def _wait_for(self, task: asyncio.Task[None], exchange: _Exchange) -> None:
-        """Go on with others while a request waits."""
-        if not exchange.overlaps:
-            # There is one of these on a connection, and nothing looks at its frame any more. It may
+    def _wait(self, exchange: Exchange) -> None:
+        """Go on with other requests while this one waits."""
+        if exchange.route.overlaps:
+            self._memory.in_flight_bytes += exchange.size_bytes
+        else:
+            # A connection has one of these, and its handler looks at the frame no more. It may
             # wait for as long as its client likes, and must not keep others from being read.
-            self._memory.give_back(exchange.size_bytes)
             exchange.size_bytes = 0
-        exchange.task = task
-        task.add_done_callback(partial(self._finished, exchange))
+        waits_for = exchange.waits_for
+        if isinstance(waits_for, DelayedResponse):
+            on_end = partial(self._resume, exchange, waits_for)
+            self._shared.delayed_responses.begin(waits_for, on_end)
+        else:
+            assert isinstance(waits_for, Rest), "a request without an answer waits"
+            task = asyncio.Task(self._go_on(exchange, waits_for), loop=self._loop)
+            waits_for.run_in(task)
+            task.add_done_callback(partial(self._finished, exchange, waits_for))
+            exchange.waits_for = task
 
-    async def _serve(self, call: Call, exchange: _Exchange) -> None:
-        """Work on a request. An answer that was waited for leaves in the step that brings it.
+    def _resume(self, exchange: Exchange, delayed: DelayedResponse) -> None:
+        """Answer a request whose syncs, or whose time, are over."""
+        try:
+            self._dispatcher.finish(exchange, delayed)
+        except WireError as error:
+            exchange.answer = []
+            self._refuse(error)
+        self._answered(exchange)
 
-        Where others are under way it leaves a step later, together with those that the same sync
-        has brought.
+    async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
+        await self._dispatcher.go_on(exchange, rest)
+        self._answered(exchange)
+
+    def _answered(self, exchange: Exchange) -> None:
+        """Account for an answer that was waited for, and send it as soon as may be.
+
+        Where other requests are under way it leaves a step later, together with the answers that
+        the same sync has brought.
         """
-        self._answered(exchange, await self._dispatcher.answer(call))
-        if not self._is_pumping and len(self._exchanges) == 1:
+        if exchange.size_bytes:
+            self._memory.give_back(exchange.size_bytes)
+        if len(self._exchanges) == 1 and not self._is_pumping:
             self._send(self._take_ready())
+        if self._exchanges or self._backlog or self._pause:
+            self._pump_soon()
 
     def _take_ready(self) -> Answer:
         """Remove and return the answers that are known, up to the first that is not."""
         ready: Answer = []
         exchanges = self._exchanges
         while exchanges and (answer := exchanges[0].answer) is not None:
-            context = exchanges.popleft().context
-            if context is not None and context.held is not None:
-                context.held.resize(0)
+            held = exchanges.popleft().context.held
+            if held is not None:
+                held.resize(0)
             ready += answer
         return ready
 
-    def _finished(self, exchange: _Exchange, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+    def _finished(self, exchange: Exchange, rest: Rest, task: asyncio.Task[None]) -> None:
+        """End a request whose task was cancelled, or has failed; else all is done."""
         if exchange.answer is None:
-            self._answered(exchange, [])
-        if error is not None:
+            rest.abandon()
+            exchange.answer = []
+            self._answered(exchange)
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._refuse(error)
-        if self._exchanges or self._backlog or self._pause:
-            self._pump()
-
-    def _answered(self, exchange: _Exchange, answer: Answer) -> None:
-        exchange.answer = answer
-        self._memory.give_back(exchange.size_bytes)
 
     def _after_answers(self) -> None:
         if self._pause & _Pause.CLOSING:
@@ -323,7 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.close()
         elif self._pause & _Pause.UNANSWERED:
             unanswered = len(self._exchanges) + len(self._backlog)
-            if unanswered < self._server.in_flight_max:
+            if unanswered < self._in_flight_max:
                 self._resume_reading(_Pause.UNANSWERED)
 
     # Refusals and pressure.
@@ -333,9 +383,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(unsupported)
             return
         # KIP-511: a client newer than the broker learns from a version 0 answer which to use.
-        exchange = _Exchange(0, overlaps=False)
-        exchange.answer = self._server.unsupported_api_versions(unsupported.correlation_id)
-        self._exchanges.append(exchange)
+        self._exchanges.append(self._dispatcher.version_0_exchange(unsupported, self))
 
     def _refuse(self, error: BaseException) -> None:
         _log.warning(
@@ -347,10 +395,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
         self.close()
 
-    def _cancel_tasks(self) -> None:
-        for exchange in self._exchanges:
-            if exchange.task is not None:
-                exchange.task.cancel()
+    def _cancel_requests(self) -> None:
+        # A copy: a cancelled request may leave the order of answers at once.
+        for exchange in tuple(self._exchanges):
+            waits_for = exchange.waits_for
+            if isinstance(waits_for, DelayedResponse | asyncio.Task):
+                waits_for.cancel()
 
     def _drop_backlog(self) -> None:
         dropped = sum(map(len, self._backlog))

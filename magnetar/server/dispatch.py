@@ -1,53 +1,58 @@
 """From a frame to an answer: header, table of APIs, body, handler, response.
 
-The edge of the broker: whatever a handler raises ends here. `KafkaError` is an answer, `WireError`
-closes the connection, a failing disk or a broken invariant stops the broker, anything else is a
-bug that is logged with its traceback and answered UNKNOWN_SERVER_ERROR.
+The edge of the broker: every error of a handler ends here. `KafkaError` is an answer, `WireError`
+closes the connection, a failing disk or a broken invariant stops the broker, and any other error is
+a bug, which is logged with its traceback and answered UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError
-from typing import Any
+from types import CoroutineType
+from typing import Any, cast
 
-from magnetar.apis.error_responses import error_response
+from magnetar.apis.api_versions import unsupported_version_response
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
+from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
+from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
 
 API_VERSIONS = 18
-
-#: Refusals that belong to the ordinary course of a protocol; they are logged as retriable ones are.
-_ROUTINE = frozenset(
-    {
-        ErrorCode.MEMBER_ID_REQUIRED,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-    }
-)
-
-_HEADER = Struct(">hhih")
+#: The API keys of requests that do all their work in their first step, and then wait for a sync
+#: only, or for a time limit: Produce, OffsetCommit, TxnOffsetCommit.
+OVERLAPPING = frozenset({0, 8, 28})
+#: API key and version as one number, correlation id, length of the client id.
+_HEADER = Struct(">Iih")
+_KEY_AND_VERSION = Struct(">hh")
+#: Where the client id begins.
+_HEADER_BYTES = _HEADER.size
 #: Size and correlation id, by the version of the response header; version 1 ends with no tags.
 _PREFIXES = (Struct(">ii"), Struct(">iix"))
-#: Responses shorter than this are joined into one buffer.
+#: Shorter responses are joined into one buffer: a copy costs less than one more buffer.
 _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
+#: The buffers of an answer; empty where none is to be sent.
+Answer = list[Buffer]
+
 
 class UnsupportedVersion(WireError):
-    """An API, or a version of it, that is not served."""
+    """The broker does not serve this API, or not in this version."""
 
     def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
         super().__init__(f"API key {api_key} version {version} is not served")
@@ -55,11 +60,51 @@ class UnsupportedVersion(WireError):
         self.correlation_id = correlation_id
 
 
-#: A decoded request, between the table's entry for it and what came with it. A plain tuple: one is
-#: made for each request.
-Call = tuple[Api, Message, RequestContext]
-#: The buffers of an answer; empty where none is to be sent.
-Answer = list[Buffer]
+class Route:
+    """What every request of one API in one version has in common, looked up once."""
+
+    __slots__ = (
+        "api",
+        "api_key",
+        "decode",
+        "encode",
+        "handler",
+        "is_flexible",
+        "overlaps",
+        "prefix",
+        "version",
+    )
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.api_key = api.key
+        self.version = version
+        self.overlaps = api.key in OVERLAPPING
+        self.handler = api.handler
+        self.decode = api.request_class.decoder(version)
+        self.encode = api.response_class.encoder(version)
+        self.is_flexible = api.request_class.header_version(version) >= 2
+        self.prefix = _PREFIXES[api.response_class.header_version(version)]
+
+
+class Exchange:
+    """One request, from its decoding until its answer is sent.
+
+    `answer` is None until it is known. `waits_for` is None until the request has to wait.
+    """
+
+    __slots__ = ("answer", "context", "request", "route", "size_bytes", "waits_for")
+
+    def __init__(
+        self, route: Route, request: Message, context: RequestContext, size_bytes: int
+    ) -> None:
+        self.route = route
+        self.request = request
+        self.context = context
+        #: What the request holds in the account of requests in flight.
+        self.size_bytes = size_bytes
+        self.answer: Answer | None = None
+        self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
 
 
 class Dispatcher:
@@ -77,99 +122,141 @@ class Dispatcher:
         self._apis = apis
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
-        #: Requests that were understood, by API key.
+        self._loop = asyncio.get_running_loop()
+        #: By API key and version as the first four bytes of a request say them.
+        self._routes: dict[int, Route] = {}
+        #: The number of requests that were understood, by API key.
         self.request_counts = dict.fromkeys(apis, 0)
 
-    def decode(self, frame: bytearray, connection: Connection, client_address: str) -> Call:
-        """Return the request that `frame` holds; its records are views of the frame.
+    def begin(self, frame: bytearray, connection: Connection, client_address: str) -> Exchange:
+        """Decode the request that `frame` holds and run its handler up to its first wait.
 
+        The exchange returned has its answer, or what it waits for. Records are views of the frame.
         Raises WireError, of which UnsupportedVersion is a kind.
         """
         try:
-            api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+            key_and_version, correlation_id, length = _HEADER.unpack_from(frame)
+            route = self._routes.get(key_and_version)
+            if route is None:
+                route = self._route_of(frame, key_and_version, correlation_id)
+            offset = _HEADER_BYTES + length
+            if length < 0 or offset >= len(frame) or (route.is_flexible and frame[offset]):
+                # A client id that is null or cut short, or tagged fields: both are rare.
+                header, offset = RequestHeader.decode_from(frame, 2 if route.is_flexible else 1)
+                client_id = header.client_id
+            else:
+                client_id = frame[_HEADER_BYTES:offset].decode()
+                offset += route.is_flexible
         except StructError:
             raise WireError(f"{len(frame)} bytes are no request header") from None
+        except UnicodeDecodeError:
+            raise WireError("the client id is not UTF-8") from None
+        # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
+        # a Metadata request of version 13.
+        request, _ = route.decode(frame, offset)
+        key, version = route.api_key, route.version
+        self.request_counts[key] += 1
+        context = RequestContext(
+            key, version, correlation_id, client_id, client_address, self._now_ms(), connection
+        )
+        exchange = Exchange(route, request, context, len(frame))
+        try:
+            handled = route.handler(self.services, request, context)
+            if isinstance(handled, DelayedResponse):
+                exchange.waits_for = handled
+            elif isinstance(handled, CoroutineType):
+                outcome = run_first_step(handled, self._loop)
+                if isinstance(outcome, Rest):
+                    exchange.waits_for = outcome
+                else:
+                    exchange.answer = _encode(exchange, outcome)
+            else:
+                exchange.answer = _encode(exchange, cast("Message | None", handled))
+        except Exception as error:
+            exchange.answer = self._on_error(exchange, error)
+        return exchange
+
+    def finish(self, exchange: Exchange, delayed: DelayedResponse) -> None:
+        """Answer a request whose delayed response may be made. Raises WireError."""
+        try:
+            response = None if delayed.is_cancelled else delayed.make(delayed.is_late)
+            exchange.answer = _encode(exchange, response)
+        except Exception as error:
+            exchange.answer = self._on_error(exchange, error)
+
+    async def go_on(self, exchange: Exchange, rest: Rest) -> None:
+        """Run the handler from its first wait on to its answer. Raises WireError."""
+        try:
+            exchange.answer = _encode(exchange, await rest.resume())
+        except Exception as error:
+            exchange.answer = self._on_error(exchange, error)
+
+    def version_0_exchange(
+        self, unsupported: UnsupportedVersion, connection: Connection
+    ) -> Exchange:
+        """Return an ApiVersions request of an unknown version, with its answer (KIP-511)."""
+        key, correlation_id = unsupported.api_key, unsupported.correlation_id
+        context = RequestContext(key, 0, correlation_id, None, "", self._now_ms(), connection)
+        exchange = Exchange(Route(self._apis[key], 0), ApiVersionsRequest(), context, 0)
+        exchange.answer = _encode(exchange, unsupported_version_response(self._apis))
+        return exchange
+
+    def _route_of(self, frame: bytearray, key_and_version: int, correlation_id: int) -> Route:
+        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = self._apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
-        request_class = api.request_class
-        flexible_since = request_class.flexible_since
-        offset = 10 + length
-        flexible = flexible_since is not None and version >= flexible_since
-        if length < 0 or offset >= len(frame) or (flexible and frame[offset]):
-            header, offset = RequestHeader.decode_from(frame, 2 if flexible else 1)
-            client_id = header.client_id
-        else:
-            try:
-                client_id = frame[10:offset].decode()
-            except UnicodeDecodeError:
-                raise WireError("the client id is not UTF-8") from None
-            offset += flexible
-        # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
-        # a Metadata request of version 13.
-        request, _ = request_class.decode_from(frame, version, offset)
-        context = RequestContext(
-            api_key, version, correlation_id, client_id, client_address, self._now_ms(), connection
-        )
-        self.request_counts[api_key] += 1
-        return api, request, context
+        route = self._routes[key_and_version] = Route(api, version)
+        return route
 
-    async def answer(self, call: Call) -> Answer:
-        """Run the handler and return the buffers of its answer. Raises WireError."""
-        api, request, context = call
-        try:
-            response: Message | None = await api.handler(self.services, request, context)
-            if response is None:
-                return []
-            return encode_response(response, context.version, context.correlation_id)
-        except KafkaError as refusal:
-            is_routine = refusal.code.retriable or refusal.code in _ROUTINE
-            write = _log.debug if is_routine else _log.info
-            write("request refused", **describe(call), error=str(refusal))
-            return self._refuse(call, refusal)
-        except WireError:
-            raise
-        except Exception as error:  # the one place: a bug must not take the others along
-            if is_fatal(error):
-                self._on_fatal(error)
-                return []
-            _log.exception("handler failed", **describe(call))
-            return self._refuse(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-
-    def _refuse(self, call: Call, refusal: KafkaError) -> Answer:
-        api, request, context = call
-        response = error_response(request, context.version, api.response_class, refusal)
-        if response is None:
+    def _on_error(self, exchange: Exchange, error: Exception) -> Answer:
+        """Return the answer to a request whose handler has failed. Raises WireError."""
+        if isinstance(error, WireError):
+            raise error
+        if isinstance(error, KafkaError):
+            log_refused_request(self.services, exchange.context, exchange.request, error)
+            return _refusal(exchange, error)
+        if is_fatal(error):
+            self._on_fatal(error)
             return []
-        return encode_response(response, context.version, context.correlation_id)
+        # The one place: a bug must not take the other requests along.
+        _log.exception("handler failed", **_described(exchange))
+        return _refusal(exchange, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
-def encode_response(response: Message, version: int, correlation_id: int) -> Answer:
-    """Return size, response header and body, in buffers none of which is empty; large parts are
-    not copied.
+def _encode(exchange: Exchange, response: Message | None) -> Answer:
+    """Return size, response header and body in buffers of which none is empty.
 
-    Raises TypeError for what cannot be sent: a bug.
+    Large parts are not copied. Raises TypeError for a response that cannot be sent: a bug.
     """
+    if response is None:
+        return []
+    route = exchange.route
     try:
-        parts = response.encode_parts(version)
+        parts = route.encode(response)
     except WireError as error:
         raise TypeError(f"{type(response).__name__} cannot be sent: {error}") from error
-    header_version = response.header_version(version)
-    prefix_struct = _PREFIXES[header_version]
-    size = prefix_struct.size - SIZE_BYTES
+    prefix = route.prefix
+    size = prefix.size - SIZE_BYTES
     for part in parts:
         size += len(part)
-    prefix = prefix_struct.pack(size, correlation_id)
+    head = prefix.pack(size, exchange.context.correlation_id)
     if size <= _JOIN_BYTES_MAX:
-        return [b"".join((prefix, *parts))]
-    return [prefix, *filter(len, parts)]
+        return [b"".join((head, *parts))]
+    return [head, *filter(len, parts)]
 
 
-def describe(call: Call) -> dict[str, Any]:
+def _refusal(exchange: Exchange, refusal: KafkaError) -> Answer:
+    route = exchange.route
+    response = route.api.refuse(exchange.request, route.version, refusal)
+    return _encode(exchange, response)
+
+
+def _described(exchange: Exchange) -> dict[str, Any]:
     """Return the fields by which a log line names a request."""
-    api, _, context = call
+    context = exchange.context
     return {
-        "api": api.name,
+        "api": exchange.route.api.name,
         "version": context.version,
         "client_id": context.client_id,
         "client_address": context.client_address,

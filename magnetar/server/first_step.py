@@ -1,9 +1,10 @@
 """Running a coroutine up to its first wait without making a task of it.
 
 Most requests are answered without waiting; a task for each costs more than the handler. So the
-first step runs at once, in the caller's, and only what waits goes on as a task. During the first
-step `asyncio.current_task()` is a stand-in, which hands `cancel` on to that task: asyncio.timeout
-and TaskGroup work in it. Source: the asyncio documentation, "Extending", task lifetime support.
+first step runs at once, in the caller's, and only a coroutine that waits goes on in a task. During
+the first step `asyncio.current_task()` is a stand-in, which hands `cancel` on to that task:
+asyncio.timeout and TaskGroup work in it. Source: the asyncio documentation, "Extending", task
+lifetime support.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ from __future__ import annotations
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task  # documented, though underscored: see above
 from collections.abc import Coroutine, Generator
-from types import TracebackType
-from typing import Any, Generic, TypeVar
-
-T = TypeVar("T")
+from types import coroutine as awaitable
+from typing import Any
 
 
 class _StandIn:
-    """What the first step takes for its task."""
+    """Stands in for the task during the first step."""
 
     task: asyncio.Task[Any] | None = None
 
@@ -32,57 +31,64 @@ class _StandIn:
         return 0 if self.task is None else self.task.uncancel()
 
 
-class _Rest(Coroutine[Any, Any, T], Generic[T]):
-    """A coroutine that was stepped once: gives again what that step awaits, then goes on."""
+class Rest:
+    """A coroutine after its first step: what it awaits there, and the way on."""
 
-    __slots__ = ("_awaited", "_coroutine", "_is_begun")
+    __slots__ = ("_awaited", "_coroutine", "_is_resumed", "_stand_in")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: object) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], awaited: object, stand_in: _StandIn
+    ) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
-        self._is_begun = False
+        self._stand_in = stand_in
+        self._is_resumed = False
 
-    def send(self, value: Any, /) -> Any:
-        if self._is_begun:
-            return self._coroutine.send(value)
-        self._is_begun = True
+    def run_in(self, task: asyncio.Task[None]) -> None:
+        """Name the task that awaits `resume`."""
+        self._stand_in.task = task
+
+    @awaitable
+    def resume(self) -> Generator[Any, Any, Any]:
+        """Wait for what the first step awaits, then run the coroutine to its end."""
+        self._is_resumed = True
         awaited, self._awaited = self._awaited, None
-        return awaited
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # the task was cancelled, or given a future of no loop
+                try:
+                    awaited = self._coroutine.throw(error)
+                except StopIteration as done:
+                    return done.value
+            else:
+                # Delegation is C code: from here on the coroutine costs what any other does.
+                return (yield from self._coroutine)
 
-    def throw(
-        self,
-        kind: Any,
-        value: BaseException | object = None,
-        traceback: TracebackType | None = None,
-        /,
-    ) -> Any:
-        self._is_begun = True
-        error = (
-            kind if isinstance(kind, BaseException) else kind(*(() if value is None else (value,)))
-        )
-        return self._coroutine.throw(error)
-
-    def close(self) -> None:
+    def abandon(self) -> None:
+        """Cancel a coroutine whose task was cancelled before its first step."""
+        if self._is_resumed:
+            return
+        try:
+            self._coroutine.throw(asyncio.CancelledError())
+        except (asyncio.CancelledError, StopIteration):
+            return
         self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._coroutine.__await__()
 
 
 def run_first_step(
-    coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
-) -> tuple[T, None] | tuple[None, asyncio.Task[T]]:
-    """Return (result, None) if the coroutine is done without waiting, else (None, its task).
+    coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop
+) -> Any | Rest:
+    """Return the coroutine's result if it is done without waiting, else its `Rest`.
 
-    What it raises in its first step is raised here. Not to be called from within a task.
+    An error of its first step is raised here. Not to be called from within a task.
     """
     stand_in = _StandIn()
     _enter_task(loop, stand_in)  # type: ignore[arg-type]  # a stand-in for a task, by intent
     try:
         awaited = coroutine.send(None)
     except StopIteration as done:
-        return done.value, None
+        return done.value
     finally:
         _leave_task(loop, stand_in)  # type: ignore[arg-type]  # as above
-    stand_in.task = asyncio.Task(_Rest(coroutine, awaited), loop=loop)
-    return None, stand_in.task
+    return Rest(coroutine, awaited, stand_in)

@@ -42,8 +42,8 @@ class FrameReader:
         """Whether a frame has begun whose end has not arrived."""
         return self._frame is not None
 
-    def buffer(self) -> memoryview:
-        """Return where the next bytes go; it is never empty."""
+    def buffer(self, sizehint: int = -1) -> memoryview:
+        """Return where the next bytes go; never empty. Fits `BufferedProtocol.get_buffer`."""
         frame = self._frame
         if frame is None:
             return self._shared

@@ -8,17 +8,17 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
+from magnetar.runtime.delayed_response import DelayedResponses
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.services import Services
-from magnetar.server.connection import ClientConnection
-from magnetar.server.dispatch import Answer, Dispatcher, encode_response
+from magnetar.server.connection import ClientConnection, Shared
+from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
 from magnetar.storage import open_files
@@ -48,13 +48,21 @@ class Server:
         self.dispatcher = Dispatcher(clock, apis, on_fatal)
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.response_memory = response_memory
-        self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.frame_bytes_max = config.socket_request_max_bytes
-        self.in_flight_max = config.connection_max_in_flight_requests
+        self.shared = Shared(
+            loop=self.loop,
+            dispatcher=self.dispatcher,
+            delayed_responses=DelayedResponses(self.loop),
+            memory=self.memory,
+            response_memory=response_memory,
+            buffer=memoryview(bytearray(SHARED_BUFFER_BYTES)),
+            frame_bytes_max=config.socket_request_max_bytes,
+            in_flight_max=config.connection_max_in_flight_requests,
+            on_opened=self._opened,
+            on_closed=self._closed,
+        )
         self.listeners: list[Listener] = []
         self._config = config
         self._connections_max = open_files.connections_max()
-        self._apis = apis
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: set[ClientConnection] = set()
@@ -106,7 +114,7 @@ class Server:
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             self._servers.append(
                 await self.loop.create_server(
-                    functools.partial(ClientConnection, self, listener),
+                    functools.partial(ClientConnection, self.shared, listener),
                     sock=bound,
                     backlog=self._config.socket_listen_backlog_size,
                 )
@@ -132,7 +140,7 @@ class Server:
                     connection.abort()
                 await asyncio.sleep(0)
 
-    def opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
+    def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """A connection was accepted: count it, or close it where that is one too many."""
         self._connections.add(connection)
         self._per_host[connection.host] += 1
@@ -157,7 +165,7 @@ class Server:
             )
             transport.abort()
 
-    def closed(self, connection: ClientConnection) -> None:
+    def _closed(self, connection: ClientConnection) -> None:
         """A connection has ended, by whomever."""
         self._connections.discard(connection)
         self._received_bytes += connection.received_bytes
@@ -167,10 +175,6 @@ class Server:
             del self._per_host[connection.host]
         if not self._connections:
             self._all_closed.set()
-
-    def unsupported_api_versions(self, correlation_id: int) -> Answer:
-        """Return the answer to an ApiVersions request of a version that is not known."""
-        return encode_response(unsupported_version_response(self._apis), 0, correlation_id)
 
     def _bind(self, listener: Listener) -> socket.socket:
         host = listener.host or "0.0.0.0"
@@ -220,7 +224,7 @@ class Server:
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:
             for connection in tuple(self._connections):
-                if connection.is_idle and now - connection.last_active > idle_seconds:
+                if connection.idle_seconds(now) > idle_seconds:
                     _log.debug("idle connection closed", client_address=connection.client_address)
                     connection.end()
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)

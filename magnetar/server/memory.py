@@ -10,6 +10,7 @@ all.
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 #: What the favoured connection has to send from one sweep to the next.
@@ -38,22 +39,17 @@ class RequestMemory:
     """The accounts. `limit_bytes` is for each of the two; negative: no limit."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+        self.limit_bytes = sys.maxsize if limit_bytes < 0 else limit_bytes
+        #: A request that begins to wait is added here; `give_back` takes it away.
         self.in_flight_bytes = 0
+        #: Changed by `resize_partial` only.
         self.partial_bytes = 0
         self._waiting: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
         self._favoured_bytes = 0
 
-    def begin(self, size_bytes: int) -> None:
-        """Account for a request that is begun, and was partial."""
-        self.in_flight_bytes += size_bytes
-        self.partial_bytes -= size_bytes
-        if self._waiting:
-            self._wake()
-
     def give_back(self, size_bytes: int) -> None:
-        """Account for a request that is done with."""
+        """Account for a request that is in flight no more."""
         self.in_flight_bytes -= size_bytes
         if self._waiting:
             self._wake()
@@ -68,8 +64,6 @@ class RequestMemory:
     def may_read(self, receiver: Receiver) -> bool:
         """Whether `receiver` may read on; if not it is told when to try again."""
         limit_bytes = self.limit_bytes
-        if limit_bytes < 0:
-            return True
         if self.in_flight_bytes <= limit_bytes and (
             self.partial_bytes <= limit_bytes
             or not receiver.is_partial

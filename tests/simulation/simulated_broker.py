@@ -18,11 +18,11 @@ from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from magnetar.apis.error_responses import error_response
-from magnetar.apis.registry import load_apis
+from magnetar.apis.registry import Handled, load_apis
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import RequestContext
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
@@ -263,15 +263,24 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            answer: Message | None = await api.handler(self.broker.services, request, context)
-            return answer
+            return await _response(api.handler(self.broker.services, request, context))
         except KafkaError as refusal:
-            return error_response(request, version, api.response_class, refusal)
+            return api.refuse(request, version, refusal)
 
     async def close(self) -> None:
         with suppress(PowerLost):
             await self.end_process()
         self.catalog.close()
+
+
+async def _response(handled: Handled) -> Message | None:
+    """Return the response of a handler once it is there, as a connection would."""
+    if not isinstance(handled, DelayedResponse):
+        return await handled if isinstance(handled, Coroutine) else handled
+    over = asyncio.Event()
+    DelayedResponses(asyncio.get_running_loop()).begin(handled, over.set)
+    await over.wait()
+    return handled.make(handled.is_late)
 
 
 class _Unconnected:

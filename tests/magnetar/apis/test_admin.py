@@ -11,10 +11,8 @@ import pytest
 
 from magnetar.apis.api_versions import FEATURES_EPOCH
 from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from magnetar.apis.error_responses import error_response
 from magnetar.broker import Broker
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -468,23 +466,3 @@ async def test_find_coordinator_of_an_unknown_kind(client: Any, version: int) ->
     answer = await client.ask(request, version, FindCoordinatorResponse)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
-def test_every_api_can_refuse_a_request_in_every_version(broker_apis: dict[int, Any]) -> None:
-    for api in broker_apis.values():
-        for version in range(api.min_version, api.max_version + 1):
-            refused = error_response(
-                api.request_class(),
-                version,
-                api.response_class,
-                KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "why"),
-            )
-            if refused is not None:
-                assert refused.encode(version) is not None
-
-
-@pytest.fixture
-def broker_apis() -> dict[int, Any]:
-    from magnetar.apis.registry import load_apis
-
-    return dict(load_apis())

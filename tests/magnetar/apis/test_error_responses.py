@@ -13,14 +13,13 @@ from uuid import UUID
 
 import pytest
 
-from magnetar.apis.error_responses import error_response
 from magnetar.apis.registry import Api, load_apis
 from wire import types
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.message import Message, Struct
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.messages.produce import ProduceRequest
 from wire.schema import fields_of
 
 PAGE = Path(__file__).with_name("refusals.txt")
@@ -72,7 +71,7 @@ def request_of(api: Api, version: int, kind: str) -> Message:
 
 def refused(api: Api, version: int, kind: str, error: KafkaError) -> str:
     """Return what a client reads: the fields that are not as the schema has them by default."""
-    response = error_response(request_of(api, version, kind), version, api.response_class, error)
+    response = api.refuse(request_of(api, version, kind), version, error)
     assert response is not None
     try:
         return shown(api.response_class.decode(response.encode(version), version))
@@ -135,19 +134,19 @@ def test_every_request_can_be_refused_in_every_version(api: Api) -> None:
     if isinstance(request, ProduceRequest):
         request.acks = -1  # otherwise there is no answer
     for version in range(api.min_version, api.max_version + 1):
-        refused = error_response(request, version, api.response_class, REFUSAL)
+        refused = api.refuse(request, version, REFUSAL)
         assert refused is not None
         api.response_class.decode(refused.encode(version), version)
 
 
 def test_a_refused_produce_of_no_acks_is_not_answered() -> None:
-    assert error_response(ProduceRequest(acks=0), 11, ProduceResponse, REFUSAL) is None
+    assert load_apis()[0].refuse(ProduceRequest(acks=0), 11, REFUSAL) is None
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
 def test_no_records_of_a_refused_fetch_are_null(version: int) -> None:
     asked = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0)])
-    refused = error_response(FetchRequest(topics=[asked]), version, FetchResponse, REFUSAL)
+    refused = load_apis()[1].refuse(FetchRequest(topics=[asked]), version, REFUSAL)
     assert refused is not None
     answer = FetchResponse.decode(refused.encode(version), version)
     (partition,) = answer.responses[0].partitions

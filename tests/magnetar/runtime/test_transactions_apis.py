@@ -11,10 +11,12 @@ from magnetar.apis.add_offsets_to_txn import add_offsets_to_txn
 from magnetar.apis.add_partitions_to_txn import add_partitions_to_txn
 from magnetar.apis.end_txn import end_txn
 from magnetar.apis.init_producer_id import init_producer_id
+from magnetar.apis.registry import load_apis
 from magnetar.apis.write_txn_markers import write_txn_markers
 from magnetar.runtime.request_context import RequestContext
 from tests.magnetar.transaction_world import A0, World
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -43,7 +45,10 @@ async def call(world: World, handler: Any, request: Any, version: int) -> Any:
     context = RequestContext(
         request.api_key, version, 1, "client", "127.0.0.1", world.now_ms, connection
     )
-    return await world.until(handler(world.broker(), request, context))
+    try:
+        return await world.until(handler(world.broker(), request, context))
+    except KafkaError as refusal:
+        return load_apis()[request.api_key].refuse(request, version, refusal)
 
 
 async def initialised(world: World, version: int = 4, **fields: Any) -> Any:

@@ -18,8 +18,8 @@ from magnetar.apis.describe_transactions import (
     decode_children,
     describe_transactions,
 )
-from magnetar.apis.error_responses import error_response
 from magnetar.apis.list_transactions import list_transactions
+from magnetar.apis.registry import load_apis
 from magnetar.runtime.request_context import RequestContext
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
@@ -238,19 +238,11 @@ async def test_what_is_named_twice_is_answered_once(world: World) -> None:
 
 def test_a_failure_is_answered_to_each_thing_asked_for() -> None:
     failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    producers = error_response(
-        DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[3])]),
-        0,
-        DescribeProducersResponse,
-        failure,
-    )
+    asked = DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[3])])
+    producers = load_apis()[asked.api_key].refuse(asked, 0, failure)
     assert isinstance(producers, DescribeProducersResponse)
     assert producers.topics[0].partitions[0].error_code == failure.code
-    transactions = error_response(
-        DescribeTransactionsRequest(transactional_ids=["tx"]),
-        0,
-        DescribeTransactionsResponse,
-        failure,
-    )
+    named = DescribeTransactionsRequest(transactional_ids=["tx"])
+    transactions = load_apis()[named.api_key].refuse(named, 0, failure)
     assert isinstance(transactions, DescribeTransactionsResponse)
     assert transactions.transaction_states[0].error_code == failure.code

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import Api
 from magnetar.broker import Broker
 from magnetar.runtime.request_context import RequestContext
@@ -60,7 +61,14 @@ def replace_handler(
     """Serve an API of the running broker by `handler`."""
     key = request.api_key
     broker.apis[key] = Api(
-        key, request.__name__, request.min_version, request.max_version, request, response, handler
+        key,
+        request.__name__,
+        request.min_version,
+        request.max_version,
+        request,
+        response,
+        handler,
+        mirror(response),
     )
 
 
@@ -426,7 +434,7 @@ async def test_a_connection_accepted_as_the_last_one_before_a_stop_is_closed(
     broker: Broker,
 ) -> None:
     await broker.server.stop()
-    connection, accepted = ClientConnection(broker.server, broker.listeners[0]), Accepted()
+    connection, accepted = ClientConnection(broker.server.shared, broker.listeners[0]), Accepted()
     connection.connection_made(accepted)
     assert accepted.is_aborted
     connection.connection_lost(None)
@@ -445,8 +453,7 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(
     assert await idle.is_closed()
     assert await half.is_closed()
     (connection,) = broker.server._connections
-    asked_at = connection.last_active
     gate.let_go(sent, HeartbeatResponse())
     assert (await waiting.receive())[0] == sent
     # It has as much time as any for its next request, however long this one took.
-    assert connection.last_active > asked_at
+    assert connection.idle_seconds(asyncio.get_running_loop().time()) == 0

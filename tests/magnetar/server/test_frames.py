@@ -105,8 +105,7 @@ class FakeReceiver:
 def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
     memory = RequestMemory(100)
     receiver = FakeReceiver(is_partial=False)
-    memory.resize_partial(101)
-    memory.begin(101)
+    memory.in_flight_bytes += 101
     assert not memory.may_read(receiver)
     memory.give_back(50)
     assert receiver.resumed == 1
@@ -168,8 +167,7 @@ def test_who_is_kept_from_sending_by_requests_in_flight_is_not_overdue() -> None
     favoured = FakeReceiver()
     memory.resize_partial(200)
     assert memory.may_read(favoured)
-    memory.resize_partial(101)
-    memory.begin(101)
+    memory.in_flight_bytes += 101
     assert not memory.may_read(favoured)
     assert [memory.overdue() for _ in range(3)] == [None, None, None]
     memory.give_back(101)
