@@ -47,7 +47,7 @@ class LeaderEpochs:
         return list(zip(self.epochs, self.start_offsets, strict=True))
 
     def on_batch(self, leader_epoch: int, base_offset: int) -> bool:
-        """Account for a batch at the log's end; whether a new epoch began with it."""
+        """Account for a batch at the log's end; return whether a new epoch began with it."""
         if leader_epoch <= self.latest:
             return False
         self.epochs.append(leader_epoch)
@@ -56,14 +56,16 @@ class LeaderEpochs:
         return True
 
     def with_leader(self, leader_epoch: int, end_offset: int) -> LeaderEpochs:
-        """These, and the leader's epoch, which begins at the log's end if it has not written."""
+        """Return these epochs and the leader's, which begins at the log's end if it is new."""
         if leader_epoch <= self.latest:
             return self
         return LeaderEpochs([*self.entries, (leader_epoch, end_offset)])
 
     def merged(self, other: LeaderEpochs) -> LeaderEpochs:
-        """The epochs of both, each from where either says that it began; these, if the two
-        contradict each other."""
+        """Return the epochs of both, each from the earlier of its starts.
+
+        Returns these alone if the two contradict each other.
+        """
         starts = dict(self.entries)
         for epoch, start_offset in other.entries:
             starts[epoch] = min(start_offset, starts.get(epoch, start_offset))
@@ -75,8 +77,9 @@ class LeaderEpochs:
     def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).
 
-        (-1, -1) for an epoch nobody has written in yet; for one before all that is known, itself
-        and the start of the first. `end_offset` is where the newest epoch ends.
+        (-1, -1) for an epoch in which nothing was written yet. For an epoch before all that are
+        known: that epoch and the start of the first known one. `end_offset` is where the newest
+        epoch ends.
         """
         if not self.epochs or leader_epoch < 0 or leader_epoch > self.epochs[-1]:
             return UNDEFINED, UNDEFINED
@@ -87,7 +90,7 @@ class LeaderEpochs:
         return epoch, self.start_offsets[above]
 
     def prune(self, start_offset: int) -> bool:
-        """Forget epochs that ended at or before `start_offset`; whether anything changed."""
+        """Forget epochs that ended at or before `start_offset`; return whether any did."""
         first = bisect_right(self.start_offsets, start_offset) - 1
         if first < 0 or (first == 0 and self.start_offsets[0] == start_offset):
             return False
@@ -118,12 +121,14 @@ class EpochFiles:
     def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
         self._ledger = ledger
         self._topic_id = topic_id
-        #: The epoch that the file ends with, as far as is known.
+        #: The newest epoch in the file, as far as is known.
         self.leader_epoch = -1
 
     def write(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
-        """Write both, where they say something else; `leader_epoch` is about to write at
-        `end_offset`, if it has not yet."""
+        """Write both files where their contents change.
+
+        `leader_epoch` counts from `end_offset` on, if no batch of it was written yet.
+        """
         self.leader_epoch = leader_epoch
         entries = epochs.with_leader(leader_epoch, end_offset).entries
         self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))

@@ -15,7 +15,7 @@ from itertools import chain
 from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
-from logstore.directory.log_directory import FoundPartition
+from logstore.directory.data_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, TopicRow

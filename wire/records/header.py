@@ -84,7 +84,7 @@ class Compression(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who gave the records their timestamps: the producer, or the broker at the append."""
+    """The source of the records' timestamps: the producer, or the broker at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -120,8 +120,8 @@ class BatchHeader(NamedTuple):
         """Return the header at `position`; the records after it need not be in the buffer.
 
         Raises WireError when fewer than 61 bytes remain or the batch claims to be shorter than its
-        own header. Magic and content are `validate_batch`'s business: of a batch whose magic is
-        not 2 nothing but the magic means anything.
+        own header. `validate_batch` checks magic and content. If the magic is not 2, no other
+        field means anything.
         """
         if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
             raise WireError(f"a header of {len(buffer) - position} bytes, not {BATCH_OVERHEAD}")
@@ -153,7 +153,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether it has a producer id. Coordinators' transactional batches have no sequence."""
+        """Whether the batch has a producer id. A coordinator's own batches have no sequence."""
         return self.producer_id >= 0
 
     @property
@@ -192,7 +192,7 @@ def computed_crc(buffer: Buffer, position: int, end: int) -> int:
 
 
 def crc_ok(buffer: Buffer, position: int = 0) -> bool:
-    """Whether the batch at `position` is whole and its CRC right, whatever follows it."""
+    """Whether the batch at `position` is whole and its CRC is right, whatever follows it."""
     remaining = len(buffer) - position
     if remaining < BATCH_OVERHEAD:
         return False

@@ -1,9 +1,9 @@
 """What a producer may send: one whole batch that a broker can append as it stands.
 
-Checks what the header says, in the order in which Apache Kafka does (ProduceRequest, UnifiedLog,
-LogValidator), and decodes no record. `validate_records` decodes, where a rule is about records.
-Where Kafka repairs a batch (bytes after it, a wrong max timestamp) or answers UNKNOWN_SERVER_ERROR
-(an unknown codec, garbage instead of a compressed stream), a producer is told here.
+Checks the header in the order in which Apache Kafka does (ProduceRequest, UnifiedLog, LogValidator)
+and decodes no record. `validate_records` decodes, where a rule is about records. Kafka repairs some
+batches (bytes after the batch, a wrong max timestamp) and answers UNKNOWN_SERVER_ERROR to others
+(an unknown codec, garbage instead of a compressed stream); here the producer is told.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def check_timestamps(
     """Raise INVALID_TIMESTAMP where the first or the latest record is too old or too far ahead.
 
     The bounds are `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`,
-    inclusive. A record without a timestamp (-1) is never refused. Records between are not looked
-    at. Source: KIP-937.
+    inclusive. A record without a timestamp (-1) is never refused. The records in between are not
+    checked. Source: KIP-937.
     """
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp == NO_TIMESTAMP:

@@ -117,20 +117,20 @@ def test_a_name_is_not_free_before_who_is_settling_it_has_done_so(
 ) -> None:
     """A thread settles what has left; meanwhile the event loop wants one of the names."""
     process = deleted()
-    departures = process.directory._departures
+    deleted_partitions = process.directory._deleted
     write_checkpoint = LogOffsets.write
     waiting: list[tuple[Thread, bool]] = []
 
     def wanted_meanwhile(offsets: LogOffsets, name: str, *, sync: bool) -> None:
         if not waiting:
-            thread = Thread(target=departures.free, args=(("topic", 0),))
+            thread = Thread(target=deleted_partitions.free, args=(("topic", 0),))
             thread.start()
             thread.join(timeout=0.1)
             waiting.append((thread, thread.is_alive()))
         write_checkpoint(offsets, name, sync=sync)
 
     monkeypatch.setattr(LogOffsets, "write", wanted_meanwhile)
-    departures.settle()
+    deleted_partitions.settle()
     ((thread, had_to_wait),) = waiting
     thread.join()
     assert had_to_wait

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from logstore.directory.log_directory import FoundPartition
+from logstore.directory.data_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from tests.logstore.log_process import NOW_MS, LogProcess

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
-from logstore.directory.log_directory import FoundPartition, LogDirectory
+from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
