@@ -175,13 +175,15 @@ class Broker:
 
     def _open_storage(self) -> None:
         directory = self.data_dir
+        durability = Durability(self.config.durability)
         try:
+            if durability is not Durability.MEMORY:
+                _complete_import(directory)
             logs = Logs(str(directory), self.config, self.clock, self.fail)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the data directory {directory}: {error.strerror}"
             ) from error
-        durability = Durability(self.config.durability)
         catalog = Catalog(directory, durability, cluster_id=logs.cluster_id)
         logs.claim(catalog.cluster_id(), self.node_id)
         self.use_storage(logs, catalog)
@@ -194,3 +196,18 @@ class Broker:
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+
+
+def _complete_import(directory: Path) -> None:
+    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
+    if not (directory / ".import").exists():
+        return
+    # Imported where there is work for it, since most starts have none.
+    from magnetar.importing.run import finish_interrupted
+    from magnetar.importing.source import ImportRefused, held
+
+    try:
+        with held(directory):
+            finish_interrupted(directory)
+    except ImportRefused as refusal:
+        raise ConfigError(str(refusal)) from refusal

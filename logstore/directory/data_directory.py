@@ -22,11 +22,11 @@ from logstore.disk.checkpoints import (
     decode_partition_metadata,
     decode_properties,
     encode_properties,
-    uuid_text,
 )
 from logstore.disk.files import FileSystem
-from logstore.segments.attachments import Attachments
+from logstore.segments.attachments import SmallFiles
 from logstore.segments.names import LOG_SUFFIX
+from wire.types import uuid_text
 
 #: A partition: its topic and its number.
 Key = tuple[str, int]
@@ -73,7 +73,7 @@ class DataDirectory:
     def __init__(self, path: str, files: FileSystem) -> None:
         self.path = path
         #: The small files that lie in the directory itself.
-        self.top = Attachments(files, path)
+        self.top = SmallFiles(files, path)
         self._files = files
         self._unlock: Callable[[], None] | None = None
         #: What `found_partitions` has read, of partitions that are not opened yet.
@@ -151,7 +151,7 @@ class DataDirectory:
 
     def read_topic_id(self, name: str) -> UUID | None:
         """Return the topic id that the directory `name` tells of; None if it tells of none."""
-        data = Attachments(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
+        data = SmallFiles(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
         try:
             return None if data is None else decode_partition_metadata(data)
         except CorruptCheckpoint:

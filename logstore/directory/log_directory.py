@@ -256,7 +256,7 @@ class LogDirectory:
             on_recovery_point=self._schedule_checkpoint,
         )
         if isinstance(ledger, FileLedger):
-            ledger.discard_later = partial(self._discard, log)
+            ledger.segments.discard_later = partial(self._discard, log)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(
             self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed

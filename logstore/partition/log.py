@@ -162,7 +162,7 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         """Bytes of all batches stored."""
-        return self.ledger.size_bytes
+        return self.ledger.segments.size_bytes
 
     @property
     def is_deleted(self) -> bool:
@@ -291,8 +291,8 @@ class PartitionLog:
         if completed is not None and completed.is_aborted:
             # Durable in the same step as the marker, so the file is whole below every durable end.
             offset = header.base_offset
-            self.ledger.append_attachment(
-                aborted_name(self.ledger.segment_base_offsets[-1]),
+            self.ledger.attachments.append(
+                aborted_name(self.ledger.segments.base_offsets[-1]),
                 next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
             )
 
@@ -420,7 +420,7 @@ class PartitionLog:
         return due(
             segments,
             self.config,
-            size_bytes=self.ledger.size_bytes,
+            size_bytes=self.ledger.segments.size_bytes,
             start_offset=self.ledger.start_offset,
             stable_offset=self.reader.last_stable_offset,
             now_ms=now_ms,
@@ -446,7 +446,7 @@ class PartitionLog:
         self._snapshots.take(self.state, for_kafka=False, synced=True)
         self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
-        await self.ledger.settled()
+        await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
         """One cleaned segment holds [first_offset, end_offset) from this step on.
@@ -455,7 +455,7 @@ class PartitionLog:
         """
         self.reader.on_replaced()
         self.transactions.aborted.replace(first_offset, end_offset, aborted)
-        self._snapshots.forget_segments(self.ledger.segment_base_offsets, end_offset)
+        self._snapshots.forget_segments(self.ledger.segments.base_offsets, end_offset)
 
     # Stopping.
 
@@ -477,7 +477,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
-        self.ledger.close(clean=False)
+        self.ledger.close()
 
     def become_unknown(self) -> None:
         """Refuse whatever is asked from this step on: the partition is deleted."""
@@ -486,5 +486,5 @@ class PartitionLog:
     def close_deleted(self) -> None:
         """Release the log of a deleted partition, and wake everything that waits for it."""
         self.become_unknown()
-        self.ledger.close(clean=False)
+        self.ledger.close()
         self.reader.on_deleted()

@@ -72,6 +72,7 @@ class LogReader:
     """One partition as its readers see it. The bounds are exclusive; only `advance` moves them."""
 
     __slots__ = (
+        "_batches",
         "_ledger",
         "_partition",
         "_replacements",
@@ -87,6 +88,7 @@ class LogReader:
         self._topic = topic
         self._partition = partition
         self._ledger = ledger
+        self._batches = ledger.batches
         self._state = PartitionState()
         self._subscribers: dict[Callable[[], None], None] = {}
         #: How often the cleaner has put one segment in the place of others.
@@ -162,7 +164,7 @@ class LogReader:
         bound = self._bound_of_read(offset, isolation)
         records: memoryview | None = _EMPTY
         if offset < bound:
-            records = self._ledger.read(offset, max_bytes, bound, at_least_one=at_least_one)
+            records = self._batches.read(offset, max_bytes, bound, at_least_one=at_least_one)
         return None if records is None else self._slice(offset, records, isolation)
 
     async def read_cold(
@@ -177,7 +179,7 @@ class LogReader:
                 return self._slice(offset, _EMPTY, isolation)
             replacements = self._replacements
             try:
-                records = await self._ledger.read_cold(
+                records = await self._batches.read_cold(
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except KafkaError:
@@ -228,11 +230,13 @@ class LogReader:
     ) -> TimestampOffset | None:
         """Return the first record below the isolation's bound whose timestamp is
         `>= timestamp_ms`."""
-        return self._ledger.offset_for_timestamp(timestamp_ms, self.bound(isolation))
+        return self._batches.offset_for_timestamp(
+            timestamp_ms, self._ledger.start_offset, self.bound(isolation)
+        )
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp; None while that is not visible."""
-        found = self._ledger.max_timestamp()
+        found = self._batches.max_timestamp()
         return found if found is not None and found.offset < self.high_watermark else None
 
     def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
@@ -240,7 +244,7 @@ class LogReader:
 
         For a coordinator's replay of its shard at start.
         """
-        for header, batch in self._ledger.batches(offset):
+        for header, batch in self._batches.iterate(offset):
             if header.is_control:
                 try:
                     yield header, parse_marker(batch)

@@ -40,7 +40,7 @@ def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
     """Return the end offsets of the snapshots of one kind beside the log, ascending."""
     return sorted(
         int(name.removesuffix(suffix))
-        for name in ledger.list_attachments()
+        for name in ledger.attachments.names()
         if name.endswith(suffix) and name.removesuffix(suffix).isdigit()
     )
 
@@ -70,7 +70,7 @@ class Snapshots:
         self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
         if was_clean:
             self.resume(self._written, self._written_for_kafka)
-        elif len(self._ledger.segment_base_offsets) > 1:
+        elif len(self._ledger.segments.base_offsets) > 1:
             yield from self.securing(state)
 
     @property
@@ -107,7 +107,7 @@ class Snapshots:
         """Whether a snapshot tells the next start more than the log's headers, or sooner."""
         producers = state.producers
         is_plain = not (producers or producers.has_forgotten or state.transactions.has_any)
-        return not is_plain or self._ledger.size_bytes > _SHORT_LOG_BYTES
+        return not is_plain or self._ledger.segments.size_bytes > _SHORT_LOG_BYTES
 
     def securing(self, state: PartitionState) -> Procedure[None]:
         """Write a snapshot of `state`, and Kafka's beside it, unless both are on the disk.
@@ -120,7 +120,7 @@ class Snapshots:
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
         kafkas = encode_kafka_snapshot(state)
-        yield from self._ledger.replacing_attachment(snapshot_name(offset), encode_snapshot(state))
+        yield from self._ledger.attachments.replacing(snapshot_name(offset), encode_snapshot(state))
         # After ours: else a crash could leave Kafka's alone, which knows less.
         self._write_kafkas(offset, kafkas)
         self._synced_at = offset
@@ -128,7 +128,7 @@ class Snapshots:
 
     def _write(self, pending: _Pending) -> None:
         ledger, offset = self._ledger, pending.end_offset
-        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
+        ledger.attachments.write(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.kafka is not None:
             self._write_kafkas(offset, pending.kafka)
         if pending.is_synced:
@@ -136,7 +136,7 @@ class Snapshots:
         self._on_written(offset)
 
     def _write_kafkas(self, offset: int, data: bytes) -> None:
-        self._ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
+        self._ledger.attachments.write(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
         if offset not in self._written_for_kafka[-1:]:
             self._written_for_kafka.append(offset)
 
@@ -146,7 +146,7 @@ class Snapshots:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}
         for old in [one for one in self._written if one not in kept]:
-            ledger.delete_attachment(snapshot_name(old))
+            ledger.attachments.delete(snapshot_name(old))
             self._written.remove(old)
 
     def forget_segments(self, base_offsets: Sequence[int], end_offset: int) -> None:
@@ -155,12 +155,12 @@ class Snapshots:
         end = bisect_left(self._written_for_kafka, end_offset)
         kept = [offset for offset in self._written_for_kafka[:end] if offset in bases]
         for offset in set(self._written_for_kafka[:end]).difference(kept):
-            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
         self._written_for_kafka[:end] = kept
 
     def prune(self, start_offset: int) -> None:
         """Delete Kafka's snapshots of segments that are gone."""
         gone = bisect_left(self._written_for_kafka, start_offset)
         for offset in self._written_for_kafka[:gone]:
-            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
         del self._written_for_kafka[:gone]

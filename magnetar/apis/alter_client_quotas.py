@@ -2,12 +2,14 @@
 
 Versions 0-1.  1: flexible.
 
-Stored and described, not enforced. Each entity stands alone; one that is named twice is refused.
+Quotas are stored and described, not enforced. Each entity stands alone; one that is named twice is
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
@@ -29,39 +31,32 @@ def _refuse(
     request: AlterClientQuotasRequest, version: int, error: KafkaError
 ) -> AlterClientQuotasResponse:
     """Refuse each entry: an entity has parts, where other things have a name."""
-    return AlterClientQuotasResponse(
-        entries=[
-            ResponseEntryData(
-                error_code=error.code,
-                error_message=error.detail or None,
-                entity=[
-                    ResponseEntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in entry.entity
-                ],
-            )
-            for entry in request.entries
-        ]
-    )
+    entries = [_result(_parts(entry)) for entry in request.entries]
+    for entry in entries:
+        entry.error_code = error.code
+        entry.error_message = error.detail or None
+    return AlterClientQuotasResponse(entries=entries)
+
+
+def _parts(entry: EntryData) -> Iterable[tuple[str, str | None]]:
+    return ((part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _result(parts: Iterable[tuple[str, str | None]]) -> ResponseEntryData:
+    entity = [ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in parts]
+    return ResponseEntryData(error_message=None, entity=entity)
 
 
 @handles(AlterClientQuotasRequest, versions="0-1", refuse=_refuse)
 async def alter_client_quotas(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    entities = [
-        make_entity((part.entity_type, part.entity_name) for part in entry.entity)
-        for entry in request.entries
-    ]
+    entities = [make_entity(_parts(entry)) for entry in request.entries]
     named = Counter(entities)
     answers: dict[Entity, ResponseEntryData] = {}
     for entity, entry in zip(entities, request.entries, strict=True):
-        answer = answers[entity] = ResponseEntryData(
-            error_message=None,
-            entity=[
-                ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity
-            ],
-        )
-        with refused_in(answer):
+        answers[entity] = _result(entity)
+        with refused_in(answers[entity]):
             if named[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
             quotas = services.client_quotas.check(entity, _changes(entry))

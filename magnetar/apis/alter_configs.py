@@ -1,16 +1,18 @@
-"""AlterConfigs (API key 33): give resources these configs and no others (KIP-133).
+"""AlterConfigs (API key 33): replace all configs of resources (KIP-133).
 
 Versions 0-2.  2: flexible.
 
-Configs of a topic, a group, the broker or a client metrics subscription that are not named go back
-to what is above them. Durable when answered, obeyed from the next batch on; each resource stands
-alone. Levels of loggers are changed by its successor alone, IncrementalAlterConfigs.
+A config of a topic, a group, the broker or a client metrics subscription that the request does not
+name falls back to what it inherits. The changes are durable when they are answered, and obeyed from
+the next batch on; each resource stands alone. Levels of loggers are changed by
+IncrementalAlterConfigs alone.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.runtime.config_changes import Change, Operation, ResourceChanges, alter
+from magnetar.config.changes import Change, Operation
+from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.alter_configs import (

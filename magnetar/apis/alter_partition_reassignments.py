@@ -1,10 +1,9 @@
-"""AlterPartitionReassignments (API key 45): move replicas to other brokers, or stop that (KIP-455).
+"""AlterPartitionReassignments (API key 45): move replicas to other brokers, or stop it (KIP-455).
 
-Versions 0-1.  1: whether the number of replicas may change (KIP-860): the number that Metadata
-shows is one, and cannot.
+Versions 0-1.  1: whether the number of replicas may change (KIP-860); it is one here and cannot.
 
-One node holds every replica. To move one there changes nothing and succeeds; brokers that do not
-exist are refused with INVALID_REPLICA_ASSIGNMENT, and no move is under way that could be stopped.
+One node holds every replica. A move to that node changes nothing and succeeds; a move to a broker
+that does not exist is INVALID_REPLICA_ASSIGNMENT, and there is no move that could be stopped.
 """
 
 from __future__ import annotations
@@ -56,5 +55,6 @@ def _reassign(
 
 def _check_replicas(node_id: int, replicas: list[int] | None) -> None:
     if replicas is None:
+        # Null asks to stop the move that is under way.
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(node_id, replicas)

@@ -1,12 +1,13 @@
-"""ApiVersions (API key 18): which APIs, in which versions, this broker serves.
+"""ApiVersions (API key 18): the APIs that this broker serves, and their versions.
 
 Versions 0-4.  1: throttle time.  3: flexible, and the client's name and version (KIP-511), refused
 with INVALID_REQUEST where they break its syntax.  4: features whose lowest version is 0 are listed.
 
-Built from what handlers declare. The response's header is always version 0, and a version that is
-not served is answered in version 0 with UNSUPPORTED_VERSION and the one entry a client needs to try
-again.  Produce is listed from version 0: librdkafka before 2.11 takes its absence for a broker
-without produce (KAFKA-18659); versions 0-2 are refused when they are used, as Kafka 4 does.
+The response is built from the declarations of the handlers. Its header is always version 0, and a
+version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the one entry a
+client needs to try again. Produce is listed from version 0, though versions 0-2 are refused when
+they are used, as in Kafka 4: librdkafka before 2.11 takes a higher first version for a broker
+without Produce (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from wire.messages.api_versions import (
 )
 
 _PRODUCE = 0
-#: What is finalized, by feature. transaction.version 2 is KIP-890's: clients that know it leave out
-#: AddPartitionsToTxn and AddOffsetsToTxn. group.version 1 is KIP-848's.
+#: The finalized version of each feature. transaction.version 2 is KIP-890's: clients that know it
+#: leave out AddPartitionsToTxn and AddOffsetsToTxn. group.version 1 is KIP-848's.
 FINALIZED = {"group.version": 1, "transaction.version": 2}
-#: Rises with every change of what is finalized, so that clients keep the newest they saw.
+#: Rises with every change of finalized versions: clients keep the newest they saw.
 FEATURES_EPOCH = 1
 _ZERO_FEATURES_SINCE = 4
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -57,7 +58,7 @@ async def api_versions(
 
 
 def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse:
-    """Return the answer to a version that is not served; it is sent in version 0."""
+    """Return the response to a version that is not served; it is sent in version 0."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[_entry(apis[ApiVersionsRequest.api_key])],
@@ -65,7 +66,7 @@ def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse
 
 
 def _supported(version: int) -> list[SupportedFeatureKey]:
-    """Return the features; older clients cannot read of one whose lowest version is 0."""
+    """Return the features; clients before version 4 cannot read one whose lowest version is 0."""
     if version < _ZERO_FEATURES_SINCE:
         return []
     return [

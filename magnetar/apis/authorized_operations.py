@@ -1,10 +1,11 @@
-"""What a client may do, as a bit field (KIP-430): bit n is set for the operation whose code is n.
+"""The operations a client may perform, as a bit field (KIP-430): bit n is the operation of code n.
 
-Nothing is forbidden yet, so these are the operations that a resource of the type knows.
+Nothing is forbidden yet: a client may perform every operation that a type of resource knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from enum import IntEnum
 
 
@@ -23,33 +24,19 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def _bits(*operations: Operation) -> int:
+def _bits(operations: Set[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC_OPERATIONS = _bits(
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
+_ALL = frozenset(Operation)
+TOPIC_OPERATIONS = _bits(_ALL - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
 GROUP_OPERATIONS = _bits(
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
+    {
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    }
 )
-CLUSTER_OPERATIONS = _bits(
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
+CLUSTER_OPERATIONS = _bits(_ALL - {Operation.READ, Operation.WRITE, Operation.DELETE})

@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe (API key 69): the epochs, members and assignments of consumer groups.
 
-Versions 0-1.  1: which protocol each member speaks (KIP-1099).
+Versions 0-1.  1: the protocol that each member speaks (KIP-1099).
 
-GROUP_ID_NOT_FOUND, with a message, for what is no consumer group.  KIP-848.
+An id that is no consumer group's is GROUP_ID_NOT_FOUND, with a message.  KIP-848.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _member(services: Services, group: ConsumerGroup, member: GroupMember) -> Me
 
 
 def _assignment(services: Services, target: Target) -> Assignment:
-    """Return the partitions of topics that are still there."""
+    """Return the partitions of topics that still exist."""
     found = []
     for topic_id, partitions in target.items():
         topic = services.topics.by_id(topic_id)

@@ -1,10 +1,10 @@
-"""ConsumerGroupHeartbeat (API key 68): be a member of a consumer group, and learn what to read.
+"""ConsumerGroupHeartbeat (API key 68): keep a member in its consumer group, and assign to it.
 
 Versions 0-1.  1: subscription by regular expression; members make their ids themselves (KIP-1082).
 
-Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). Fields that are null, or -1, are
-as they were. The assignment is told when it changes; answered when that is durable. Nothing is
-written where nothing changes.  KIP-848.
+Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). A field that is null, or -1, has
+not changed. The response has the assignment where it has changed, and is sent when the change is
+durable. A heartbeat that changes nothing writes nothing.  KIP-848.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
         server_assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
         client_id=context.client_id or "",
-        client_host=f"/{context.client_address.rpartition(':')[0] or context.client_address}",
+        client_host=context.client_host,
     )
 
 

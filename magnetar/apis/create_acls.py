@@ -1,8 +1,8 @@
-"""CreateAcls (API key 30): add rules of who may do what (KIP-140).
+"""CreateAcls (API key 30): add access control lists (KIP-140).
 
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
-SECURITY_DISABLED for each of them, as Kafka answers where no authorizer is configured.
+SECURITY_DISABLED for each of them, as in a Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
-from wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from wire.errors import KafkaError
+from wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 
 
 @handles(CreateAclsRequest, versions="1-3")
 async def create_acls(
     services: Services, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
-        ]
-    )
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

@@ -2,10 +2,10 @@
 
 Versions 0-3.  2: flexible.  3: as 2 (Kafka throttles there; nothing is throttled here).
 
-A topic's new count is its whole count, and an increase; each topic stands alone, and its new
-partitions can be written to when it is answered. Replicas on brokers that do not exist are
-INVALID_REPLICA_ASSIGNMENT. The coordinators' topics cannot grow: a difference to Kafka, which
-loses groups and transactions so.
+The count that a request names is the topic's new whole count, and must be an increase. Each topic
+stands alone, and its new partitions can be written to when it is answered. Replicas on brokers that
+do not exist are INVALID_REPLICA_ASSIGNMENT. The coordinators' topics cannot grow: Kafka lets them,
+and loses groups and transactions by it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from wire.messages.create_partitions import (
 async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
+    # Before any topic grows: a request for too many partitions is refused as a whole.
     _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     distinct = {topic.name: topic for topic in request.topics}
@@ -51,7 +52,7 @@ async def create_partitions(
 
 
 def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None:
-    """Refuse a request for too many partitions, as `check_total`."""
+    """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
     for growth in asked:
         topic = services.topics.by_name(growth.name)

@@ -1,16 +1,18 @@
 """CreateTopics (API key 19): create topics, or check that they could be.
 
-Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible, the created topic's settings in
-the answer (KIP-525).  7: its topic id.
+Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible; the response has the settings
+of the created topic (KIP-525).  7: the response has its topic id.
 
-Each topic stands alone and is durable when it is answered. There is one broker: replication factors
-above 1 are INVALID_REPLICATION_FACTOR, replicas on others INVALID_REPLICA_ASSIGNMENT, as in Kafka.
+Each topic stands alone and is durable when it is answered. There is one broker, so, as in a Kafka
+of one broker, replication factors above 1 are INVALID_REPLICATION_FACTOR and replicas on other
+brokers INVALID_REPLICA_ASSIGNMENT.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.apis.replica_assignments import check_replicas
 from magnetar.config.described import describe_setting
@@ -35,26 +37,23 @@ from wire.messages.create_topics import (
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
+    # Before any topic is created: a request for too many partitions is refused as a whole.
     _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     distinct = {topic.name: topic for topic in request.topics}
     results = []
     for name, topic in distinct.items():
-        try:
+        result = CreatableTopicResult(name=name, error_message=None)
+        with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(await _create(services, topic, validate_only=request.validate_only))
-        except KafkaError as refusal:
-            results.append(
-                CreatableTopicResult(
-                    name=name, error_code=refusal.code, error_message=refusal.detail
-                )
-            )
+            result = await _create(services, topic, validate_only=request.validate_only)
+        results.append(result)
     return CreateTopicsResponse(topics=results)
 
 
 def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
-    """Refuse a request for too many partitions, as `check_total`."""
+    """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
     for topic in asked:
         if topic.assignments:
@@ -113,10 +112,11 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int]:
 
 
 def _configs(services: Services, own: dict[str, str]) -> list[CreatableTopicConfigs]:
-    """Describe a topic's settings, its own ones as they were given, as in Kafka."""
+    """Return a topic's settings."""
     described = []
     for name in TopicConfig.settings:
         found = describe_setting(name, own, services.config)
+        # As in Kafka: the topic's own settings are shown as the request wrote them.
         text = own.get(name, found.text)
         described.append(CreatableTopicConfigs(name=name, value=text, config_source=found.source))
     return described

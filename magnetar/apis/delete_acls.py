@@ -1,8 +1,8 @@
-"""DeleteAcls (API key 31): remove rules of who may do what (KIP-140).
+"""DeleteAcls (API key 31): remove access control lists (KIP-140).
 
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
-SECURITY_DISABLED for each filter, as Kafka answers where no authorizer is configured.
+SECURITY_DISABLED for each filter, as in a Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.delete_acls import (
-    DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
@@ -23,11 +23,4 @@ from wire.messages.delete_acls import (
 async def delete_acls(
     services: Services, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
-            )
-            for _ in request.filters
-        ]
-    )
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

@@ -1,7 +1,8 @@
-"""DeleteGroups (API key 42): forget groups without members, and all their offsets.
+"""DeleteGroups (API key 42): delete groups without members, and all their offsets.
 
-Versions 0-2.  2: flexible.  Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
-KIP-229.
+Versions 0-2.  2: flexible.
+
+Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.  KIP-229.
 """
 
 from __future__ import annotations

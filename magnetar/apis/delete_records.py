@@ -2,11 +2,11 @@
 
 Versions 0-2.  2: flexible.
 
-The offset becomes the log's start, durably before the answer, by one sync for all partitions; -1
-stands for the high watermark, and an offset below the start changes nothing. Who reads below it
-then gets OFFSET_OUT_OF_RANGE. Refused are the coordinators' topics (INVALID_TOPIC_EXCEPTION) and
-those that are compacted only (POLICY_VIOLATION). Of a partition that is named twice the last offset
-counts, as in Kafka.
+The offset becomes the log's start, durably before the answer, by one sync for all partitions; a
+reader below it gets OFFSET_OUT_OF_RANGE from then on. -1 stands for the high watermark, and an
+offset below the start changes nothing. The coordinators' topics are INVALID_TOPIC_EXCEPTION, topics
+that are compacted only POLICY_VIOLATION. A partition that is named twice takes the last offset, as
+in Kafka.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ async def delete_records(
                 starts.append((partition, *_start_of(services, name, index, offset)))
     higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
     if higher:
+        # Durable before any segment goes: a start after a crash must not find a log that begins
+        # above what it recorded.
         await services.logs.persist_start_offsets(higher)
     for partition, log, start_offset in starts:
         await advance(log, start_offset, PartitionLog.advance_start)
@@ -67,7 +69,7 @@ async def delete_records(
 
 
 def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:
-    """Return the log and where it is to start; nothing has happened. Raises KafkaError."""
+    """Return the log and its new start offset; changes nothing. Raises KafkaError."""
     if services.topics.is_internal(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."

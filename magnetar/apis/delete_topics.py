@@ -1,10 +1,10 @@
-"""DeleteTopics (API key 20): delete topics by name, or by id.
+"""DeleteTopics (API key 20): delete topics by name or by id.
 
 Versions 1-6.  3: TOPIC_DELETION_DISABLED where delete.topic.enable is off (before:
 INVALID_REQUEST).  4: flexible.  5: error messages.  6: topic ids (KIP-516).
 
-A topic is gone when it is answered: fetches that wait for it are answered at once. The topics of
-the coordinators cannot be deleted: a difference to Kafka, which loses its offsets so.
+A topic is gone when the request is answered, and fetches that wait for its data are answered at
+once. The coordinators' topics cannot be deleted: Kafka lets them be, and loses its offsets by it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ async def delete_topics(
     going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
     for name, topic_id in named:
         if topic_id in twice:
-            continue  # Kafka has one refusal for the two of them.
+            # The name is refused below: as in Kafka one refusal stands for both.
+            continue
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         with refused_in(result):
             if named[name, topic_id] > 1:
@@ -55,6 +56,7 @@ async def delete_topics(
             result.name, result.topic_id = topic.name, topic.id
             going[topic.id] = topic, result
         results.append(result)
+    # Another request may have deleted one of them while this one waited for its turn.
     gone = {
         topic.id for topic in await services.topics.delete(topic for topic, _ in going.values())
     }

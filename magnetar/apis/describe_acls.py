@@ -1,8 +1,8 @@
-"""DescribeAcls (API key 29): the rules of who may do what, of which there are none (KIP-140).
+"""DescribeAcls (API key 29): the access control lists, of which there are none (KIP-140).
 
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
-SECURITY_DISABLED, as Kafka answers where no authorizer is configured.
+SECURITY_DISABLED, as in a Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 NO_AUTHORIZER = "No authorizer is configured: everyone may do everything."
@@ -20,4 +21,4 @@ NO_AUTHORIZER = "No authorizer is configured: everyone may do everything."
 async def describe_acls(
     services: Services, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

@@ -1,6 +1,9 @@
 """DescribeClientQuotas (API key 48): quotas of users, client ids and addresses (KIP-546).
 
 Versions 0-1.  1: flexible.
+
+The entities that match every component of the filter; a strict filter matches no entity of more
+components than it has.
 """
 
 from __future__ import annotations

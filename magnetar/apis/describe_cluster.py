@@ -3,8 +3,8 @@
 Versions 0-2.  1: whether brokers or controllers are asked for (KIP-919).  2: fenced brokers
 (KIP-1073).
 
-There is one broker, never fenced. Controllers have no endpoint of their own: asking a broker for
-them is MISMATCHED_ENDPOINT_TYPE, as Kafka answers.
+There is one broker, which is never fenced. Controllers have no endpoint of their own: to ask a
+broker for them is MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 """
 
 from __future__ import annotations

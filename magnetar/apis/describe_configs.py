@@ -1,13 +1,13 @@
-"""DescribeConfigs (API key 32): settings of what has settings, and where they come from.
+"""DescribeConfigs (API key 32): settings of resources, and where they come from.
 
 Versions 1-4.  1: sources and synonyms (KIP-226).  3: types and documentation (KIP-569).  4:
 flexible.
 
-A topic's setting is its own, or the broker's, or the default; the broker's is one that was set
-while it ran, or that of its file and flags, or the default; the synonyms list them in that order.
-The broker is asked by its node id; an empty name asks for what was set for every broker.  Loggers
-have levels; a group has its own settings or the broker's, a subscription of client metrics what it
-was given. Without names of settings, or with an empty list of them, all are described.
+A topic's setting is its own, else the broker's, else the default; the broker's is one that was set
+while it ran, else that of its file and flags, else the default; the synonyms list them in that
+order. The broker is asked for by its node id; an empty name asks for what was set for every broker.
+A logger has a level; a group has its own settings, else the broker's; a subscription of client
+metrics has what it was given. A request that names no settings asks for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from magnetar.config.described import (
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
-from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.logger_levels import check_node, described_levels
@@ -45,6 +44,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from wire.resource_type import ResourceType
 
 _UNKNOWN_TYPE = 0
 
@@ -55,7 +55,7 @@ async def describe_configs(
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
-        # Kafka says nothing of a success, and says it with an empty text.
+        # The message of a success is an empty text in Kafka, not null.
         result = DescribeConfigsResult(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
@@ -95,7 +95,7 @@ def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsR
         }
     for each, found in described.items():
         setting = find_setting(each)
-        assert setting is not None, "what nobody knows cannot be set"
+        assert setting is not None, "a setting that does not exist cannot be set"
         yield _entry(setting, found, read_only=not is_dynamic(each))
 
 
@@ -167,7 +167,7 @@ def _entry(
 def _reduced(
     entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    """Leave out what was not asked for."""
+    """Return `entry` without the parts that the request does not ask for."""
     if not request.include_documentation:
         entry.documentation = None
     if not request.include_synonyms:

@@ -3,7 +3,7 @@
 Versions 0-6.  3: authorized operations.  4: instance ids.  5: flexible.  6: GROUP_ID_NOT_FOUND for
 a group that does not exist (before: state Dead, no error; KIP-1043).
 
-What members said and were assigned is shown while the group is stable.
+The metadata of members and their assignments are shown while the group is stable.
 """
 
 from __future__ import annotations

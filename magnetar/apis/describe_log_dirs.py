@@ -1,9 +1,9 @@
 """DescribeLogDirs (API key 35): the data directory and the sizes of the logs in it (KIP-113).
 
 Versions 1-5.  2: flexible.  3: a top-level error code.  4: size of the disk (KIP-827).  5: whether
-the directory takes no new logs (KIP-1066): it always does.
+the directory takes new logs (KIP-1066): it always does.
 
-Of partitions asked for that do not exist nothing is said, as in Kafka.
+Partitions that do not exist are left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _UNKNOWN_BYTES = -1
 def _refuse(
     request: DescribeLogDirsRequest, version: int, error: KafkaError
 ) -> DescribeLogDirsResponse:
-    """Refuse at the top, which clients before version 3 cannot see; they are told of nothing."""
+    """Refuse at the top; a client before version 3 sees a response without directories."""
+    # Not a mirror of the request: the things in the response are directories, not its topics.
     return DescribeLogDirsResponse(error_code=error.code)
 
 
@@ -72,9 +73,10 @@ def _partition(log: PartitionLog) -> DescribeLogDirsPartition:
 
 
 def _disk(services: Services) -> tuple[int, int]:
-    """Return the bytes of the directory's disk, all and free; -1 where nothing is kept."""
+    """Return the total and the free bytes of the directory's disk; -1 for unknown."""
     try:
         usage = shutil.disk_usage(services.node.data_dir)
+    # With durability=memory there is no directory.
     except FileNotFoundError:
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     return usage.total, usage.free

@@ -1,11 +1,13 @@
-"""DescribeProducers (API key 61): what partitions remember of their producers.
+"""DescribeProducers (API key 61): the producers that partitions remember.
 
-Version 0.  KIP-664.  UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a name no topic can
-have; each partition for itself. A partition named twice is answered once, unlike in Kafka: a small
-request shall not ask for a large answer many times over.
+Version 0.
 
-Shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch), no open
-transaction (start offset).
+Each partition stands alone: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name that
+no topic can have. A partition that is named twice is answered once, unlike in Kafka: a small
+request must not ask for a large response many times over.
+
+The state is shown once it is durable. -1 stands for no sequence, no marker yet (coordinator epoch),
+no open transaction (start offset).  KIP-664.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ async def _describe(services: Services, topic: str, index: int) -> PartitionResp
     with refused_in(response):
         check_name(topic)
         log = services.topics.partition(topic, index)
+        # Read before the wait: what is appended meanwhile is not durable after it.
         producers = _producers(log)
         await log.durable(log.log_end_offset)
         response.active_producers = producers

@@ -1,4 +1,4 @@
-"""DescribeQuorum (API key 55): who decides on the cluster's metadata: this node (KIP-595).
+"""DescribeQuorum (API key 55): the voters on the cluster's metadata: this node (KIP-595).
 
 Versions 0-2.  1: when voters fetched (KIP-836).  2: messages, directories, endpoints (KIP-853).
 
@@ -57,6 +57,7 @@ def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
         for topic in request.topics
         for each in topic.partitions
     ]
+    # As Kafka: one other partition in the request makes all of them unknown.
     return asked == [(CLUSTER_METADATA, 0)]
 
 

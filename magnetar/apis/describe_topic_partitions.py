@@ -2,9 +2,9 @@
 
 Version 0.
 
-Topics in the order of names, all of them where none is named; at most so many partitions as the
-request and `max.request.partition.size.limit` allow, at least one. Where there is more, the answer
-ends with the place to go on from: the next request's cursor.
+Topics come in the order of their names, all of them where none is named. A page has at most as many
+partitions as the request and `max.request.partition.size.limit` allow, and at least one. Where
+there are more, the response ends with a cursor, from which the next request goes on.
 """
 
 from __future__ import annotations

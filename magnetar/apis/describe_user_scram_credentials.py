@@ -1,9 +1,9 @@
-"""DescribeUserScramCredentials (API key 50): who has passwords, which nobody has (KIP-554).
+"""DescribeUserScramCredentials (API key 50): the users that have credentials: none (KIP-554).
 
 Version 0.
 
-SASL is not served and no credential can be made, so all users have none, and each one who is named
-is RESOURCE_NOT_FOUND.
+SASL is not served and no credential can be made, so no user has one: each user that is named is
+RESOURCE_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from textwrap import fill
 from magnetar.apis.registry import Api, load_apis
 from wire.api import API_NAMES
 
-_INTRODUCTION = """# Supported APIs
+_INTRODUCTION = """
+`python -m magnetar.apis.document` writes this page from the declarations and the docstrings of the
+handlers in `magnetar/apis`; it is not edited by hand. ApiVersions is built from the same
+declarations.
 
-Written by `python -m magnetar.apis.document` from what the handlers in `magnetar/apis` declare and
-say of themselves; not edited by hand. ApiVersions is built from the same declarations.
-
-Each API below is served in these versions and in no others. They are those of Apache Kafka 4.3.1,
-where nothing else is said.
+Each API below is served in these versions and in no others. They are the versions of Apache Kafka
+4.3.1, unless the API says otherwise.
 """
 
 #: APIs that Kafka 4.3.1 lists for clients, and why they are not served.
@@ -24,7 +24,7 @@ NOT_SERVED: dict[str, str] = {
     "RenewDelegationToken": "delegation tokens need SASL",
     "ExpireDelegationToken": "delegation tokens need SASL",
     "DescribeDelegationToken": "delegation tokens need SASL",
-    "AlterUserScramCredentials": "SASL is not served, so nobody could use a credential",
+    "AlterUserScramCredentials": "SASL is not served, so no client could use a credential",
     "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
     "PushTelemetry": "Kafka serves it where a plugin receives metrics",
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
@@ -43,7 +43,8 @@ def document() -> str:
     """Return the whole page."""
     apis = [api for _, api in sorted(load_apis().items())]
     lines = [
-        _INTRODUCTION,
+        "# Supported APIs\n",
+        *_paragraphs(_INTRODUCTION),
         "| Key | API | Versions | KIPs | What it does |",
         "|---|---|---|---|---|",
     ]
@@ -59,19 +60,23 @@ def document() -> str:
         " node. So UnregisterBroker, AddRaftVoter and RemoveRaftVoter are not.\n"
     )
     for api in apis:
-        lines += [f"## {api.name}\n", f"API key {api.key}: {_title(api)}.\n", *_paragraphs(api)]
+        lines += [
+            f"## {api.name}\n",
+            f"API key {api.key}: {_title(api)}.\n",
+            *_paragraphs(_description(api)),
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def versions(api: Api) -> str:
-    """Return the versions as headers of handlers have them: "3-13", or "0"."""
+    """Return the versions as docstrings of handlers write them: "3-13", or "0"."""
     if api.min_version == api.max_version:
         return str(api.min_version)
     return f"{api.min_version}-{api.max_version}"
 
 
 def header(api: Api) -> str:
-    """Return what the module of the handler says of itself."""
+    """Return the docstring of the handler's module."""
     text = sys.modules[api.handler.__module__].__doc__
     assert text is not None, f"{api.name} is not described"
     return text
@@ -87,9 +92,13 @@ def _kips(api: Api) -> str:
     return ", ".join(f"KIP-{number}" for number in sorted(numbers))
 
 
-def _paragraphs(api: Api) -> list[str]:
-    paragraphs = header(api).strip().split("\n\n")[1:]
-    return [fill(" ".join(each.split()), 100, break_on_hyphens=False) + "\n" for each in paragraphs]
+def _description(api: Api) -> str:
+    return header(api).partition("\n\n")[2]
+
+
+def _paragraphs(text: str) -> list[str]:
+    paragraphs = text.strip().split("\n\n")
+    return [fill(" ".join(each.split()), 120, break_on_hyphens=False) + "\n" for each in paragraphs]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""ElectLeaders (API key 43): have the preferred replica lead, or an unclean one (KIP-183, KIP-460).
+"""ElectLeaders (API key 43): elect the preferred replica or an unclean leader (KIP-183, KIP-460).
 
 Versions 0-2.  1: unclean elections, a top-level error code.  2: flexible.
 
-This broker leads every partition already: ELECTION_NOT_NEEDED for each one named. Where all are
-asked for, those that need no election are not listed, as in Kafka.
+This broker leads every partition already: each one named is ELECTION_NOT_NEEDED. A request for all
+partitions lists none of those, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""FindCoordinator (API key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
 
 Versions 0-6.  1: transactional ids beside groups.  3: flexible.  4: many keys at once.  6: share
-groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as of a Kafka
+groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as in a Kafka
 without them.
 
-The answer is this broker. The topic behind the coordinator is created when it is first asked for.
+This broker coordinates all of them. The topic behind a coordinator is created when the coordinator
+is first asked for.
 """
 
 from __future__ import annotations

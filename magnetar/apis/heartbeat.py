@@ -1,6 +1,8 @@
-"""Heartbeat (API key 12): a member is alive; the answer says whether it has to join again.
+"""Heartbeat (API key 12): keep a member alive, and tell it whether it has to join again.
 
-Versions 0-4.  3: static members (KIP-345).  4: flexible.  Nothing is written.
+Versions 0-4.  3: static members (KIP-345).  4: flexible.
+
+Nothing is written.
 """
 
 from __future__ import annotations

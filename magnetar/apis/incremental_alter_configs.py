@@ -2,16 +2,17 @@
 
 Versions 0-1.  1: flexible.
 
-SET, DELETE, APPEND and SUBTRACT (of lists) of configs of topics, groups, the broker and client
-metrics subscriptions, and levels of loggers: durable when answered (levels last as long as the
-broker runs), and obeyed from the next batch on. Each resource stands alone, all of its changes or
-none.
+Sets and deletes configs of topics, groups, the broker and client metrics subscriptions, appends to
+lists and subtracts from them, and sets levels of loggers. The changes are durable when they are
+answered (levels last as long as the broker runs), and obeyed from the next batch on. Each resource
+stands alone: all of its changes are made, or none.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.runtime.config_changes import Change, ResourceChanges, alter
+from magnetar.config.changes import Change
+from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.incremental_alter_configs import (

@@ -1,11 +1,11 @@
-"""JoinGroup (API key 11): take part in the next generation of a group.
+"""JoinGroup (API key 11): join the next generation of a group.
 
 Versions 0-9.  1: the rebalance timeout (before: the session timeout).  4: a first join is answered
 with the member id to join with (KIP-394).  5: static members (KIP-345).  6: flexible.  7: the
 protocol type, names may be null (KIP-559).  8: a reason.  9: the leader may be told to skip the
 assignment (KIP-814).
 
-Answers when the generation is formed; the members are listed for the leader alone.
+The response comes when the generation is formed; it lists the members for the leader alone.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         group_instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.client_address.rpartition(':')[0] or context.client_address}",
+        client_host=context.client_host,
         must_know_its_id=version >= _MEMBER_ID_FIRST_SINCE,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
     )

@@ -1,4 +1,4 @@
-"""The check of a client's leader epoch, for all who read partitions. Source: KIP-320."""
+"""The check of a client's leader epoch, for the APIs that read partitions. Source: KIP-320."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ UNKNOWN_EPOCH = -1
 
 
 def check_leader_epoch(log: PartitionLog, current_leader_epoch: int) -> None:
-    """Refuse a client whose metadata is older or newer than this leader; -1 does not ask.
+    """Refuse a client whose metadata is older or newer than this leader; -1 asks for no check.
 
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    Raises FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
     """
     if current_leader_epoch in (UNKNOWN_EPOCH, log.leader_epoch):
         return

@@ -1,7 +1,7 @@
-"""LeaveGroup (API key 13): members go, and the rest rebalances at once.
+"""LeaveGroup (API key 13): remove members; the others rebalance at once.
 
-Versions 0-5.  0-2: one member, its error on top.  3: many members, each with its own error; static
-ones may be named by instance id alone (KIP-345).  4: flexible.  5: a reason.
+Versions 0-5.  0-2: one member, whose error is at the top.  3: many members, each with its own
+error; static ones may be named by instance id alone (KIP-345).  4: flexible.  5: a reason.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""ListConfigResources (API key 74): the names of what has configs (KIP-1142).
+"""ListConfigResources (API key 74): the names of the resources that have configs (KIP-1142).
 
-Versions 0-1.  0: client metrics only (KIP-714).  1: resources of the types asked for, of all where
-none is named.
+Versions 0-1.  0: client metrics only (KIP-714).  1: resources of the types asked for, or of all
+types where the request names none.
 
-Types that Kafka does not know are refused with UNSUPPORTED_VERSION.
+A type that Kafka does not know is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.config.resource_type import ResourceType
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
@@ -19,6 +18,7 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from wire.resource_type import ResourceType
 
 
 @handles(ListConfigResourcesRequest, versions="0-1")

@@ -1,7 +1,9 @@
-"""ListGroups (API key 16): every group, perhaps of some states or types only.
+"""ListGroups (API key 16): every group, or those of some states and types.
 
 Versions 0-5.  3: flexible.  4: the state, and a filter for it (KIP-518).  5: the type, and a filter
-for it (KIP-848).  Filters do not care about upper and lower case.
+for it (KIP-848).
+
+Filters ignore case.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""ListOffsets (API key 2): the offset of a moment, for each of the named partitions.
+"""ListOffsets (API key 2): the offset at a point in time, for each of the named partitions.
 
 Versions 1-11.  2: isolation level.  4: leader epochs.  6: flexible.  7: the largest timestamp (-3,
 KIP-734).  8: the earliest local offset (-4, KIP-405).  9: the latest tiered offset (-5, KIP-1005).
 10: a timeout.  11: the earliest offset that waits for its upload (-6, KIP-1023).
 
-Latest is the high watermark, or under read_committed the last stable offset; a timestamp gives the
-first record at or after it below that bound.  There is no tiered storage, so -4 is the log's start
-and -5 and -6 find nothing.  CORRUPT_MESSAGE where the records of a batch cannot be read.
+The latest offset is the high watermark, or under read_committed the last stable offset; a timestamp
+finds the first record at or after it below that bound. There is no tiered storage, so -4 is the
+log's start, and -5 and -6 find nothing. CORRUPT_MESSAGE where the records of a batch cannot be
+read.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _offset(
     try:
         offset, timestamp = _find(log, asked.timestamp, isolation)
     except WireError as damage:
-        # Records are appended unread: of a batch whose are none, who looks into it is not to blame.
+        # Records are appended unread. The producer of a damaged batch is to blame, not this client.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from None
     found = offset >= 0
     return ListOffsetsPartitionResponse(

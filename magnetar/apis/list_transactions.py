@@ -1,11 +1,11 @@
-"""ListTransactions (API key 66): the transactional ids this broker coordinates, filtered.
+"""ListTransactions (API key 66): the transactional ids that this broker coordinates, filtered.
 
 Versions 0-2.  1: the time since a transaction's begin (KIP-994).  2: a pattern that the whole id
 must match (KIP-1152); INVALID_REGULAR_EXPRESSION.
 
-States that do not exist are reported back, beside what the other states found.  A child that has
-voted (docs/joint_transactions.md) is found by `Voted` and by `Ongoing`, which its state is told as:
-clients refuse states that Kafka does not have.  KIP-664.
+The response lists the states of the filter that do not exist, beside the ids that the other states
+find. A child that has voted (docs/joint_transactions.md) is found by `Voted` and by `Ongoing`; its
+state is shown as `Ongoing`, since clients refuse states that Kafka does not have.  KIP-664.
 """
 
 from __future__ import annotations

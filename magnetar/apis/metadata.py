@@ -1,11 +1,13 @@
-"""Metadata (API key 3): the brokers, and where the partitions of topics are.
+"""Metadata (API key 3): the brokers, the topics and the leaders of their partitions.
 
-Versions 0-13.  0: an empty list asks for all topics.  1: null does, an empty list for none.  4:
-whether missing topics may be created.  8: authorized operations (KIP-430).  9: flexible.  10: topic
-ids in the answer.  12: questions by topic id.  13: a top-level error code (KIP-1102).
+Versions 0-13.  0: an empty list asks for all topics.  1: null asks for all, an empty list for none.
+4: whether missing topics may be created.  8: authorized operations (KIP-430).  9: flexible.  10:
+the response has topic ids.  12: the request may name topics by id.  13: a top-level error code
+(KIP-1102).
 
-A missing topic is created where the client allows it and auto.create.topics.enable is on; it is
-there in the same answer. The address told is the advertised one of the listener that was asked.
+A missing topic is created where the client allows it and auto.create.topics.enable is on; the same
+response has it already. The broker's address is the one that the listener of this connection
+advertises.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ def _asks_for_all(request: MetadataRequest, version: int) -> bool:
 def _check_topic_ids(asked: list[MetadataRequestTopic], version: int) -> None:
     if version >= _TOPIC_IDS_SINCE:
         return
+    # Versions 10 and 11 have a field for the id, but Kafka does not look a topic up by it there.
     for topic in asked:
         if topic.name is None or topic.topic_id != ZERO_UUID:
             raise KafkaError(
@@ -83,7 +86,7 @@ def _answer(
     try:
         return _describe(services, _find(services, asked, request), request)
     except KafkaError as refusal:
-        # Who asks by id is answered by id, whatever the name beside it.
+        # A topic asked for by its id is answered by its id, whatever name stands beside it.
         name = asked.name if asked.topic_id == ZERO_UUID else None
         refused = MetadataResponseTopic(
             error_code=refusal.code,

@@ -1,6 +1,8 @@
-"""OffsetDelete (API key 47): forget what a group has committed for some partitions.
+"""OffsetDelete (API key 47): delete the offsets that a group has committed for some partitions.
 
-Version 0.  GROUP_SUBSCRIBED_TO_TOPIC for a topic that a consumer of the group reads; a group of
+Version 0.
+
+GROUP_SUBSCRIBED_TO_TOPIC for a topic that a consumer of the group reads; a group of
 another protocol type must be empty (NON_EMPTY_GROUP).  KIP-496.
 """
 

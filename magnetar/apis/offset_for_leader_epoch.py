@@ -1,8 +1,9 @@
-"""OffsetForLeaderEpoch (API key 23): where the records of a leader epoch end.
+"""OffsetForLeaderEpoch (API key 23): the end offset of a leader epoch.
 
-Versions 2-4.  3: a replica id (-1 for consumers).  4: flexible.  The end is that of the largest
-epoch which is not above the one asked for; (-1, -1) where no such epoch is known.  A consumer finds
-with it whether its position was truncated.  KIP-320.
+Versions 2-4.  3: a replica id (-1 for consumers).  4: flexible.
+
+The end is that of the largest epoch that is not above the one asked for; (-1, -1) where the log
+knows no such epoch. A consumer learns by it whether its position was truncated.  KIP-320.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of APIs: what each handler module declares, what ApiVersions answers, what is served.
+"""The table of APIs: what the handlers declare, ApiVersions answers and the server serves.
 
     @handles(EndTxnRequest, versions="0-4")
     async def end_txn(
@@ -28,7 +28,7 @@ from wire.message import Message
 R = TypeVar("R", bound=Message)
 
 
-#: What a handler returns: see above.
+#: What a handler returns: the response, a coroutine or a delayed response for it, or None.
 Handled = Coroutine[Any, Any, Message | None] | Message | DelayedResponse | None
 Handler = Callable[[Services, R, RequestContext], Handled]
 
@@ -72,6 +72,7 @@ def handles(
             handler,
             refuse or mirror(response_class),
         )
+        # A version without a message would pass ApiVersions and fail at its first request.
         assert request_class.min_version <= api.min_version
         assert api.min_version <= api.max_version <= request_class.max_version
         _apis[key] = api

@@ -1,4 +1,4 @@
-"""Replicas that a client assigns by hand: of one broker there is one choice."""
+"""The check of replicas that a client assigns by hand: with one broker there is one choice."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from wire.errors import KafkaError
 
 
 def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless the partition is to be on this broker, once."""
-    strangers = [replica for replica in replicas if replica != node_id]
-    if strangers:
-        reason = f"broker {strangers[0]}, but no such broker is registered"
+    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` is this broker, once."""
+    others = [replica for replica in replicas if replica != node_id]
+    if others:
+        reason = f"broker {others[0]}, but no such broker is registered"
     elif not replicas:
         reason = "an empty replica list"
     elif len(replicas) > 1:

@@ -1,8 +1,8 @@
-"""SaslAuthenticate (API key 36): authenticate, which nobody needs to here (KIP-152).
+"""SaslAuthenticate (API key 36): authenticate, for which there is no way (KIP-152).
 
 Versions 0-2.  1: how long a session lasts (KIP-368).  2: flexible.
 
-ILLEGAL_SASL_STATE, as of a listener of Kafka's that is PLAINTEXT.
+ILLEGAL_SASL_STATE, as from a PLAINTEXT listener of Kafka.
 """
 
 from __future__ import annotations

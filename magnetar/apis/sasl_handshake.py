@@ -1,9 +1,9 @@
-"""SaslHandshake (API key 17): choose how to authenticate, which nobody needs to here (KIP-43).
+"""SaslHandshake (API key 17): choose a way to authenticate, of which there is none (KIP-43).
 
 Versions 0-1.  1: SaslAuthenticate follows, not bare tokens (KIP-152).
 
-ILLEGAL_SASL_STATE and no mechanism, as of a listener of Kafka's that is PLAINTEXT. So a client that
-comes with SASL is told that it is wrong here: after a closed connection it would try for ever.
+ILLEGAL_SASL_STATE and no mechanism, as from a PLAINTEXT listener of Kafka. A client that is set up
+for SASL learns its mistake by it: had its connection been closed, it would try for ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""SyncGroup (API key 14): the leader brings the assignment, every member gets its part.
+"""SyncGroup (API key 14): the leader sends the assignment, every member receives its part.
 
 Versions 0-5.  3: static members (KIP-345).  4: flexible.  5: protocol type and name are sent, and
-checked (KIP-559).  Answers once the leader's request has come and the generation is durable.
+checked (KIP-559).
+
+The response comes once the leader's request has come and the generation is durable.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Versions 0-2.  1: type of the upgrade, validate only (KIP-778).  2: no results of single features.
 
-What is finalized follows from the release: to ask for what is there already succeeds, all else is
-refused with INVALID_UPDATE_VERSION, and then no feature of the request is updated.
+The finalized versions follow from the release: a request for the versions that are there already
+succeeds, any other is INVALID_UPDATE_VERSION, for all features that it names.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Cleaner:
             found = cleanable_of(log, self._clock.now_ms())
             if found.unread is None:
                 return found
-            await log.ledger.read_max_timestamp(found.unread)
+            await log.ledger.segments.read_max_timestamp(found.unread)
         return Cleanable()
 
     async def _is_overdue(self, log: PartitionLog, found: Cleanable) -> bool:
@@ -164,7 +164,7 @@ class Cleaner:
         if not found.dirty_bytes or log.config.max_compaction_lag_ms == INT64_MAX:
             return False
         first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
-        source = log.ledger.read_sealed(first.base_offset)
+        source = log.ledger.segments.read_sealed(first.base_offset)
         if source is None:
             return False
         try:

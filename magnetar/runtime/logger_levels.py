@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging as levels
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from magnetar.config.changes import Change, Operation
 from magnetar.logging import ROOT, logger_levels, set_level
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.runtime.config_changes import Change
 
 #: Kafka's names of levels. Nothing is written below debug or above error here.
 _LEVELS = {
@@ -23,7 +20,6 @@ _LEVELS = {
     "FATAL": levels.CRITICAL,
 }
 _NAMES = {level: name for name, level in _LEVELS.items()}
-_SET, _DELETE = 0, 1
 
 
 def described_levels() -> dict[str, str]:
@@ -47,7 +43,7 @@ def alter_levels(
     known = logger_levels()
     chosen: dict[str, int | None] = {}
     for change in changes:
-        if change.operation not in (_SET, _DELETE):
+        if change.operation not in (Operation.SET, Operation.DELETE):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "The level of a logger can be set and deleted."
             )
@@ -60,7 +56,7 @@ def alter_levels(
 
 
 def _level(change: Change) -> int | None:
-    if change.operation == _DELETE:
+    if change.operation == Operation.DELETE:
         if change.name == ROOT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is impossible"

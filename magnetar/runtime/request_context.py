@@ -59,3 +59,8 @@ class RequestContext:
         #: The memory that a large response holds until it is sent; None for a small one.
         self.held: HeldResponse | None = None
         self.connection = connection
+
+    @property
+    def client_host(self) -> str:
+        """The client's address without its port, as Java prints it: tools of Kafka expect that."""
+        return f"/{self.client_address.rpartition(':')[0] or self.client_address}"

@@ -60,7 +60,7 @@ def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
     for log in logs:
         coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
         epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
-        for header, _ in log.ledger.batches(log.log_start_offset):
+        for header, _ in log.ledger.batches.iterate(log.log_start_offset):
             if header.producer_id < PRODUCER_IDS_END:
                 producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
 
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
@@ -18,8 +17,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.sync.group_commit import GroupCommit
-from logstore.sync.sync_durations import SyncDurations
+from logstore.sync.group_commit import GroupCommit, SyncDurations
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -105,8 +103,6 @@ class Logs:
         files = DiskFiles(
             tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
         )
-        if not in_memory:
-            _complete_import(Path(path))
         self._config = config
         self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
         #: Of the partitions to be opened: set before the first.
@@ -238,17 +234,3 @@ def _tell_damage(damage: Damage) -> None:
         _log.error("acknowledged records are gone: the disk has lost them", **fields)
     else:
         _log.warning("log cut off behind its last valid batch", **fields)
-
-
-def _complete_import(directory: Path) -> None:
-    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
-    if not (directory / ".import").exists():
-        return
-    from magnetar.importing.run import finish_interrupted
-    from magnetar.importing.source import ImportRefused, held
-
-    try:
-        with held(directory):
-            finish_interrupted(directory)
-    except ImportRefused as refusal:
-        raise ConfigError(str(refusal)) from refusal

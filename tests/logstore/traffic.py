@@ -214,7 +214,7 @@ class Traffic:
         self._restart(client)
 
     def _stored(self, offset: int) -> bytes:
-        _, batch = next(iter(self.log.ledger.batches(offset)))
+        _, batch = next(iter(self.log.ledger.batches.iterate(offset)))
         return bytes(batch)
 
 

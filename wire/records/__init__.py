@@ -18,8 +18,13 @@ from wire.records.header import (
     placed,
     set_log_append_time,
 )
-from wire.records.recompression import recompressed
-from wire.records.record import Record, SimpleRecord, build_batch, iterate_records
+from wire.records.record import (
+    Record,
+    SimpleRecord,
+    build_batch,
+    iterate_records,
+    recompressed,
+)
 from wire.records.validation import check_timestamps, validate_batch, validate_records
 
 __all__ = [

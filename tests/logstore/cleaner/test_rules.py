@@ -171,7 +171,7 @@ def run(partition: SteppedPartition, limits: OffsetMapLimits | None = None) -> N
 
 
 def headers(partition: SteppedPartition) -> list[BatchHeader]:
-    return [header for header, _ in partition.log.ledger.batches(0)]
+    return [header for header, _ in partition.log.ledger.batches.iterate(0)]
 
 
 def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
@@ -214,7 +214,7 @@ def test_the_time_of_a_tombstone_begins_when_what_it_deletes_goes() -> None:
 
 
 def batches(partition: SteppedPartition) -> list[memoryview]:
-    return [batch for _, batch in partition.log.ledger.batches(0)]
+    return [batch for _, batch in partition.log.ledger.batches.iterate(0)]
 
 
 def transact(partition: SteppedPartition, key: bytes, sequence: int, *, commit: bool) -> None:

@@ -134,7 +134,7 @@ def test_the_start_after_a_clean_stop_opens_nothing_of_a_log(
     assert not [path for path in opened if "topic-0" in path]
     assert log.state == before.state
     assert (log.log_start_offset, log.high_watermark) == (0, 31)
-    assert list(log.ledger.batches(0)) == list(before.ledger.batches(0))
+    assert list(log.ledger.batches.iterate(0)) == list(before.ledger.batches.iterate(0))
 
 
 def test_a_log_goes_on_as_if_it_had_never_been_closed() -> None:

@@ -73,7 +73,7 @@ def fail(failure: StorageFailure) -> None:
 
 def folded(log: PartitionLog) -> PartitionState:
     state = PartitionState()
-    for header, batch in log.ledger.batches(0):
+    for header, batch in log.ledger.batches.iterate(0):
         assert BatchHeader.parse(batch) == header
         if header.is_control:
             state.on_marker(header, parse_marker(batch), NOW_MS)

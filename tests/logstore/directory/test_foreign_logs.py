@@ -46,7 +46,7 @@ def adopted(seed: int) -> Process:
 
 
 def offsets_of(log: PartitionLog) -> list[int]:
-    return [header.base_offset for header, _ in log.ledger.batches(0)]
+    return [header.base_offset for header, _ in log.ledger.batches.iterate(0)]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -57,10 +57,10 @@ async def read_beside(
 
 async def clean(log: PartitionLog) -> None:
     """Leave nothing of the transaction, as the cleaner does in time."""
-    end_offset = log.ledger.segment_base_offsets[1]
-    replacement = log.ledger.replacement([0])
+    end_offset = log.ledger.segments.base_offsets[1]
+    replacement = log.ledger.segments.replacement([0])
     assert replacement is not None
-    for header, batch in log.ledger.batches(2):
+    for header, batch in log.ledger.batches.iterate(2):
         if header.base_offset < end_offset:
             replacement.append(batch, header)
     replacement.seal(b"")

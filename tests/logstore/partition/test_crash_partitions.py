@@ -75,7 +75,7 @@ class World(LogProcess):
     def expire(self, count: int) -> None:
         """Retention's way: whole segments, the active one at last, below the stable offset."""
         log = self.log
-        ends = [facts.end_offset for facts in log.ledger.segment_facts()]
+        ends = [facts.end_offset for facts in log.ledger.segments.facts()]
         due = [end for end in ends if end <= log.last_stable_offset][:count]
         if due and due[-1] > log.log_start_offset:
             self.persist_start(log, due[-1])
@@ -89,7 +89,7 @@ def check_recovered(world: World, traffic: Traffic) -> None:
     log = world.log
     assert log.log_end_offset == log.high_watermark >= world.highest_seen
     assert log.log_start_offset >= world.deleted_before
-    stored = [bytes(batch) for _, batch in log.ledger.batches(log.log_start_offset)]
+    stored = [bytes(batch) for _, batch in log.ledger.batches.iterate(log.log_start_offset)]
     kept = len([None for end in ends(traffic) if end <= log.log_end_offset])
     appended = traffic.appended[:kept]
     if stored:
@@ -183,7 +183,7 @@ def complete_last(traffic: Traffic, log: PartitionLog) -> None:
         traffic.appended.pop()
         known = ends(traffic)[-1] if traffic.appended else 0
         if log.log_end_offset > known:
-            traffic.appended += [bytes(batch) for _, batch in log.ledger.batches(known)]
+            traffic.appended += [bytes(batch) for _, batch in log.ledger.batches.iterate(known)]
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=40), seed=st.integers(0, 2**32))
@@ -222,7 +222,7 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         for _ in range(80):
             world.perform("plain", 0, 2)
         world.perform("settle", 0, 0)
-        bases = world.log.ledger.segment_base_offsets
+        bases = world.log.ledger.segments.base_offsets
         assert len(bases) > 4
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
@@ -235,7 +235,7 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         check_recovered(world, traffic)
         assert world.log.log_start_offset in (0, bases[3], world.highest_seen)
         if is_whole and world.log.log_start_offset:
-            assert len(world.log.ledger.segment_base_offsets) <= 2
+            assert len(world.log.ledger.segments.base_offsets) <= 2
 
 
 def test_power_loss_in_a_stop_forgets_none_of_the_batches_that_may_be_sent_again() -> None:

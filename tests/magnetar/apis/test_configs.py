@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.runtime.config_changes import Operation
+from magnetar.config.changes import Operation
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages import alter_configs, incremental_alter_configs

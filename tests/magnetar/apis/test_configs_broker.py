@@ -9,7 +9,7 @@ import pytest
 
 from magnetar import logging
 from magnetar.broker import Broker
-from magnetar.runtime.config_changes import Operation
+from magnetar.config.changes import Operation
 from magnetar.storage import stored_configs
 from magnetar.storage.catalog import Catalog
 from wire.error_code import ErrorCode

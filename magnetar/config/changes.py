@@ -1,0 +1,95 @@
+"""Changes of configs: what a resource's own configs become, whatever the resource is.
+
+The common part of AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339). Configs are texts by
+name here; nothing is checked against a setting, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: Returns the list that a config has where it was not set; None where the config is no list.
+DefaultList = Callable[[str], str | None]
+
+
+class Operation(IntEnum):
+    """What is done to one config, with the codes of Kafka's AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One change of one config. `value` is a list, comma-separated, in APPEND and SUBTRACT."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """Raise INVALID_REQUEST where a config is named twice, or has no value for its operation."""
+    missing = [
+        change.name
+        for change in changes
+        if change.value is None and change.operation != Operation.DELETE
+    ]
+    if missing:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}"
+        )
+    if len({change.name for change in changes}) != len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+
+
+def changed(
+    texts: Mapping[str, str], changes: Sequence[Change], default_list: DefaultList
+) -> dict[str, str]:
+    """Return what `texts` become by `changes`, which `check_changes` has let pass.
+
+    Raises INVALID_CONFIG for a list operation on what is no list, and INVALID_REQUEST for an
+    operation that does not exist.
+    """
+    after = dict(texts)
+    for change in changes:
+        text = _value_after(after.get(change.name), change, default_list)
+        if text is None:
+            after.pop(change.name, None)
+        else:
+            after[change.name] = text
+    return after
+
+
+def _value_after(current: str | None, change: Change, default_list: DefaultList) -> str | None:
+    try:
+        operation = Operation(change.operation)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{change.operation} is not a known operation."
+        ) from None
+    if operation is Operation.DELETE:
+        return None
+    assert change.value is not None, "check_changes comes first"
+    if operation is Operation.SET:
+        return change.value
+    default = default_list(change.name)
+    if default is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
+        )
+    words, named = _words(default if current is None else current), _words(change.value)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys(words + named))
+    return ",".join(word for word in words if word not in named)
+
+
+def _words(text: str) -> list[str]:
+    return [word for part in text.split(",") if (word := part.strip())]
