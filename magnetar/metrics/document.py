@@ -25,7 +25,7 @@ _ADVICE = """
 - `magnetar_stable_offset_lag_records` that grows: readers of committed data stand still there.
 - `magnetar_oldest_vote_seconds` above what your jobs take to decide: a driver is gone, and readers
   of what its workers wrote wait; `magnetar transactions list --state Voted` names them.
-- `magnetar_transactions_healed_total` that grows: crashes left something open, or somebody writes
+- `magnetar_transactions_healed_total` that grows: crashes left something open, or a client writes
   markers; each is a line in the log (`transaction healed`).
 - `magnetar_late_settlements_total` that grows: syncs take seconds; see `magnetar_sync_seconds`.
 - `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: what an acknowledgement

@@ -54,7 +54,7 @@ FAMILIES = {
         Family(
             "magnetar_votes_expired_total",
             COUNTER,
-            "Votes that nobody decided within joint.vote.timeout.ms, so that they were aborted.",
+            "Votes that were not decided within joint.vote.timeout.ms, so that they were aborted.",
         ),
         Family(
             "magnetar_transactions_timed_out_total",
@@ -64,7 +64,7 @@ FAMILIES = {
         Family(
             "magnetar_transactions_healed_total",
             COUNTER,
-            "Open transactions of a partition that nobody would have ended, by what was done.",
+            "Open transactions of a partition that no coordinator would have ended, by remedy.",
             ("remedy",),
         ),
         Family(
