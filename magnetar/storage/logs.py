@@ -12,8 +12,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from coordinator.transactions.plan import Storage
-from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
-from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
+from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
