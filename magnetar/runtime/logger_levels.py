@@ -1,4 +1,4 @@
-"""Levels of the broker's loggers, changed while it runs (KIP-412); the next start forgets them."""
+"""The levels of loggers, changed while the broker runs (KIP-412); the next start forgets them."""
 
 from __future__ import annotations
 

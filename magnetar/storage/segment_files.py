@@ -1,7 +1,7 @@
-"""Record batches of a segment file on the disk, one after the other, with where a file is damaged.
+"""The record batches of a segment file on the disk, one after the other, and its damages.
 
-For files that nobody writes to: a stopped broker's, or a copy. The file is mapped, so memory does
-not follow its size. Not here: what the batches mean.
+For files that no process writes to: those of a stopped broker, or a copy. The file is mapped, so
+that a large one takes no more memory. Not here: the meaning of the batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Where a file is not what it should be; nothing after it can be read, unless `passable`."""
+    """A place where a file is damaged; nothing behind it can be read, unless `is_passable`."""
 
     position: int
     reason: str

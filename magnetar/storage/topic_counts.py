@@ -1,4 +1,4 @@
-"""How many partitions and replicas a topic may have, may grow to, and gets where nobody says."""
+"""The numbers of partitions and replicas of a topic: bounds, growth and defaults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from wire.errors import KafkaError
 if TYPE_CHECKING:
     from magnetar.config.broker import BrokerConfig
 
-#: Of one topic, and made by one request. Kafka bounds a request likewise.
+#: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
 
-#: In a request: let the broker's configuration decide.
+#: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1
 
 
@@ -23,9 +23,9 @@ def counts_of_new(
 ) -> tuple[int, int]:
     """Return the partition count and replication factor of a topic that is to be made.
 
-    BROKER_DEFAULT stands for what is configured; of the coordinators' topics, for the one replica
-    that can be had. Raises INVALID_REPLICATION_FACTOR unless it is 1, INVALID_PARTITIONS for no
-    partitions, POLICY_VIOLATION for too many.
+    BROKER_DEFAULT stands for the configured number; the coordinators' topics have one replica,
+    whatever is configured. Raises INVALID_REPLICATION_FACTOR unless the factor is 1,
+    INVALID_PARTITIONS for no partitions, POLICY_VIOLATION for too many.
     """
     if partition_count == BROKER_DEFAULT:
         partition_count = _default_partition_count(name, config)
@@ -67,8 +67,8 @@ def _check_partition_count(partition_count: int) -> None:
 
 
 def check_total(partition_count: int) -> None:
-    """Raise POLICY_VIOLATION for a request that makes more partitions than one topic may have:
-    everyone waits for them."""
+    """Raise POLICY_VIOLATION for a request that makes more partitions than one topic may have."""
+    # All other changes of topics wait until they are made.
     if partition_count > PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -81,7 +81,7 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
     """Raise unless a topic of `current` partitions may be given `partition_count` of them.
 
     INVALID_PARTITIONS unless it is an increase; POLICY_VIOLATION for too many, and for the
-    coordinators' topics: who is in which partition follows from their count.
+    coordinators' topics: a group's partition follows from their count.
     """
     if partition_count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
