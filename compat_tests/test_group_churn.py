@@ -10,11 +10,10 @@ import pytest
 
 from compat_tests.churn.coverage import Coverage, gaps
 from compat_tests.churn.plan import SETTINGS
-from compat_tests.churn.run import DISTURBANCES
+from compat_tests.churn.run import DISTURBANCES, churn
 from compat_tests.churn.telling import runs
 from compat_tests.client import TIMEOUT_S
 from compat_tests.conftest import StartBroker
-from tools.soak_groups import churn
 
 SECONDS = 15.0
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tools.group_history import History
+from compat_tests.churn.history import History
 from wire.internal.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

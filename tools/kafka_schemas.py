@@ -22,8 +22,8 @@ JAR_NAMES = (
 
 _HOLDS_A_SCHEMA = re.compile(r"common/(message|metadata)/.*\.json")
 
-#: Spoken between brokers and controllers only, or about metadata snapshots: not declared.
-NOT_OURS = re.compile(
+#: Not declared: messages between brokers and controllers, and records of metadata snapshots.
+_BETWEEN_BROKERS = (
     r"(AddRaftVoter|AllocateProducerIds|AlterPartition|AssignReplicasToDirs|BeginQuorumEpoch|"
     r"BrokerHeartbeat|BrokerRegistration|ControllerRegistration|DeleteShareGroupState|"
     r"EndQuorumEpoch|Envelope|FetchSnapshot|InitializeShareGroupState|ReadShareGroupState|"
@@ -32,6 +32,14 @@ NOT_OURS = re.compile(
     r"DefaultPrincipalData|ControlRecordTypeSchema|KRaftVersionRecord|LeaderChangeMessage|"
     r"SnapshotFooterRecord|SnapshotHeaderRecord|VotersRecord"
 )
+#: Not declared: share and streams groups, which nothing here serves (KIP-932, KIP-1071).
+_NOT_SERVED = (
+    r"(Alter|Delete|Describe)ShareGroupOffsets(Request|Response)|"
+    r"Share(Acknowledge|Fetch)(Request|Response)|(Share|Streams)Group.*"
+)
+#: Not declared: `wire.records.control` encodes a marker's value, without a compiled message.
+_BY_HAND = "EndTxnMarker"
+NOT_OURS = re.compile(f"{_BETWEEN_BROKERS}|{_NOT_SERVED}|{_BY_HAND}")
 
 #: Of a Kafka cluster's metadata log: what says which topics there were, and with what settings.
 METADATA_OURS = frozenset(
@@ -51,7 +59,7 @@ Schema = dict[str, Any]
 
 
 def find_jars(directory: Path) -> list[Path]:
-    """The jars with schemas in `directory`. Raises FileNotFoundError naming a missing one."""
+    """Return the jars with schemas in `directory`. Raises FileNotFoundError for a missing one."""
     jars = []
     for name in JAR_NAMES:
         found = sorted(directory.glob(f"{name}-[0-9]*.jar"))
@@ -62,7 +70,7 @@ def find_jars(directory: Path) -> list[Path]:
 
 
 def read_schemas(directory: Path) -> dict[str, Schema]:
-    """Every schema that is ours, by name, as it stands in the JSON."""
+    """Return every schema that is ours, by name, as it stands in the JSON."""
     schemas: dict[str, Schema] = {}
     for jar in find_jars(directory):
         with zipfile.ZipFile(jar) as archive:
@@ -75,7 +83,7 @@ def read_schemas(directory: Path) -> dict[str, Schema]:
 
 
 def is_ours(schema: Schema) -> bool:
-    """Whether magnetar declares it: not if it was removed, nor if only brokers speak it."""
+    """Return whether magnetar declares the message: Kafka has not removed it, and we use it."""
     name: str = schema["name"]
     if schema["type"] == "metadata":
         return name in METADATA_OURS

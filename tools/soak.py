@@ -1,12 +1,12 @@
-"""`make soak`: the crash properties and the exactly-once pipeline, many times in a row, and at last
-100 000 random histories of a consumer group; transactions for ten minutes, groups for five,
-retention and compaction for ten while everything is killed; 200 runs of Spark's exactly-once sink
-(`tools.soak_transactions`, `tools.soak_groups`, `tools.soak_topics`, `tools.soak_sink`), and the
-examples in Spark, one of which audits two million records.
+"""`make soak`: everything that needs luck or hours to fail.
 
-A flaw that needs luck shows itself only to those who ask often. Every run is timed;
-failures are printed with their output, and the exit status is 1 if there was any. `--times`,
-`--minutes` and `--only` shorten it.
+- The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
+- The long runs of `tools.soak_run`: transactions, groups, topics, Spark's sink.
+- 100 000 random histories of a consumer group.
+- The examples in Spark at full size, one of which audits two million records.
+
+Every run is timed. A failed run prints its output, and the exit status is 1 if any failed.
+`--times`, `--minutes` and `--only` shorten it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The property tests take this many times the examples of an ordinary run.
+#: The property tests run this many times the examples of an ordinary run.
 _EXAMPLES = {"MAGNETAR_SOAK": "5"}
 _CRASH_PATHS = ("tests/logstore", "tests/simulation")
-#: What the crash property tests, or their files, have in their names.
+#: Words in the names of the crash property tests, or of their files.
 _CRASH_TESTS = "crash or recovery or live_replay or simulated"
-
-
-#: So many characters of a failed run's output are shown.
-_TOLD_OF_A_FAILURE = 8000
+_HISTORIES = "tests/coordinator/groups/test_consumer_histories.py"
+#: An ordinary run has 300 histories.
+_HISTORIES_TIMES = {"MAGNETAR_SOAK": "334"}
+#: Of `--minutes`, for each long run.
+_SHARES = {"transactions": 1.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
+_SPARK_EXAMPLES = ("ledger", "sessionize", "audit", "backfill")
+_OUTPUT_SHOWN = 8000
 
 
 class Outcome(NamedTuple):
@@ -39,13 +43,15 @@ class Outcome(NamedTuple):
     output: str
 
 
-def run(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Outcome:
-    """Run a command to its end; its children end with it."""
+def run(
+    name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Outcome:
+    """Run `python -m` with these arguments to its end; its children end with it."""
     began_at = time.monotonic()
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", *arguments],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -54,106 +60,80 @@ def run(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Ou
     return Outcome(name, time.monotonic() - began_at, done.returncode == 0, done.stdout)
 
 
-def crash_properties(seed: int) -> Outcome:
+def crash_properties() -> Outcome:
     """The tests on the simulated disk, with new random examples each time."""
-    command = [sys.executable, "-m", "pytest", "-q", *_CRASH_PATHS, "-k", _CRASH_TESTS]
-    command += [f"--hypothesis-seed={seed}"]
-    return run("crash properties", command, {**_EXAMPLES, "MAGNETAR_SEED": str(seed)})
+    seed = str(time.time_ns() % 2**31)
+    arguments = ["pytest", "-q", *_CRASH_PATHS, "-k", _CRASH_TESTS, f"--hypothesis-seed={seed}"]
+    return run("crash properties", arguments, {**_EXAMPLES, "MAGNETAR_SEED": seed})
 
 
 def pipeline() -> Outcome:
     """Word counts, exactly once, while the workers and the broker are killed."""
-    return run("pipeline", [sys.executable, "-m", "compat_tests.pipeline.demo"], {})
+    return run("pipeline", ["compat_tests.pipeline.demo"])
 
 
-def transactions(minutes: float) -> Outcome:
-    """Writers and groups in transactions, for so long."""
-    command = [sys.executable, "-m", "tools.soak_transactions", "--minutes", str(minutes)]
-    return run("transactions", command, {})
-
-
-def groups(minutes: float) -> Outcome:
-    """Members of groups that come, go, are killed and stopped, for so long."""
-    command = [sys.executable, "-m", "tools.soak_groups", "--minutes", str(minutes)]
-    return run("groups", command, {})
-
-
-def topics(minutes: float) -> Outcome:
-    """Retention and compaction beside readers and transactional writers, for so long."""
-    command = [sys.executable, "-m", "tools.soak_topics", "--minutes", str(minutes)]
-    return run("topics", command, {})
-
-
-def examples() -> list[Outcome]:
-    """The pipelines of spark_examples, each once at its full size, killed and checked."""
-    names = ("ledger", "sessionize", "audit", "backfill")
-    return [
-        _told(1, run(name, [sys.executable, "-m", f"spark_examples.{name}"], {})) for name in names
-    ]
-
-
-def sink(minutes: float) -> Outcome:
-    """Spark's exactly-once sink, ten runs for each minute."""
-    command = [sys.executable, "-m", "tools.soak_sink", "--minutes", str(minutes)]
-    return run("sink", command, {})
+def long_run(name: str, minutes: float) -> Outcome:
+    """One of the runs of `tools.soak_run`."""
+    return run(name, ["tools.soak_run", name, "--minutes", str(minutes)])
 
 
 def group_histories() -> Outcome:
-    """Random histories of a consumer group; an ordinary run has 300."""
-    path = "tests/coordinator/groups/test_consumer_histories.py"
-    return run(
-        "group histories", [sys.executable, "-m", "pytest", "-q", path], {"MAGNETAR_SOAK": "334"}
-    )
+    """Random histories of a consumer group."""
+    return run("group histories", ["pytest", "-q", _HISTORIES], _HISTORIES_TIMES)
+
+
+def spark_example(name: str) -> Outcome:
+    """A pipeline of spark_examples at its full size, killed and checked."""
+    return run(name, [f"spark_examples.{name}"])
+
+
+def _planned(
+    times: int, minutes: float, only: str | None
+) -> Iterator[tuple[int, Callable[[], Outcome]]]:
+    """Yield the runs in order, each with its number."""
+    for number in range(1, times + 1):
+        if only in (None, "crash"):
+            yield number, crash_properties
+        if only in (None, "pipeline"):
+            yield number, pipeline
+    if only in (None, "histories"):
+        yield 1, group_histories
+    for name, share in _SHARES.items():
+        if only in (None, name):
+            yield 1, partial(long_run, name, minutes * share)
+    if only in (None, "examples"):
+        for name in _SPARK_EXAMPLES:
+            yield 1, partial(spark_example, name)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="make soak",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(
         "--minutes",
         type=float,
         default=10.0,
-        help="of transactions and topics; half of groups, double of the sink",
+        help="of transactions and topics; half of it for groups, twice for the sink",
     )
-    runs = (
-        "crash",
-        "pipeline",
-        "transactions",
-        "histories",
-        "groups",
-        "topics",
-        "sink",
-        "examples",
-    )
-    parser.add_argument("--only", choices=runs)
+    parser.add_argument("--only", choices=("crash", "pipeline", "histories", *_SHARES, "examples"))
     arguments = parser.parse_args()
-    outcomes: list[Outcome] = []
-    for number in range(1, arguments.times + 1):
-        if arguments.only in (None, "crash"):
-            outcomes.append(_told(number, crash_properties(seed=time.time_ns() % 2**31)))
-        if arguments.only in (None, "pipeline"):
-            outcomes.append(_told(number, pipeline()))
-    if arguments.only in (None, "transactions"):
-        outcomes.append(_told(1, transactions(arguments.minutes)))
-    if arguments.only in (None, "histories"):
-        outcomes.append(_told(1, group_histories()))
-    if arguments.only in (None, "groups"):
-        outcomes.append(_told(1, groups(arguments.minutes / 2)))
-    if arguments.only in (None, "topics"):
-        outcomes.append(_told(1, topics(arguments.minutes)))
-    if arguments.only in (None, "sink"):
-        outcomes.append(_told(1, sink(arguments.minutes * 2)))
-    if arguments.only in (None, "examples"):
-        outcomes.extend(examples())
+    outcomes = []
+    for number, perform in _planned(arguments.times, arguments.minutes, arguments.only):
+        outcome = perform()
+        _print_outcome(number, outcome)
+        outcomes.append(outcome)
     return _conclude(outcomes)
 
 
-def _told(number: int, outcome: Outcome) -> Outcome:
+def _print_outcome(number: int, outcome: Outcome) -> None:
     word = "ok" if outcome.ok else "FAILED"
     print(f"{number:3d}  {outcome.name:17s} {outcome.took_s:6.1f} s  {word}", flush=True)
     if not outcome.ok:
-        print(outcome.output[-_TOLD_OF_A_FAILURE:], flush=True)
-    return outcome
+        print(outcome.output[-_OUTPUT_SHOWN:], flush=True)
 
 
 def _conclude(outcomes: Sequence[Outcome]) -> int:

@@ -1,16 +1,15 @@
-"""`python -m tools.soak_topics --minutes 10`: retention and compaction while everything is at work.
+"""Retention and compaction while everything is at work: a long run of `tools.soak_run`.
 
-Starts a broker of its own, whose cleaner and retention hardly rest, and `kill -9`s it every 15 s.
-Transactional writers commit and abort, each on keys of its own, in a compacted topic, a deleted one
-and one that is both; readers read the compacted one from its start over and over. Exit status 0:
-nothing was lost that the policies keep, no record changed its offset, nothing aborted was seen, and
-the logs became small.
+The cleaner and retention of the broker hardly rest, and it is killed every 15 s. Transactional
+writers commit and abort, each on keys of its own, in a compacted topic, a deleted one, and one that
+is both; readers read the compacted one from its start over and over. At the end nothing is lost
+that the policies keep, no record has changed its offset, no aborted record was seen, and the logs
+have become small.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -22,9 +21,8 @@ from compat_tests.brokers import Broker
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.pipeline.disturber import Verdict
 from compat_tests.pipeline.supervisor import Report
-from tools import soak_run
 
-_SETTINGS = {
+SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "500",
@@ -41,18 +39,18 @@ _KEYS = 200
 _KILL_EVERY_S = 15.0
 _TOLD_EVERY_S = 10.0
 _CALL_S = 60.0
-#: A commit that did not answer for so long is a fault of its own.
+#: A commit without an answer for longer than this is a fault.
 _PATIENCE_S = 120.0
 
 
 @dataclass
 class Ledger:
-    """What the writers know. A record's number tells it from all others of its writer."""
+    """What the writers know. A record's number is unique among the records of its writer."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     #: By key: number of its last committed record, and whether that is a tombstone.
     committed: dict[bytes, tuple[int, bool]] = field(default_factory=dict)
-    #: By key: numbers of which nobody knows whether they were committed.
+    #: By key: numbers of records whose transaction has an unknown outcome.
     unknown: dict[bytes, set[int]] = field(default_factory=dict)
     aborted: set[bytes] = field(default_factory=set)
     #: Value of each committed record, and when it was acknowledged.
@@ -68,7 +66,7 @@ class Ledger:
 
 
 class Writer(threading.Thread):
-    """Transactions, one after the other, on keys of its own."""
+    """Writes transactions, one after the other, on keys of its own."""
 
     def __init__(self, number: int, broker: Broker, ledger: Ledger, stop: threading.Event) -> None:
         super().__init__(name=f"writer-{number}")
@@ -109,7 +107,7 @@ class Writer(threading.Thread):
     def _transact(
         self, client: Producer, records: list[tuple[bytes, int, bytes | None]], *, commit: bool
     ) -> bool:
-        """Whether the client may go on. What came of the transaction is in the ledger."""
+        """Return whether the client may go on. The outcome of the transaction is in the ledger."""
         outcome = "unknown"
         try:
             client.begin_transaction()
@@ -166,8 +164,9 @@ class View:
 
 
 def read_all(bootstrap: str, topic: str) -> View | None:
-    """Read what is committed, up to the log's end as it is now; None where the broker went away
-    meanwhile. Where a transaction is open before that end, its own end is waited for.
+    """Return the committed records up to the present end of the log; None if the broker went away.
+
+    Waits for the end of transactions that are open before the log's end.
     """
     place = TopicPartition(topic, 0, 0)
     client = consumer(bootstrap, isolation_level="read_committed", enable_partition_eof=True)
@@ -197,7 +196,7 @@ def read_all(bootstrap: str, topic: str) -> View | None:
 
 
 def _end_offset(bootstrap: str, place: TopicPartition) -> int:
-    """Return where the log ends, open transactions and all."""
+    """Return the end of the log, open transactions included."""
     client = consumer(bootstrap, isolation_level="read_uncommitted")
     try:
         return client.get_watermark_offsets(place, _CALL_S)[1]
@@ -241,7 +240,7 @@ class Reader(threading.Thread):
 def check_compacted(
     ledger: Ledger, view: View, committed: dict[bytes, tuple[int, bool]], who: str
 ) -> None:
-    """What was committed before the reading began is in it, or something later of that key."""
+    """Check that each record committed before the reading, or a later one of its key, was read."""
     with ledger.lock:
         aborted = view.values & ledger.aborted
     if aborted:
@@ -254,12 +253,12 @@ def check_compacted(
             with ledger.lock:
                 later = ledger.committed.get(key)
             if later is not None and later[0] > number and later[1] and found is None:
-                continue  # Deleted meanwhile, and the tombstone's time was over.
+                continue  # The key was deleted meanwhile, and the tombstone expired.
             ledger.fault(f"{who}: {key!r} has {found}, {number} was committed before")
 
 
 def check_final(broker: Broker, ledger: Ledger) -> str:
-    """Compare all three topics with what the writers know; returns a summary."""
+    """Compare all three topics with what the writers know; return a summary."""
     began = time.time()
     views = {topic: read_all(broker.bootstrap, topic) for topic in TOPICS}
     for topic, view in views.items():
@@ -273,7 +272,7 @@ def check_final(broker: Broker, ledger: Ledger) -> str:
         expected = ledger.committed.get(key)
         if found != expected and found[0] not in ledger.unknown.get(key, ()):
             ledger.fault(f"in the end: {key!r} has {found}, committed was {expected}")
-    # A record that was acknowledged so late is younger than retention by far.
+    # Half the retention time is a margin for the time that the reading took.
     young = {
         value for value, at in ledger.acknowledged.items() if at > began - RETENTION_MS / 1000 / 2
     }
@@ -300,6 +299,7 @@ def _prefix(key: bytes, number: int) -> bytes:
 
 
 def soak(broker: Broker, duration_s: float, report: Report) -> Verdict:
+    """Run writers, readers and kills for `duration_s` on a started broker, and judge them."""
     for topic, configs in TOPICS.items():
         create_topic(broker.bootstrap, topic, 1, configs)
     ledger, stop = Ledger(), threading.Event()
@@ -327,8 +327,3 @@ def soak(broker: Broker, duration_s: float, report: Report) -> Verdict:
         thread.join(2 * _PATIENCE_S)
     summary = check_final(broker, ledger)
     return Verdict(ledger.faults, f"{summary}, {kills} kills of the broker")
-
-
-if __name__ == "__main__":
-    shown = "nothing lost that policy keeps, nothing moved, nothing undone."
-    sys.exit(soak_run.main(soak_run.Soak("topics", 10.0, shown, soak, _SETTINGS), __doc__))

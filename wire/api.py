@@ -1,15 +1,10 @@
-"""The table of APIs: key -> name -> the module that declares its request and response.
+"""The names of Kafka's APIs, by key.
 
-Modules are imported when they are asked for, so that a broker's start pays only for what it serves.
+Also of those that the broker does not serve, and of which no message is declared: documents and
+metrics name them.
 """
 
 from __future__ import annotations
-
-import re
-from importlib import import_module
-
-from wire.errors import WireError
-from wire.message import Message
 
 #: Every API of Apache Kafka 4.3 that a client may call, by key.
 API_NAMES: dict[int, str] = {
@@ -83,26 +78,3 @@ API_NAMES: dict[int, str] = {
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }
-
-
-def request_class(api_key: int) -> type[Message]:
-    """The request of an API. Raises WireError for a key that has none."""
-    return _class_of(api_key, "Request")
-
-
-def response_class(api_key: int) -> type[Message]:
-    """The response of an API. Raises WireError for a key that has none."""
-    return _class_of(api_key, "Response")
-
-
-def module_name(api_name: str) -> str:
-    """`AddPartitionsToTxn` -> `wire.messages.add_partitions_to_txn`."""
-    return "wire.messages." + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
-
-
-def _class_of(api_key: int, kind: str) -> type[Message]:
-    name = API_NAMES.get(api_key)
-    if name is None:
-        raise WireError(f"there is no API with key {api_key}")
-    found: type[Message] = getattr(import_module(module_name(name)), name + kind)
-    return found

@@ -11,7 +11,7 @@ from wire.schema import Field, fields_of
 
 
 def unencodable(message: Any, version: int, error: Exception) -> WireError:
-    """The WireError that names the field at fault, or passes on what the encoder said."""
+    """Return the WireError that names the field at fault, or repeats the encoder's error."""
     found = _in_struct(type(message), message, version, "")
     reason = found or str(error) or type(error).__name__
     return WireError(f"{type(message).__name__} v{version} cannot be encoded: {reason}")

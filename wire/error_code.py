@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a response's `error_code` may say."""
+    """The values of a response's `error_code`."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,7 +146,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients try again by themselves after this code."""
+        """Whether Kafka's clients repeat a request by themselves after this code."""
         return self in _RETRIABLE
 
 

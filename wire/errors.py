@@ -1,4 +1,4 @@
-"""The two ways in which a peer's request can fail.
+"""The two ways in which a client's request can fail.
 
 `WireError`: the bytes are no message; the connection that sent them is closed, alone.
 `KafkaError`: a well-formed request is refused with an error code; nothing has happened.

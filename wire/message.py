@@ -6,8 +6,8 @@
         ...
 
 A field names its type; its right-hand side is its default, or `in_versions(...)` where versions
-differ. Nothing is read off a declaration until it is first used: the first `decode` or `encode` of
-a (message, version) compiles straight-line Python for it (`wire.compiler`), which is kept.
+differ. A declaration costs nothing until its first use: the first `decode` or `encode` of a
+(message, version) compiles straight-line Python (`wire.decoder`, `wire.encoder`), which is kept.
 
 Invariant: decoding raises `WireError` and nothing else, whatever the bytes; it allocates only in
 proportion to the bytes that are really there. Tagged fields with unknown tags are kept in
@@ -60,7 +60,7 @@ __all__ = [
 
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
-    """Turns the annotations of a class into its slots, and keeps the right-hand sides aside."""
+    """Turns the annotations of a class into its slots and keeps the right-hand sides aside."""
 
     _declared: dict[str, tuple[Any, Any]]
 
@@ -78,13 +78,13 @@ class StructType(type):
 
 
 class Struct(metaclass=StructType):
-    """A part of a message. Its constructor takes every field by name; the schema's default else."""
+    """A part of a message. Its constructor takes every field by name, or the schema's default."""
 
     #: (tag, bytes) of tagged fields this schema does not know, by ascending tag.
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
 
     def __init__(self, **fields: Any) -> None:
-        from wire.compiler import compile_constructor
+        from wire.source import compile_constructor
 
         cls = type(self)
         cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]  # once, then gone
@@ -113,7 +113,7 @@ def _shown(value: object) -> str:
 
 
 class _ByVersion(dict[int, Callable[..., Any]]):
-    """The decoders or encoders of a message, each compiled when it is first asked for."""
+    """The decoders or encoders of a message by version, each compiled on its first use."""
 
     __slots__ = ("_compile",)
 
@@ -126,7 +126,7 @@ class _ByVersion(dict[int, Callable[..., Any]]):
 
 
 class Message(Struct):
-    """A request, a response, a header or a persisted record: what is encoded and decoded whole."""
+    """A request, a response, a header or a stored record: encoded and decoded as a whole."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class Message(Struct):
 
     @classmethod
     def header_version(cls, version: int) -> int:
-        """The version of the header that goes before this request or response.
+        """Return the version of the header that goes before this request or response.
 
         ApiVersionsResponse always has header 0, so that a client which knows nothing of the broker
         can read it (KIP-511).
@@ -182,13 +182,13 @@ class Message(Struct):
         return cls._decoders[version](buffer, offset)
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes. Raises WireError, naming the field that cannot be sent."""
+        """Return the message's bytes. Raises WireError, naming the field that cannot be sent."""
         parts = self._encoders[version](self)
         first = parts[0]
         return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
 
     def encode_parts(self, version: int) -> list[Buffer]:
-        """The message's bytes in pieces, in order, for a gathering write.
+        """Return the message's bytes in pieces, in order, for a gathering write.
 
         Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
         """
@@ -196,24 +196,24 @@ class Message(Struct):
 
     @classmethod
     def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """The compiled function behind `decode_from`, for a caller that looks it up once."""
+        """Return the compiled function behind `decode_from`, for a caller that keeps it."""
         return cls._decoders[version]
 
     @classmethod
     def encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
-        """The compiled function behind `encode_parts`, for a caller that looks it up once."""
+        """Return the compiled function behind `encode_parts`, for a caller that keeps it."""
         return cls._encoders[version]
 
     @classmethod
     def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
-        from wire.compiler import compile_decoder
+        from wire.decoder import compile_decoder
 
         cls._check_version(version)
         return compile_decoder(cls, version)
 
     @classmethod
     def _compile_encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
-        from wire.compiler import compile_encoder
+        from wire.encoder import compile_encoder
 
         cls._check_version(version)
         return compile_encoder(cls, version)

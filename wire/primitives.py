@@ -1,4 +1,4 @@
-"""What compiled encoders and decoders call at run time: varints, UUIDs, tagged fields.
+"""The functions that compiled encoders and decoders call: varints, UUIDs, tagged fields.
 
 Reading functions take the first byte of a varint and the position behind it, since compiled code
 reads that byte together with the fields before it and needs help only where it is above 127.
@@ -33,7 +33,7 @@ def read_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def read_string_length(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `read_uvarint`, for the length + 1 of a compact string."""
+    """Return the length + 1 of a compact string and the position behind it."""
     value, position = read_uvarint(buffer, position, first)
     if value > STRING_BYTES_MAX + 1:
         raise WireError(f"string of {value - 1} bytes before byte {position}")
@@ -92,13 +92,13 @@ def read_tags(
 
 @lru_cache(maxsize=1024)
 def uuid_of(raw: bytes) -> UUID:
-    """The UUID of 16 bytes. Kept: topic ids come again and again, and building one is slow."""
+    """Return the UUID of 16 bytes. Cached: topic ids come again and again, and UUID() is slow."""
     return UUID(bytes=raw)
 
 
 @lru_cache(maxsize=256)
 def scalars(code: str, count: int) -> Struct:
-    """The format of `count` big-endian numbers."""
+    """Return the format of `count` big-endian numbers."""
     return Struct(f">{count}{code}")
 
 

@@ -1,4 +1,4 @@
-"""What a declaration says, made explicit: version ranges, and the fields of a struct in wire order.
+"""Declarations made explicit: version ranges, and the fields of a struct in wire order.
 
 Annotations are evaluated here on first use, not when a module of messages is imported.
 """
@@ -151,12 +151,12 @@ class Field:
             self.default = default_of(self.type)
 
     def is_flexible(self, version: int, message_flexible: bool) -> bool:
-        """Whether lengths are compact here; `message_flexible` unless the field overrides it."""
+        """Return whether lengths are compact: `message_flexible`, unless the field overrides it."""
         return message_flexible if self.flexible is None else version in self.flexible
 
 
 def default_of(wire_type: types.WireType) -> Any:
-    """The value of a field whose schema names no default."""
+    """Return the value of a field whose schema names no default."""
     match wire_type:
         case types.Scalar(code="?"):
             return False
@@ -208,7 +208,7 @@ def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
 
 
 def fields_of(struct: Any) -> tuple[Field, ...]:
-    """The fields of a declared struct, in wire order. Evaluated once per class."""
+    """Return the fields of a declared struct, in wire order. Evaluated once per class."""
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
         known = tuple(_evaluate(struct))

@@ -6,6 +6,7 @@ protocol guide, "Protocol Primitive Types".
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
@@ -15,6 +16,11 @@ ZERO_UUID = UUID(int=0)
 
 #: The longest string, in bytes of UTF-8, compact or not (Kafka refuses longer ones in both forms).
 STRING_BYTES_MAX = 0x7FFF
+
+
+def uuid_text(value: UUID) -> str:
+    """Return a UUID as Kafka shows it: 22 characters of URL-safe base64."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 class WireType:

@@ -1,5 +1,6 @@
-"""One churn: everybody reads, comes, goes, is killed and stopped, and so is the broker; then the
-verdict of what members told. What the coordinator wrote is judged by `tools.group_history`.
+"""One churn: members read, come, go, are killed and stopped, and so is the broker.
+
+The verdict is by what the members told, and by what the coordinator wrote (`history`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,18 @@ from confluent_kafka.admin import AdminClient
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.churn.coverage import Coverage, Place, gaps
-from compat_tests.churn.plan import PARTITIONS, TOPICS, ChurnJob, jobs, topics
+from compat_tests.churn.history import read_history
+from compat_tests.churn.plan import (
+    CONSUMER_GROUP_HEARTBEAT,
+    PARTITIONS,
+    TOPICS,
+    ChurnJob,
+    jobs,
+    topics,
+)
 from compat_tests.pipeline.disturber import Disturbances, Disturber, Verdict
 from compat_tests.pipeline.supervisor import Report, Supervised
+from compat_tests.raw import Connection
 
 DISTURBANCES = Disturbances(
     broker_kill_every_s=30.0,
@@ -282,3 +292,29 @@ def _unsettled(admin: AdminClient, group: str, members: int) -> str:
     if len(owned) < TOPICS * PARTITIONS:
         return f"{len(owned)} of {TOPICS * PARTITIONS} partitions are owned"
     return ""
+
+
+def churn(
+    broker: Broker,
+    disturbances: Disturbances,
+    duration_s: float,
+    report: Report,
+    stable_within_s: float = STABLE_WITHIN_S,
+) -> Verdict:
+    """Run one churn on a started broker, and judge it by its members and by the coordinator."""
+    with Connection(broker.bootstrap) as connection:
+        new_protocol = connection.serves(CONSUMER_GROUP_HEARTBEAT)
+    verdict = Churn(
+        broker,
+        disturbances,
+        report,
+        duration_s=duration_s,
+        new_protocol=new_protocol,
+        stable_within_s=stable_within_s,
+    ).run()
+    history = read_history(broker.bootstrap, int(broker.settings["offsets.topic.num.partitions"]))
+    wrote = f"{history.generations} generations, {history.reconciliations} reconciliations"
+    faults = [*verdict.faults, *history.faults]
+    if not history.generations or (new_protocol and not history.reconciliations):
+        faults.append(f"the coordinator wrote no history: {wrote}")
+    return Verdict(faults, f"{verdict.summary}; {wrote}")

@@ -52,7 +52,7 @@ class Cleanable(NamedTuple):
 def cleanable_of(log: PartitionLog, now_ms: int) -> Cleanable:
     """Return what of `log` may be cleaned now."""
     return cleanable(
-        list(log.ledger.segment_facts()),
+        list(log.ledger.segments.facts()),
         log.config,
         first_dirty_offset=log.first_dirty_offset,
         start_offset=log.log_start_offset,

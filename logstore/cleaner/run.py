@@ -171,7 +171,7 @@ class Cleaning:
     async def _clean_group(self, group: Group, cleaner: BatchCleaner, done: Cleaned) -> None:
         log = self._log
         bases = [segment.base_offset for segment in group.segments]
-        replacement = log.ledger.replacement(bases)
+        replacement = log.ledger.segments.replacement(bases)
         if replacement is None:
             raise Overtaken
         cleaner.aborted = []
@@ -245,7 +245,7 @@ class Cleaning:
         return is_changed, written_bytes
 
     def _open(self, base_offset: int) -> SealedSegment:
-        source = self._log.ledger.read_sealed(base_offset)
+        source = self._log.ledger.segments.read_sealed(base_offset)
         if source is None:
             raise Overtaken
         return source

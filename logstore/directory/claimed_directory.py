@@ -16,10 +16,10 @@ from logstore.disk.checkpoints import (
     META_PROPERTIES,
     decode_properties,
     encode_properties,
-    uuid_text,
 )
 from logstore.disk.files import FileSystem
-from logstore.segments.attachments import Attachments
+from logstore.segments.attachments import SmallFiles
+from wire.types import uuid_text
 
 _LOCK = ".lock"
 
@@ -40,7 +40,7 @@ class ClaimedDirectory:
         self.path = path
         self._files = files
         self._in_memory = in_memory
-        self._top = Attachments(files, path)
+        self._top = SmallFiles(files, path)
         self._unlock: Callable[[], None] | None = None
 
     def _lock(self) -> None:

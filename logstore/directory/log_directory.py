@@ -60,7 +60,7 @@ from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.names import partition_name, split_partition_name
-from logstore.segments.attachments import Attachments
+from logstore.segments.attachments import SmallFiles
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
@@ -203,7 +203,7 @@ class LogDirectory(ClaimedDirectory):
         return self._topic_ids.pop(name) if name in self._topic_ids else self._read_topic_id(name)
 
     def _read_topic_id(self, name: str) -> UUID | None:
-        data = Attachments(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
+        data = SmallFiles(self._files, f"{self.path}/{name}").read(PARTITION_METADATA)
         try:
             return None if data is None else decode_partition_metadata(data)
         except CorruptCheckpoint:
@@ -282,7 +282,7 @@ class LogDirectory(ClaimedDirectory):
             on_recovery_point=self._schedule_checkpoint,
         )
         if isinstance(ledger, FileLedger):
-            ledger.discard_later = partial(self._discard, log)
+            ledger.segments.discard_later = partial(self._discard, log)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(
             self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed

@@ -19,13 +19,13 @@ from logstore.disk.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from logstore.segments.attachments import Attachments
+from logstore.segments.attachments import SmallFiles
 
 
 class LogOffsets:
     """The three offsets of every log that has any, by topic and partition."""
 
-    def __init__(self, top: Attachments) -> None:
+    def __init__(self, top: SmallFiles) -> None:
         """`top`: the files of the directory."""
         self._top = top
         self._writing = Lock()

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+
+from wire.types import uuid_text
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -97,11 +99,6 @@ def decode_properties(data: bytes) -> dict[str, str]:
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def uuid_text(value: uuid.UUID) -> str:
-    """A uuid as Kafka shows it: 22 characters of url-safe base64."""
-    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def uuid_from_text(text: str) -> uuid.UUID:

@@ -227,8 +227,13 @@ class DiskFile:
             self._users.pop()
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        descriptor = self._use()
+        # As `_use`, whose call each append would pay for.
+        self._users.append(None)
+        self.was_used = True
+        descriptor = self.descriptor
         try:
+            if descriptor < 0:
+                descriptor = self._descriptors.reopen(self)
             self._writes += 1
             if len(buffers) == 1:
                 total = len(buffers[0])

@@ -12,7 +12,6 @@ unlinked) after `sync_directory` of the directory that holds it, all of them aft
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import sys
@@ -22,6 +21,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.disk.descriptors import Descriptors, DiskFile
+from logstore.disk.linux import find_syncfs
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -158,7 +158,7 @@ class DiskFiles:
         """`open_max`: how many descriptors its files may have at once."""
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        self._syncfs = _find_syncfs()
+        self._syncfs = find_syncfs()
         self._syncing_all = Lock()
         self._sync_all_failure: OSError | None = None
         sync_all = None if self._syncfs is None else self.sync_all
@@ -235,18 +235,3 @@ def lock_file(path: str, *, create: bool) -> Callable[[], None]:
         os.close(descriptor)
         raise
     return partial(os.close, descriptor)
-
-
-def _find_syncfs() -> Callable[[int], None] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if function is None:
-        return None
-
-    def syncfs(descriptor: int) -> None:
-        if function(descriptor) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), "syncfs")
-
-    return syncfs

@@ -243,8 +243,8 @@ class PartitionLog(VisibleLog):
         if completed is not None and completed.is_aborted:
             # Durable in the same step as the marker, so the file is whole below every durable end.
             offset = header.base_offset
-            self._ledger.append_attachment(
-                aborted_name(self._ledger.segment_base_offsets[-1]),
+            self._ledger.attachments.append(
+                aborted_name(self._ledger.segments.base_offsets[-1]),
                 next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
             )
 
@@ -352,7 +352,7 @@ class PartitionLog(VisibleLog):
         self._snapshots.take(self._state, for_kafka=False, synced=True)
         self._snapshots.on_durable(self.high_watermark)
         await self.durable(end_offset)
-        await self._ledger.settled()
+        await self._ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
         """One segment holds [first_offset, end_offset) from this step on, cleaned.
@@ -361,7 +361,7 @@ class PartitionLog(VisibleLog):
         """
         self._replacements += 1
         self._state.transactions.aborted.replace(first_offset, end_offset, aborted)
-        self._snapshots.forget_segments(self._ledger.segment_base_offsets, end_offset)
+        self._snapshots.forget_segments(self._ledger.segments.base_offsets, end_offset)
 
     def on_cleaned(self, first_dirty_offset: int) -> None:
         """The log is clean up to there."""
@@ -379,7 +379,7 @@ class PartitionLog(VisibleLog):
     def _tells_all(self) -> bool:
         """Whether the log's own headers tell as much as a snapshot, and as quickly."""
         is_plain = not (self.producers or self.transactions.has_any or self._has_forgotten)
-        return is_plain and self._ledger.size_bytes <= _SHORT_BYTES
+        return is_plain and self._ledger.segments.size_bytes <= _SHORT_BYTES
 
     def as_closed(self, ledger: ClosedSegments) -> ClosedLog | None:
         """What the next start need not find out, after `securing`; None where it is too much."""
@@ -390,10 +390,10 @@ class PartitionLog(VisibleLog):
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
-        self._ledger.close(clean=False)
+        self._ledger.close()
 
     def close_deleted(self) -> None:
         """Release the log of a partition that is deleted, and wake whoever waits for it."""
         self.is_deleted = True
-        self._ledger.close(clean=False)
+        self._ledger.close()
         self._notify()

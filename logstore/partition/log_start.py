@@ -33,13 +33,13 @@ def deletable_before(offset: int, high_watermark: int) -> int:
 
 def give_up(ledger: Ledger, state: PartitionState, snapshots: Snapshots, start_offset: int) -> bool:
     """Delete what lies below `start_offset`, which is durable; whether leader epochs went too."""
-    before = ledger.segment_base_offsets
+    before = ledger.segments.base_offsets
     ledger.trim(start_offset)
-    first_base_offset = next(iter(ledger.segment_base_offsets), start_offset)
+    first_base_offset = next(iter(ledger.segments.base_offsets), start_offset)
     for base_offset in before:
         if base_offset >= first_base_offset:
             break
-        ledger.delete_attachment(aborted_name(base_offset))
+        ledger.attachments.delete(aborted_name(base_offset))
     snapshots.prune(first_base_offset)
     state.transactions.aborted.prune(start_offset)
     return state.leader_epochs.prune(start_offset)

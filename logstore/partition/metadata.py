@@ -36,5 +36,5 @@ class MetadataFiles:
             self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
 
     def _replace(self, name: str, data: bytes) -> None:
-        if self._ledger.read_attachment(name) != data:
-            self._ledger.write_attachment(name, data, sync=False)
+        if self._ledger.attachments.read(name) != data:
+            self._ledger.attachments.write(name, data, sync=False)

@@ -33,7 +33,7 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     end_offset = ledger.end_offset
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, now_ms)
-    is_without_snapshot = state.end_offset <= next(iter(ledger.segment_base_offsets), 0)
+    is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)
     replay(ledger, state, now_ms)
     if is_without_snapshot:
         # Compaction may have left no batch of an epoch, or not its first.
@@ -66,7 +66,7 @@ def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
 
 def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
     """Fold every batch from `state.end_offset` to the ledger's end."""
-    for header, batch in ledger.batches(state.end_offset):
+    for header, batch in ledger.batches.iterate(state.end_offset):
         if header.is_control:
             _replay_control(state, header, batch, now_ms)
         else:
@@ -91,7 +91,7 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
     for suffix in (SUFFIX, KAFKA_SUFFIX):
         for offset in snapshot_offsets(ledger, suffix):
             if offset > end_offset:
-                ledger.delete_attachment(snapshot_name(offset, suffix))
+                ledger.attachments.delete(snapshot_name(offset, suffix))
 
 
 def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
@@ -101,7 +101,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
     batch may lie below the start offset; a segment's end had its snapshot before it was trimmed,
     so a transaction that began there, or a producer that was last heard of there, is not lost.
     """
-    first_offset = next(iter(ledger.segment_base_offsets), ledger.start_offset)
+    first_offset = next(iter(ledger.segments.base_offsets), ledger.start_offset)
     candidates = [
         (offset, suffix == SUFFIX)
         for suffix in (SUFFIX, KAFKA_SUFFIX)
@@ -113,7 +113,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
             return _state_at(ledger, offset, now_ms, is_own=is_own)
         except CorruptSnapshot:
             # Not fatal: an older one, or the log itself, tells the same. It will not do later.
-            ledger.delete_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+            ledger.attachments.delete(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
         except CorruptIndex:
             # Older snapshots need the same index: only the log has it all.
             break
@@ -121,7 +121,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
 
 
 def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> PartitionState:
-    data = ledger.read_attachment(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+    data = ledger.attachments.read(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
     if data is None:
         raise CorruptSnapshot("it is gone")
     aborted, is_whole = _read_aborted(ledger, offset)
@@ -147,9 +147,9 @@ def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> Part
 
 
 def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
-    if offset <= next(iter(ledger.segment_base_offsets), offset):
+    if offset <= next(iter(ledger.segments.base_offsets), offset):
         return default
-    batch = ledger.batch_at(offset - 1)
+    batch = ledger.batches.batch_at(offset - 1)
     if batch is None:
         raise CorruptSnapshot(f"there is no batch before {offset}")
     header = BatchHeader.parse(batch)
@@ -162,8 +162,10 @@ def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:
     """The aborted transactions below `end_offset`, and whether all files were whole."""
     index = AbortedIndex()
     are_whole = True
-    for base_offset in ledger.segment_base_offsets:
-        entries, is_whole = decode_entries(ledger.read_attachment(aborted_name(base_offset)) or b"")
+    for base_offset in ledger.segments.base_offsets:
+        entries, is_whole = decode_entries(
+            ledger.attachments.read(aborted_name(base_offset)) or b""
+        )
         are_whole &= is_whole
         for entry in entries:
             if entry.last_offset < base_offset or entry.last_offset <= index.last_offset:
@@ -174,7 +176,7 @@ def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:
 
 
 def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
-    data = ledger.read_attachment(LEADER_EPOCHS)
+    data = ledger.attachments.read(LEADER_EPOCHS)
     if data is None:
         return LeaderEpochs()
     try:
@@ -188,23 +190,23 @@ def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
 def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
     """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it,
     none of a segment that is gone."""
-    bases = [*ledger.segment_base_offsets, 2**63 - 1]
+    bases = [*ledger.segments.base_offsets, 2**63 - 1]
     delete_aborted_files(ledger)
     for base_offset, end_offset in pairwise(bases):
         name = aborted_name(base_offset)
-        data = ledger.read_attachment(name) or b""
+        data = ledger.attachments.read(name) or b""
         before_start = [
             entry for entry in decode_entries(data)[0] if entry.last_offset < ledger.start_offset
         ]
         entries = [*before_start, *aborted.entries(base_offset, end_offset)]
         expected = b"".join(entry.encode() for entry in entries)
         if data != expected:
-            ledger.write_attachment(name, expected)
+            ledger.attachments.write(name, expected)
 
 
 def delete_aborted_files(ledger: Ledger) -> None:
     """Delete the aborted indexes of segments that the log does not have (any more)."""
-    names = {aborted_name(base_offset) for base_offset in ledger.segment_base_offsets}
-    for name in ledger.list_attachments():
+    names = {aborted_name(base_offset) for base_offset in ledger.segments.base_offsets}
+    for name in ledger.attachments.names():
         if name.endswith(ABORTED_SUFFIX) and name not in names:
-            ledger.delete_attachment(name)
+            ledger.attachments.delete(name)

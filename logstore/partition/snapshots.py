@@ -38,7 +38,7 @@ def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
     """The end offsets of the snapshots of one kind that lie beside the log, ascending."""
     return sorted(
         int(name.removesuffix(suffix))
-        for name in ledger.list_attachments()
+        for name in ledger.attachments.names()
         if name.endswith(suffix) and name.removesuffix(suffix).isdigit()
     )
 
@@ -66,7 +66,7 @@ class Snapshots:
         self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
         if was_clean:
             self.resume(self._written, self._written_for_kafka)
-        elif len(self._ledger.segment_base_offsets) > 1:
+        elif len(self._ledger.segments.base_offsets) > 1:
             yield from self.securing(state)
 
     @property
@@ -115,7 +115,7 @@ class Snapshots:
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
         kafkas = encode_kafka_snapshot(state)
-        yield from self._ledger.replacing_attachment(snapshot_name(offset), encode_snapshot(state))
+        yield from self._ledger.attachments.replacing(snapshot_name(offset), encode_snapshot(state))
         # Behind ours, or a crash could leave the one alone that knows less.
         self._write_kafkas(offset, kafkas)
         self._synced_at = offset
@@ -123,7 +123,7 @@ class Snapshots:
 
     def _write(self, pending: _Pending) -> None:
         ledger, offset = self._ledger, pending.end_offset
-        ledger.write_attachment(snapshot_name(offset), pending.own, sync=pending.is_synced)
+        ledger.attachments.write(snapshot_name(offset), pending.own, sync=pending.is_synced)
         if pending.kafka is not None:
             self._write_kafkas(offset, pending.kafka)
         if pending.is_synced:
@@ -131,7 +131,7 @@ class Snapshots:
         self._on_written(offset)
 
     def _write_kafkas(self, offset: int, data: bytes) -> None:
-        self._ledger.write_attachment(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
+        self._ledger.attachments.write(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
         if offset not in self._written_for_kafka[-1:]:
             self._written_for_kafka.append(offset)
 
@@ -141,7 +141,7 @@ class Snapshots:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}
         for old in [one for one in self._written if one not in kept]:
-            ledger.delete_attachment(snapshot_name(old))
+            ledger.attachments.delete(snapshot_name(old))
             self._written.remove(old)
 
     def forget_segments(self, base_offsets: Sequence[int], end_offset: int) -> None:
@@ -150,12 +150,12 @@ class Snapshots:
         end = bisect_left(self._written_for_kafka, end_offset)
         kept = [offset for offset in self._written_for_kafka[:end] if offset in bases]
         for offset in set(self._written_for_kafka[:end]).difference(kept):
-            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
         self._written_for_kafka[:end] = kept
 
     def prune(self, start_offset: int) -> None:
         """Delete Kafka's snapshots of segments that are gone."""
         gone = bisect_left(self._written_for_kafka, start_offset)
         for offset in self._written_for_kafka[:gone]:
-            self._ledger.delete_attachment(snapshot_name(offset, KAFKA_SUFFIX))
+            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
         del self._written_for_kafka[:gone]

@@ -11,7 +11,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Compression, TimestampType
 from wire.records.header import Buffer
-from wire.records.recompression import recompressed
+from wire.records.record import recompressed
 from wire.records.validation import check_timestamps, validate_batch, validate_records
 
 

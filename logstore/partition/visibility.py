@@ -72,7 +72,7 @@ class VisibleLog:
     @property
     def size_bytes(self) -> int:
         """Bytes of all batches stored."""
-        return self._ledger.size_bytes
+        return self._ledger.segments.size_bytes
 
     @property
     def ledger(self) -> Ledger:
@@ -138,7 +138,7 @@ class VisibleLog:
         bound = self._check_offset(offset, isolation)
         if offset >= bound:
             return self._slice(offset, _EMPTY, isolation)
-        records = self._ledger.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        records = self._ledger.batches.read(offset, max_bytes, bound, at_least_one=at_least_one)
         return None if records is None else self._slice(offset, records, isolation)
 
     async def read_cold(
@@ -157,7 +157,7 @@ class VisibleLog:
                 return self._slice(offset, _EMPTY, isolation)
             replacements = self._replacements
             try:
-                records = await self._ledger.read_cold(
+                records = await self._ledger.batches.read_cold(
                     offset, max_bytes, bound, at_least_one=at_least_one
                 )
             except KafkaError:
@@ -203,11 +203,13 @@ class VisibleLog:
         self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> TimestampOffset | None:
         """The first record below the isolation's bound whose timestamp is `>= timestamp_ms`."""
-        return self._ledger.offset_for_timestamp(timestamp_ms, self.bound(isolation))
+        return self._ledger.batches.offset_for_timestamp(
+            timestamp_ms, self._ledger.start_offset, self.bound(isolation)
+        )
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp; None when that is not visible yet."""
-        found = self._ledger.max_timestamp()
+        found = self._ledger.batches.max_timestamp()
         return found if found is not None and found.offset < self.high_watermark else None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
@@ -221,11 +223,11 @@ class VisibleLog:
 
     def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield whole batches from the one containing `offset` to the log's end. Blocks."""
-        return self._ledger.batches(offset)
+        return self._ledger.batches.iterate(offset)
 
     def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield every record and marker from `offset` to the log's end, in order. Blocks.
 
         For a coordinator's replay of its shard at start.
         """
-        return records_and_markers(self._ledger.batches(offset), offset)
+        return records_and_markers(self._ledger.batches.iterate(offset), offset)

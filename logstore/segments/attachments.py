@@ -1,4 +1,8 @@
-"""Small files beside a log's segments: snapshots, aborted-transaction indexes, checkpoints."""
+"""Small files beside a log's segments: snapshots, aborted-transaction indexes, checkpoints.
+
+`SmallFiles` knows how they are written and found, in any directory. `FileAttachments` are those of
+one ledger: what they leave unsynced becomes durable with its appends.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from logstore.segments.names import (
     SEGMENT_SUFFIXES,
     UNFINISHED,
 )
+from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
+from logstore.sync.group_commit import GroupCommit, Member
 
 _NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
 
-class Attachments:
-    """The attachments of one directory, which must exist before anything is written.
+class SmallFiles:
+    """The small files of one directory, which must exist before anything is written.
 
-    Appended ones stay open, in `dirty`, until somebody syncs them.
+    A file that was appended to stays open, in `dirty`, until a sync takes it.
     """
 
     __slots__ = ("_directory", "_files", "_names", "dirty")
@@ -26,20 +32,20 @@ class Attachments:
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
-        #: All there are, while that is known.
+        #: All names, while they are known without asking the disk.
         self._names: set[str] | None = None
         self.dirty: dict[str, File] = {}
 
     def remember(self, names: Iterable[str]) -> None:
-        """Take it that the directory has these names, and ask it no more; until `forget`."""
+        """Rely on these names of the directory, and do not list it again, until `forget`."""
         self._names = {name for name in names if not name.endswith(_NOT_ATTACHMENTS)}
 
     def forget(self) -> None:
-        """From here on others change the directory too."""
+        """Ask the directory itself from here on: others change it too."""
         self._names = None
 
     def write(self, name: str, data: Buffer, *, sync: bool) -> None:
-        """Replace one atomically, by renaming a finished file over it."""
+        """Replace a file atomically, by renaming a finished one over it."""
         for barrier in self.replacing(name, data):
             if sync:
                 for file in barrier.files:
@@ -48,7 +54,7 @@ class Attachments:
                     self._files.sync_directory(directory)
 
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
-        """Replace one durably: a finished file first, then its name."""
+        """Replace a file durably: the finished file first, then its name."""
         unfinished = self._path(name + UNFINISHED)
         file = self._files.open(unfinished, create=True)
         try:
@@ -65,8 +71,10 @@ class Attachments:
         yield Barrier((), (self._directory,))
 
     def append(self, name: str, data: Buffer) -> tuple[int, bool]:
-        """Append to one; return where, and whether that made a new file, whose name is not durable
-        yet."""
+        """Append to a file; return where, and whether the append made the file.
+
+        A new file's name is not durable yet.
+        """
         file = self.dirty.get(name)
         is_new = False
         if file is None:
@@ -89,7 +97,7 @@ class Attachments:
         finally:
             file.close()
 
-    def list(self) -> list[str]:
+    def names(self) -> list[str]:
         if self._names is not None:
             return sorted(self._names)
         try:
@@ -108,8 +116,15 @@ class Attachments:
             self._files.unlink(self._path(name))
 
     def close(self) -> None:
+        """Close all files. One that is pinned stays open until the pin ends."""
         for name in list(self.dirty):
             self._let_go(name)
+
+    def take_dirty(self) -> list[File]:
+        """Return the files that were appended to, for a sync and a close, and hold them no more."""
+        taken = list(self.dirty.values())
+        self.dirty.clear()
+        return taken
 
     def _note(self, name: str) -> None:
         if self._names is not None:
@@ -122,3 +137,61 @@ class Attachments:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
+
+
+class FileAttachments:
+    """The `Attachments` of a `FileLedger`."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        names: UnsyncedNames,
+        unsynced: UnsyncedBytes,
+        ledger: Member,
+        group_commit: GroupCommit,
+    ) -> None:
+        """`ledger` is what group commit syncs for them."""
+        self.small_files = SmallFiles(files, directory)
+        self._directory = directory
+        self._unsynced_names = names
+        self._unsynced = unsynced
+        self._ledger = ledger
+        self._group_commit = group_commit
+
+    def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        names = self._unsynced_names
+        with self._group_commit.storing(self._directory):
+            names.ensure_directory()
+            self.small_files.write(name, data, sync=sync)
+            if not sync:
+                names.add()
+            elif names.is_new_directory:
+                # A durable file in a directory without a durable name would be lost with it.
+                names.sync()
+                names.dirty.clear()
+
+    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+        with self._group_commit.storing(self._directory):
+            self._unsynced_names.ensure_directory()
+        yield from self.small_files.replacing(name, data)
+
+    def append(self, name: str, data: Buffer) -> None:
+        self._group_commit.touch(self._ledger)
+        with self._group_commit.storing(self._directory):
+            self._unsynced_names.ensure_directory()
+            position, is_new = self.small_files.append(name, data)
+        if self._group_commit.has_journal:
+            self._unsynced.note_written(name, position, data)
+        if is_new:
+            self._unsynced_names.add()
+
+    def read(self, name: str) -> bytes | None:
+        return self.small_files.read(name)
+
+    def names(self) -> list[str]:
+        return self.small_files.names()
+
+    def delete(self, name: str) -> None:
+        with self._group_commit.storing(self._directory):
+            self.small_files.delete(name)

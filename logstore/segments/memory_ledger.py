@@ -1,7 +1,7 @@
 """A ledger in this process's memory: `durability=memory`, and the fake of many tests.
 
-The object is its own storage: what was durable is there again when it is opened again, after
-`crash` too. Segments exist in name, so that snapshots are taken and trims behave as on disk.
+The object is its own storage: what was durable is there again when it is opened again. Segments
+exist in name, so that snapshots are taken and trims behave as on disk.
 """
 
 from __future__ import annotations
@@ -27,59 +27,33 @@ from wire.records import BatchHeader
 
 
 class MemoryLedger(CommittedLedger):
-    """Batches in a list, found by bisection."""
+    """Batches in a list, attachments in a dictionary."""
 
     def __init__(
         self, group_commit: GroupCommit, *, segment_bytes: int = 2**30, start_offset: int = 0
     ) -> None:
         super().__init__(group_commit, start_offset)
+        self.attachments = MemoryAttachments()
+        self.segments = MemorySegments(start_offset, self.attachments)
+        self.batches = self.segments
         self._segment_bytes = segment_bytes
-        self._batches: list[bytes] = []
-        self._base_offsets: list[int] = []
-        self._attachments: dict[str, bytes] = {}
-        self._segments = [start_offset]
-        # Per segment: bytes, and the largest timestamp.
-        self._segment_sizes = [0]
-        self._max_timestamps = [NO_TIMESTAMP]
-        self._size_bytes = 0
         self._epoch = -1
 
     @property
     def recovery_point(self) -> int:
-        return self._durable_end_offset
+        return self.durable_end_offset
 
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
-
-    @property
-    def segment_base_offsets(self) -> Sequence[int]:
-        return tuple(self._segments)
-
-    def segment_facts(self) -> Iterator[SegmentFacts]:
-        ends = [*self._segments[1:], self._end_offset]
-        columns = (self._segments, ends, self._segment_sizes, self._max_timestamps)
-        return map(SegmentFacts._make, zip(*columns, strict=True))
-
-    async def read_max_timestamp(self, base_offset: int) -> None:
-        """All are known."""
-
-    def open(self, epoch: int) -> None:
+    def opening(self, epoch: int) -> Procedure[None]:
         if epoch < self._epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
         self._epoch = epoch
-        self._will_not_be = None
-        self._durable_end_offset = self._end_offset
-
-    def opening(self, epoch: int) -> Procedure[None]:
-        self.open(epoch)
+        self._end = None
+        self.segments.is_closed = False
+        self.durable_end_offset = self.end_offset
         yield from ()
 
     def opened(self) -> None:
         """Nothing was remembered."""
-
-    def flush(self) -> bool:
-        return False
 
     def append(
         self,
@@ -89,45 +63,110 @@ class MemoryLedger(CommittedLedger):
         may_wait: bool = False,
         is_atomic: bool = False,
     ) -> None:
-        assert header.base_offset == self._end_offset, "a batch begins at the log's end"
+        assert header.base_offset == self.end_offset, "a batch begins at the log's end"
         size_bytes = len(batch)
         assert header.size_bytes == size_bytes, "one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
-        if self._segment_sizes[-1] + size_bytes > self._segment_bytes:
+        if self.segments.active_bytes + size_bytes > self._segment_bytes:
             self.roll()
-        self._batches.append(bytes(batch))
-        self._base_offsets.append(header.base_offset)
-        self._end_offset = header.next_offset
+        self.segments.append(bytes(batch), header)
+        self.end_offset = header.next_offset
         self._appended_bytes += size_bytes
-        self._size_bytes += size_bytes
-        self._note(size_bytes, header.max_timestamp)
 
-    def _note(self, size_bytes: int, max_timestamp: int) -> None:
-        self._segment_sizes[-1] += size_bytes
-        if max_timestamp > self._max_timestamps[-1]:
-            self._max_timestamps[-1] = max_timestamp
-
-    def roll(self) -> None:
-        if self._segment_sizes[-1]:
-            self.on_roll(self._end_offset)
-            self._segments.append(self._end_offset)
-            self._segment_sizes.append(0)
-            self._max_timestamps.append(NO_TIMESTAMP)
+    def flush(self) -> bool:
+        return False
 
     def begin_sync(self) -> Sync:
-        self._begun_end_offset = self._end_offset
+        self._begun_end_offset = self.end_offset
         self._begun_bytes = self._appended_bytes
-        return Sync(self._end_offset)
+        return Sync(self.end_offset)
 
-    async def settled(self) -> None:
-        """There is nowhere else that it could be."""
+    def roll(self) -> None:
+        if self.segments.active_bytes:
+            self.on_roll(self.end_offset)
+            self.segments.roll(self.end_offset)
+
+    def trim(self, start_offset: int) -> None:
+        if start_offset > self.start_offset:
+            assert start_offset <= self.durable_end_offset, "what is trimmed is durable"
+            self.start_offset = start_offset
+            self.segments.trim(start_offset)
+
+    def reconfigure(self, limits: SegmentLimits) -> None:
+        self._segment_bytes = limits.segment_bytes
+
+    def securing(self) -> Procedure[None]:
+        self.durable_end_offset = self.end_offset
+        yield from ()
+
+    def close(self) -> None:
+        self.segments.is_closed = True
+        self._stop_committing()
+
+
+class MemorySegments:
+    """`Batches` and `Segments` of a `MemoryLedger`: batches found by bisection."""
+
+    def __init__(self, base_offset: int, attachments: MemoryAttachments) -> None:
+        self.is_closed = False
+        self.size_bytes = 0
+        self._attachments = attachments
+        self._batches: list[bytes] = []
+        self._batch_offsets: list[int] = []
+        # Per segment: base offset, bytes, largest timestamp.
+        self._bases = [base_offset]
+        self._sizes = [0]
+        self._max_timestamps = [NO_TIMESTAMP]
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes of the active segment."""
+        return self._sizes[-1]
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return tuple(self._bases)
+
+    def facts(self) -> Iterator[SegmentFacts]:
+        last = self._batches[-1] if self._batches else None
+        end_offset = self._bases[-1] if last is None else BatchHeader.parse(last).next_offset
+        ends = [*self._bases[1:], max(end_offset, self._bases[-1])]
+        columns = (self._bases, ends, self._sizes, self._max_timestamps)
+        return map(SegmentFacts._make, zip(*columns, strict=True))
+
+    async def read_max_timestamp(self, base_offset: int) -> None:
+        """`facts` knows all of them."""
+
+    def append(self, batch: bytes, header: BatchHeader) -> None:
+        """Add a batch to the active segment."""
+        self._batches.append(batch)
+        self._batch_offsets.append(header.base_offset)
+        self.size_bytes += len(batch)
+        self._sizes[-1] += len(batch)
+        self._max_timestamps[-1] = max(self._max_timestamps[-1], header.max_timestamp)
+
+    def roll(self, end_offset: int) -> None:
+        """Begin a new segment at the log's end."""
+        self._bases.append(end_offset)
+        self._sizes.append(0)
+        self._max_timestamps.append(NO_TIMESTAMP)
+
+    def trim(self, start_offset: int) -> None:
+        """Delete the segments that lie wholly below `start_offset`, never the active one."""
+        while len(self._bases) > 1 and self._bases[1] <= start_offset:
+            del self._bases[0], self._sizes[0], self._max_timestamps[0]
+        keep = bisect_left(self._batch_offsets, self._bases[0])
+        self.size_bytes -= sum(map(len, self._batches[:keep]))
+        del self._batches[:keep], self._batch_offsets[:keep]
+
+    # Reading
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         chosen: list[bytes] = []
         size = 0
-        for header, batch in self._from(offset):
+        for header, batch in self._since(offset):
             if header.next_offset > end_offset:
                 break
             size += len(batch)
@@ -142,128 +181,108 @@ class MemoryLedger(CommittedLedger):
         return self.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        for header, _ in self._from(from_offset):
+        for header, _ in self._since(from_offset):
             yield header
 
-    def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for header, batch in self._from(from_offset):
+    def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for header, batch in self._since(from_offset):
             yield header, memoryview(batch)
 
     def batch_at(self, offset: int) -> memoryview | None:
-        for _, batch in self._from(offset):
+        for _, batch in self._since(offset):
             return memoryview(batch)
         return None
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        for header, batch in self._from(self.start_offset):
-            found = first_record_since(batch, header, timestamp_ms, self.start_offset)
+    def offset_for_timestamp(
+        self, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> TimestampOffset | None:
+        for header, batch in self._since(start_offset):
+            found = first_record_since(batch, header, timestamp_ms, start_offset)
             if found is not None:
                 return found if found.offset < end_offset else None
         return None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        batches = list(self._from(self.start_offset))
+        batches = list(self._since(self._bases[0]))
         if not batches:
             return None
         header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
         return latest_record(batch, header)
 
-    def reconfigure(self, limits: SegmentLimits) -> None:
-        self._segment_bytes = limits.segment_bytes
-
-    def read_sealed(self, base_offset: int) -> _SealedBatches | None:
-        if not self.is_sealed([base_offset]):
-            return None
-        end_offset = self._segments[self._segments.index(base_offset) + 1]
-        first, end = (bisect_left(self._base_offsets, at) for at in (base_offset, end_offset))
-        return _SealedBatches(self._batches[first:end])
-
-    def replacement(self, base_offsets: Sequence[int]) -> _MemoryReplacement | None:
-        return _MemoryReplacement(self, base_offsets) if self.is_sealed(base_offsets) else None
-
-    def is_sealed(self, base_offsets: Sequence[int]) -> bool:
-        """Whether these segments are there, next to one another, and none is active."""
-        first = bisect_left(self._segments, base_offsets[0])
-        last = first + len(base_offsets)
-        are_there = last < len(self._segments) and not self.is_closed
-        return are_there and self._segments[first:last] == list(base_offsets)
-
-    def exchange(self, base_offsets: Sequence[int], batches: Sequence[bytes]) -> None:
-        """Have one segment of these batches in the place of others, which are there."""
-        first = self._segments.index(base_offsets[0])
-        last = first + len(base_offsets)
-        start, end = (bisect_left(self._base_offsets, self._segments[at]) for at in (first, last))
-        headers = [BatchHeader.parse(batch) for batch in batches]
-        self._size_bytes += sum(map(len, batches)) - sum(map(len, self._batches[start:end]))
-        self._batches[start:end] = batches
-        self._base_offsets[start:end] = [header.base_offset for header in headers]
-        del self._segments[first + 1 : last]
-        self._segment_sizes[first:last] = [sum(map(len, batches))]
-        self._max_timestamps[first:last] = [
-            max([header.max_timestamp for header in headers], default=NO_TIMESTAMP)
-        ]
-
-    def trim(self, start_offset: int) -> None:
-        if start_offset <= self.start_offset:
-            return
-        assert start_offset <= self._durable_end_offset
-        self.start_offset = start_offset
-        while len(self._segments) > 1 and self._segments[1] <= start_offset:
-            del self._segments[0], self._segment_sizes[0], self._max_timestamps[0]
-        keep = bisect_right(self._base_offsets, self._segments[0] - 1)
-        self._size_bytes -= sum(map(len, self._batches[:keep]))
-        del self._batches[:keep], self._base_offsets[:keep]
-
-    def write_attachment(self, name: str, data: Buffer, *, sync: bool = True) -> None:
-        self._attachments[name] = bytes(data)
-
-    def replacing_attachment(self, name: str, data: Buffer) -> Procedure[None]:
-        self.write_attachment(name, data)
-        yield from ()
-
-    def append_attachment(self, name: str, data: Buffer) -> None:
-        self._attachments[name] = self._attachments.get(name, b"") + bytes(data)
-
-    def read_attachment(self, name: str) -> bytes | None:
-        return self._attachments.get(name)
-
-    def list_attachments(self) -> list[str]:
-        return sorted(self._attachments)
-
-    def delete_attachment(self, name: str) -> None:
-        self._attachments.pop(name, None)
-
-    def securing(self) -> Procedure[None]:
-        self._durable_end_offset = self._end_offset
-        yield from ()
-
-    def close(self, *, clean: bool) -> None:
-        if clean:
-            self._durable_end_offset = self._end_offset
-        self._stop_committing()
-
-    def crash(self) -> None:
-        """Lose every batch that is not durable, as power loss does; `open` again afterwards."""
-        self._stop_committing()
-        while self._base_offsets and self._base_offsets[-1] >= self._durable_end_offset:
-            del self._base_offsets[-1]
-            self._size_bytes -= len(self._batches.pop())
-        self._end_offset = self._durable_end_offset
-        while len(self._segments) > 1 and self._segments[-1] >= self._end_offset:
-            del self._segments[-1], self._segment_sizes[-1], self._max_timestamps[-1]
-        self._segment_sizes[-1], self._max_timestamps[-1] = 0, NO_TIMESTAMP
-        for batch in self._batches[bisect_right(self._base_offsets, self._segments[-1] - 1) :]:
-            self._note(len(batch), BatchHeader.parse(batch).max_timestamp)
-
-    def _from(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Batches from the one containing `offset` on, or from the next where there is none."""
-        index = max(bisect_right(self._base_offsets, offset) - 1, 0)
+    def _since(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Yield batches from the one containing `offset` on, or from the next one after a gap."""
+        index = max(bisect_right(self._batch_offsets, offset) - 1, 0)
         while index < len(self._batches):
             batch = self._batches[index]
             header = BatchHeader.parse(batch)
             if header.next_offset > offset:
                 yield header, batch
             index += 1
+
+    # Cleaning
+
+    def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+        if not self.are_sealed([base_offset]):
+            return None
+        end_offset = self._bases[self._bases.index(base_offset) + 1]
+        first, end = (bisect_left(self._batch_offsets, at) for at in (base_offset, end_offset))
+        return _SealedBatches(self._batches[first:end])
+
+    def replacement(self, base_offsets: Sequence[int]) -> _MemoryReplacement | None:
+        if not self.are_sealed(base_offsets):
+            return None
+        return _MemoryReplacement(self, self._attachments, base_offsets)
+
+    async def settled(self) -> None:
+        """There is no other place than the segments."""
+
+    def are_sealed(self, base_offsets: Sequence[int]) -> bool:
+        """Whether these segments are there, next to one another, and none is active."""
+        first = bisect_left(self._bases, base_offsets[0])
+        last = first + len(base_offsets)
+        are_there = last < len(self._bases) and not self.is_closed
+        return are_there and self._bases[first:last] == list(base_offsets)
+
+    def exchange(self, base_offsets: Sequence[int], batches: Sequence[bytes]) -> None:
+        """Put one segment of these batches in the place of others, which are there."""
+        first = self._bases.index(base_offsets[0])
+        last = first + len(base_offsets)
+        start, end = (bisect_left(self._batch_offsets, self._bases[at]) for at in (first, last))
+        headers = [BatchHeader.parse(batch) for batch in batches]
+        self.size_bytes += sum(map(len, batches)) - sum(map(len, self._batches[start:end]))
+        self._batches[start:end] = batches
+        self._batch_offsets[start:end] = [header.base_offset for header in headers]
+        del self._bases[first + 1 : last]
+        self._sizes[first:last] = [sum(map(len, batches))]
+        self._max_timestamps[first:last] = [
+            max([header.max_timestamp for header in headers], default=NO_TIMESTAMP)
+        ]
+
+
+class MemoryAttachments:
+    """`Attachments` of a `MemoryLedger`."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+
+    def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        self._data[name] = bytes(data)
+
+    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+        self.write(name, data)
+        yield from ()
+
+    def append(self, name: str, data: Buffer) -> None:
+        self._data[name] = self._data.get(name, b"") + bytes(data)
+
+    def read(self, name: str) -> bytes | None:
+        return self._data.get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._data)
+
+    def delete(self, name: str) -> None:
+        self._data.pop(name, None)
 
 
 class _SealedBatches:
@@ -281,27 +300,30 @@ class _SealedBatches:
 
 
 class _MemoryReplacement:
-    """Batches that are to take the place of segments."""
+    """One segment of batches that takes the place of several."""
 
-    def __init__(self, ledger: MemoryLedger, base_offsets: Sequence[int]) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, segments: MemorySegments, attachments: MemoryAttachments, base_offsets: Sequence[int]
+    ) -> None:
+        self._segments = segments
+        self._attachments = attachments
         self._base_offsets = base_offsets
         self._batches: list[bytes] = []
+        self._aborted = b""
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         self._batches.append(bytes(batch))
 
     def seal(self, aborted: bytes) -> None:
-        name = aborted_name(self._base_offsets[0])
-        self._aborted = name, aborted
+        self._aborted = aborted
 
     async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
-        if not self._ledger.is_sealed(self._base_offsets):
+        if not self._segments.are_sealed(self._base_offsets):
             return False
         for base_offset in self._base_offsets:
-            self._ledger.delete_attachment(aborted_name(base_offset))
-        self._ledger.write_attachment(*self._aborted)
-        self._ledger.exchange(self._base_offsets, self._batches)
+            self._attachments.delete(aborted_name(base_offset))
+        self._attachments.write(aborted_name(self._base_offsets[0]), self._aborted)
+        self._segments.exchange(self._base_offsets, self._batches)
         on_swapped()
         return True
 

@@ -45,7 +45,7 @@ _OFFSET_MAX = 2**63 - 1
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found and did; worth a log line when anything was cut off."""
+    """What recovery found and did. Worth a log line when anything was cut off."""
 
     end_offset: int
     segments: list[Segment] = field(default_factory=list)
@@ -130,7 +130,9 @@ class Recovery:
         size = last.file.size()
         position = self._resume(last, size, _OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
-            last.note(header, self.limits.index_interval_bytes)
+            if header.base_offset < last.next_offset:
+                return False
+            last.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
         return last.size == size
 
@@ -158,7 +160,7 @@ class Recovery:
         for _, header, batch in scan(segment.file, start, size, whole=True):
             if not _is_valid(header, batch, segment.next_offset, gap_end_offset):
                 break
-            segment.note(header, self.limits.index_interval_bytes)
+            segment.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
         result.scanned_bytes += segment.size - start
         result.truncated_bytes += size - segment.size

@@ -100,7 +100,7 @@ class FileReplacement:
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         self._buffers.append(batch)
-        self._new.note(header, self._index_interval_bytes)
+        self._new.append(header, self._index_interval_bytes, is_recent=False)
         if self._new.size - self._written_bytes >= _WRITE_BYTES:
             self._write()
         if self._written_bytes - self._synced_bytes >= _SYNC_BYTES:

@@ -46,7 +46,6 @@ class Segment:
     __slots__ = (
         "_bytes_since_entry",
         "_directory",
-        "_file",
         "_files",
         "_first_timestamp",
         "_flushed",
@@ -60,6 +59,7 @@ class Segment:
         "base_offset",
         "log_name",
         "next_offset",
+        "open_file",
         "offset_index",
         "size",
         "time_index",
@@ -68,7 +68,8 @@ class Segment:
     def __init__(self, files: FileSystem, directory: str, base_offset: int) -> None:
         self._files = files
         self._directory = directory
-        self._file: File | None = None
+        #: The `.log` file, while it is open.
+        self.open_file: File | None = None
         self._stage = ""
         self.base_offset = base_offset
         #: The name of its `.log` file, while that is appended to.
@@ -101,7 +102,7 @@ class Segment:
         segment.offset_index = OffsetIndex(base_offset)
         segment.time_index = TimeIndex(base_offset)
         segment._measure_indexes()
-        segment._file = files.open(segment.path(LOG_SUFFIX), create=True)
+        segment.open_file = files.open(segment.path(LOG_SUFFIX), create=True)
         return segment
 
     def resume_closed(self, size: int, end_offset: int) -> None:
@@ -123,9 +124,9 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened when it is needed."""
-        if self._file is None:
-            self._file = self._files.open(self.path(LOG_SUFFIX))
-        return self._file
+        if self.open_file is None:
+            self.open_file = self._files.open(self.path(LOG_SUFFIX))
+        return self.open_file
 
     # Appending
 
@@ -160,33 +161,40 @@ class Segment:
             (len(self.time_index) + 2) * TIME_ENTRY_BYTES,
         )
 
-    def append(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Account for the batch behind the last one, which is written, or will be, at `size`."""
-        recent = self._recent_offsets
-        recent.append(header.base_offset)
-        self._recent_positions.append(self.size)
-        if len(recent) > RECENT_BATCHES_MAX:
-            del recent[: RECENT_BATCHES_MAX // 2]
-            del self._recent_positions[: RECENT_BATCHES_MAX // 2]
-        self.note(header, index_interval_bytes)
+    def append(
+        self, header: BatchHeader, index_interval_bytes: int, *, is_recent: bool = True
+    ) -> None:
+        """Account for the batch behind the last one, which is written, or will be, at `size`.
 
-    def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Account for a batch that stands at `size`, without a place among the latest ones."""
-        assert self.offset_index is not None and self.time_index is not None
-        size_bytes = LENGTH_OVERHEAD + header.batch_length
-        last_offset = header.base_offset + header.last_offset_delta
-        if header.max_timestamp > self._max_timestamp:
-            self._max_timestamp = header.max_timestamp
+        `is_recent`: remember its place among the latest ones. Recovery and the cleaner do not: no
+        fetch of the latest batches asks for what they read.
+        """
+        offset_index, time_index = self.offset_index, self.time_index
+        assert offset_index is not None and time_index is not None, "its indexes are in memory"
+        base_offset, position, timestamp = header.base_offset, self.size, header.max_timestamp
+        # Compaction leaves gaps inside a segment; nothing may go back.
+        assert base_offset >= self.next_offset, "offsets follow each other"
+        last_offset = base_offset + header.last_offset_delta
+        if is_recent:
+            recent = self._recent_offsets
+            recent.append(base_offset)
+            self._recent_positions.append(position)
+            if len(recent) > RECENT_BATCHES_MAX:
+                del recent[: RECENT_BATCHES_MAX // 2]
+                del self._recent_positions[: RECENT_BATCHES_MAX // 2]
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
             self._offset_of_max_timestamp = last_offset
-        if not self.size:
-            self._first_timestamp = header.max_timestamp
+        if not position:
+            self._first_timestamp = timestamp
         if self._bytes_since_entry > index_interval_bytes:
-            self.offset_index.append(last_offset, self.size)
-            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            offset_index.append(last_offset, position)
+            time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
             self._measure_indexes()
             self._bytes_since_entry = 0
+        size_bytes = LENGTH_OVERHEAD + header.batch_length
         self._bytes_since_entry += size_bytes
-        self.size += size_bytes
+        self.size = position + size_bytes
         self.next_offset = last_offset + 1
 
     def resume_at(self, position: int, next_offset: int) -> None:
@@ -337,9 +345,9 @@ class Segment:
 
     def close(self) -> None:
         """Close the file, once nobody reads it. It is opened again when it is needed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self.open_file is not None:
+            self.open_file.close()
+            self.open_file = None
 
     def put_aside(self, stage: str, suffixes: Sequence[str]) -> list[str]:
         """Have all names, of these suffixes, end in `stage`; returns the files to be deleted.

@@ -1,46 +1,48 @@
-"""The segments of a ledger in files, and reading them.
+"""The segments of a ledger in files: reading them, trimming them, exchanging cleaned ones.
 
-Owns the list of segments and everything that leaves them as they are; what writes, rolls, trims and
-syncs them is `file_ledger`'s. Reads of the latest batches and of what is in memory happen on the
-event loop, others in a thread.
+Owns the list of segments. What appends to the last one and syncs it is `file_ledger`. Reads of the
+latest batches and of what is in memory happen on the event loop, others in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
-from logstore.segments.names import LOG_SUFFIX
-from logstore.segments.replacement import SealedFile
+from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
+from logstore.segments.replacement import FileReplacement, SealedFile
 from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import ABSENT, Readable, perform, plan_read, scan
+from logstore.segments.segment_reads import ABSENT, perform, plan_read, scan
 from logstore.segments.timestamps import first_in_segments, latest_record
-from logstore.sync.durable_end import CommittedLedger
+from logstore.segments.unsynced import UnsyncedBytes
 from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader
 
 _NOTHING = memoryview(b"")
+#: The indexes of a shorter last segment are read when they are needed: in a few milliseconds.
+_LATE_INDEX_BYTES = 16 * 1024 * 1024
 
 
 class ClosedSegments(NamedTuple):
     """The segments of a log that was closed with everything durable."""
 
-    #: Base offset and size in bytes, ascending; never none.
+    #: Base offset and size in bytes, ascending; never empty.
     segments: list[tuple[int, int]]
     end_offset: int
-    #: Of the last segment, -1: none has one; and the last offset of the batch with it.
+    #: Of the last segment, -1: no record has one; and the last offset of the batch with it.
     max_timestamp_ms: int
     offset_of_max_timestamp: int
 
 
-class StoredSegments(CommittedLedger):
-    """The readable half of `FileLedger`. On the event loop's thread, but for what it hands out."""
+class StoredSegments:
+    """`Batches` and `Segments` of a `FileLedger`. On the event loop's thread, except for what it
+    hands out."""
 
     def __init__(
         self,
@@ -48,26 +50,67 @@ class StoredSegments(CommittedLedger):
         directory: str,
         group_commit: GroupCommit,
         limits: SegmentLimits,
-        start_offset: int,
+        unsynced: UnsyncedBytes,
     ) -> None:
-        super().__init__(group_commit, start_offset)
         self.limits = limits
+        #: The last segment; None: there is none yet.
+        self.active: Segment | None = None
+        #: Deletes files that segments have left, later; None: at once.
+        self.discard_later: Callable[[Sequence[str]], None] | None = None
         self._files = files
         self._directory = directory
+        self._group_commit = group_commit
+        self._unsynced = unsynced
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._sealed_bytes = 0  # of all segments but the last
+        self._is_closed = False
+        self._may_have_leftovers = False
+
+    def begin(self, segments: list[Segment]) -> None:
+        """Begin with what recovery has found."""
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._sealed_bytes = sum(segment.size for segment in segments[:-1])
+        self.active = segments[-1] if segments else None
+
+    def resume(self, closed: ClosedSegments) -> None:
+        """Begin with what a clean stop has left; no file is opened for it."""
+        end_offsets = [*(base for base, _ in closed.segments[1:]), closed.end_offset]
+        segments = []
+        for (base, size), end_offset in zip(closed.segments, end_offsets, strict=True):
+            segment = Segment(self._files, self._directory, base)
+            segment.resume_closed(size, end_offset)
+            segments.append(segment)
+        self.begin(segments)
+        active = segments[-1]
+        active.learn_max_timestamp(closed.max_timestamp_ms, closed.offset_of_max_timestamp)
+        if active.size > _LATE_INDEX_BYTES:
+            active.load_indexes()
+
+    def add(self, segment: Segment) -> None:
+        """Make `segment`, which is empty, the active one."""
+        if self.active is not None:
+            assert segment.base_offset == self.active.next_offset, "segments follow each other"
+            self._sealed_bytes += self.active.size
+        self.active = segment
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
 
     @property
     def size_bytes(self) -> int:
-        return self._sealed_bytes + self._segments[-1].size if self._segments else 0
+        return 0 if self.active is None else self._sealed_bytes + self.active.size
 
     @property
-    def segment_base_offsets(self) -> Sequence[int]:
+    def base_offsets(self) -> Sequence[int]:
         return tuple(self._bases)
 
-    def segment_facts(self) -> Iterator[SegmentFacts]:
-        for segment, end in zip(self._segments, [*self._bases[1:], self._end_offset], strict=False):
+    def facts(self) -> Iterator[SegmentFacts]:
+        if self.active is None:
+            return
+        # By the next base offset: compaction may have taken a sealed segment's last batches.
+        ends = [*self._bases[1:], self.active.next_offset]
+        for segment, end in zip(self._segments, ends, strict=True):
             known = segment.max_timestamp_known
             yield SegmentFacts(segment.base_offset, end, segment.size, known)
 
@@ -90,7 +133,7 @@ class StoredSegments(CommittedLedger):
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview | None:
         try:
-            for segment in self._segments_from(offset):
+            for segment in self.since(offset):
                 exact = segment.recent_range(
                     offset, max_bytes, end_offset, at_least_one=at_least_one
                 )
@@ -103,7 +146,7 @@ class StoredSegments(CommittedLedger):
                     return None
                 plan = plan_read(
                     index,
-                    self._whole_size(segment),
+                    self._unsynced.whole_size(segment),
                     offset,
                     max_bytes,
                     end_offset,
@@ -120,7 +163,7 @@ class StoredSegments(CommittedLedger):
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         loop = asyncio.get_running_loop()
-        for segment in self._segments_from(offset):
+        for segment in self.since(offset):
             file = segment.file
             file.pin()
             try:
@@ -131,12 +174,12 @@ class StoredSegments(CommittedLedger):
                     size = exact[1] - exact[0]
                     return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
                 if segment.offset_index is None:
-                    # Taken over here: an append may have needed them, and gone on, meanwhile.
+                    # Taken over here, not in the thread: an append may have loaded them meanwhile.
                     segment.take_indexes(*await loop.run_in_executor(None, segment.read_indexes))
                     assert segment.offset_index is not None
                 plan = plan_read(
                     segment.offset_index,
-                    self._whole_size(segment),
+                    self._unsynced.whole_size(segment),
                     offset,
                     max_bytes,
                     end_offset,
@@ -151,14 +194,14 @@ class StoredSegments(CommittedLedger):
             if found is not None and found is not ABSENT:
                 return found
             if self.is_closed:
-                break  # The next one's name may be nobody's any more, or another's.
+                break  # The next segment's name may belong to another partition by now.
         return _NOTHING
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._scan(from_offset, whole=False):
             yield header
 
-    def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         return self._scan(from_offset, whole=True)
 
     def batch_at(self, offset: int) -> memoryview | None:
@@ -167,32 +210,26 @@ class StoredSegments(CommittedLedger):
         return None
 
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for segment in self._segments_from(offset):
+        for segment in self.since(offset):
             segment.load_indexes()
             assert segment.offset_index is not None
-            start, file = segment.offset_index.lookup(offset), self._readable(segment)
+            start, file = segment.offset_index.lookup(offset), self._unsynced.file_of(segment)
             for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data
 
-    def _whole_size(self, segment: Segment) -> int:
-        """How many bytes of it are in its file, to be read by anybody."""
-        return segment.size
-
-    def _readable(self, segment: Segment) -> Readable:
-        """All of it, for reading here."""
-        return segment.file
-
-    def _segments_from(self, offset: int) -> Iterator[Segment]:
-        """The segment that contains `offset`, then those after it, as they are when asked for."""
+    def since(self, offset: int) -> Iterator[Segment]:
+        """Yield the segment that contains `offset`, then those after it, as they are when asked."""
         place = max(bisect_right(self._bases, offset) - 1, 0)
         while place < len(self._bases):
             base_offset = self._bases[place]
             yield self._segments[place]
             place = bisect_right(self._bases, base_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
-        found = first_in_segments(list(self._segments), timestamp_ms, self.start_offset)
+    def offset_for_timestamp(
+        self, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> TimestampOffset | None:
+        found = first_in_segments(list(self._segments), timestamp_ms, start_offset)
         return found if found is not None and found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
@@ -202,12 +239,49 @@ class StoredSegments(CommittedLedger):
             return None
         return latest_record(batch, BatchHeader.parse(batch))
 
+    # Trimming
+
+    def trim(self, start_offset: int) -> None:
+        """Delete the segments that lie wholly below `start_offset`, never the active one."""
+        keep = 0
+        while keep + 1 < len(self._bases) and self._bases[keep + 1] <= start_offset:
+            keep += 1
+        if not keep:
+            return
+        trimmed, self._segments = self._segments[:keep], self._segments[keep:]
+        self._bases = self._bases[keep:]
+        self._sealed_bytes -= sum(segment.size for segment in trimmed)
+        self._may_have_leftovers = True
+        with self._group_commit.storing(self._directory):
+            self.discard(
+                [path for one in trimmed for path in one.put_aside(DELETED, SEGMENT_SUFFIXES)]
+            )
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete files that segments have left, now or later."""
+        if self.discard_later is not None:
+            self.discard_later(paths)
+        else:
+            for path in paths:
+                self._files.unlink(path)
+
     # Cleaning
 
     def read_sealed(self, base_offset: int) -> SealedFile | None:
         for sealed in self._sealed([base_offset]):
             return SealedFile(self._files.open(sealed.path(LOG_SUFFIX)), sealed.size)
         return None
+
+    def replacement(self, base_offsets: Sequence[int]) -> FileReplacement | None:
+        sealed = self._sealed(base_offsets)
+        if not sealed:
+            return None
+        # A stop may come before the replacement is done: then its files stay behind.
+        self._may_have_leftovers = True
+        return FileReplacement(self, self._files, self._directory, sealed)
+
+    async def settled(self) -> None:
+        await self._group_commit.settle()
 
     def _sealed(self, base_offsets: Sequence[int]) -> list[Segment]:
         first = bisect_left(self._bases, base_offsets[0])
@@ -216,16 +290,45 @@ class StoredSegments(CommittedLedger):
         return self._segments[first:last] if are_there and not self.is_closed else []
 
     def has_segments(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are all still there and sealed, and the ledger is open."""
         return self._sealed([one.base_offset for one in segments]) == list(segments)
 
     def exchange(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put one segment in the place of others, which are there."""
+        assert new.base_offset == old[0].base_offset, "the new segment begins where the old ones do"
+        assert new.next_offset <= old[-1].next_offset, "the new segment ends where the old ones do"
         first = bisect_left(self._bases, new.base_offset)
         self._sealed_bytes += new.size - sum(segment.size for segment in old)
         self._segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
 
+    # The end
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the names on the disk may belong to another partition, or nothing is durable."""
+        return self._is_closed or self._group_commit.failure is not None
+
     def failed(self, error: OSError) -> StorageFailure:
-        """Nothing of this process may become durable or visible any more."""
-        failure = StorageFailure(f"{self._directory}: {error}")
-        self._group_commit.fail(failure)
-        return failure
+        """Fail for good: nothing of this process becomes durable any more."""
+        return self._group_commit.failed(self._directory, error)
+
+    def as_closed(self) -> ClosedSegments | None:
+        """Return what the next start need not find out. None: there is nothing, or there are files
+        left over that only a recovery deletes."""
+        active = self.active
+        if active is None:
+            return None
+        if self._may_have_leftovers and any(
+            name.endswith(LEFTOVER_SUFFIXES) for name in self._files.list(self._directory)
+        ):
+            return None
+        segments = [(segment.base_offset, segment.size) for segment in self._segments]
+        return ClosedSegments(segments, active.next_offset, *active.latest)
+
+    def close(self) -> None:
+        """Close all files. A read in a thread goes on with the file that it has pinned."""
+        self._is_closed = True
+        self.discard_later = None
+        for segment in self._segments:
+            segment.close()

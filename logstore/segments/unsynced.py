@@ -1,4 +1,4 @@
-"""What a ledger in files has appended since the last sync began, as the journal would have it."""
+"""What a ledger in files has written since the last sync began: bytes, and names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from logstore.disk.files import Buffer, File
+from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import Readable
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, entry_id
@@ -24,11 +24,11 @@ class Held(NamedTuple):
         self.segment.file.write((self.entry.data,), self.entry.position)
 
 
-class Unsynced:
-    """The appends of one ledger: those in the page cache, and those held back from it.
+class UnsyncedBytes:
+    """The appends of one ledger, as journal entries: in the page cache, or held back from it.
 
-    Behind what is held back others may be written: a hole in the file, of which nobody is told who
-    reads what is durable, and at which recovery would end the log.
+    A later batch may be written behind one that is held back. The file then has a hole, which no
+    reader of durable batches meets, and at which recovery would end the log.
     """
 
     def __init__(self, directory: str, topic_id: UUID | None) -> None:
@@ -37,52 +37,58 @@ class Unsynced:
         self._written: list[Entry] | None = []
         self._written_bytes = 0
         self._held: list[Held] = []
-        self._held_in_sync: list[Held] = []
+        #: What the journal has once the sync under way is done.
+        self.held_in_sync: list[Held] = []
 
     def note_written(self, name: str, position: int, data: Buffer) -> None:
-        """`data` was written to the file of that name."""
+        """Account for `data`, which was written to the file `name`."""
         if self._written is not None:
             self._written_bytes += len(data)
             if self._written_bytes > JOURNALED_BYTES_MAX:
                 self._written = None
             else:
-                self._written.append(self._entry(name, position, data))
+                # A copy: a client's buffer is used again once its request is answered.
+                path = self._prefix + name
+                self._written.append(Entry(self._topic_id, path, position, bytes(data)))
 
     def hold(self, segment: Segment, data: Buffer, position: int) -> None:
-        """Keep the batch that stands at `position` of `segment`, which does not write it."""
-        self._held.append(Held(segment, self._entry(segment.log_name, position, data)))
+        """Keep a batch whose place is `position` of `segment`. It is not written there yet."""
+        path = self._prefix + segment.log_name
+        self._held.append(Held(segment, Entry(self._topic_id, path, position, bytes(data))))
 
-    def _entry(self, name: str, position: int, data: Buffer) -> Entry:
-        return Entry(self._topic_id, self._prefix + name, position, bytes(data))
+    def begin(self) -> tuple[Sequence[Entry] | None, Sequence[Entry]]:
+        """Begin a sync of everything so far.
 
-    def begin(self) -> tuple[list[Entry] | None, list[Entry]]:
-        """Begin a sync of all there is: entries of what is in the page cache, None where it is too
-        much, and of what is held back."""
+        Returns the entries of what is in the page cache (None: too much for the journal), and of
+        what is held back.
+        """
         written, self._written, self._written_bytes = self._written, [], 0
-        self._held_in_sync, self._held = self._held, []
-        return written, [held.entry for held in self._held_in_sync]
+        if not self._held:
+            return written, ()
+        self.held_in_sync, self._held = self._held, []
+        return written, [held.entry for held in self.held_in_sync]
 
     def take_synced(self) -> Sequence[Held]:
-        """The sync is done: return what was held back for it."""
-        synced, self._held_in_sync = self._held_in_sync, []
+        """Return what was held back for the sync that is done now."""
+        synced, self.held_in_sync = self.held_in_sync, []
         return synced
 
     def take_all(self) -> Sequence[Held]:
-        """Hold nothing any more; return what was."""
-        taken = [*self._held_in_sync, *self._held]
-        self._held_in_sync, self._held = [], []
+        """Return everything held back, and hold nothing any more."""
+        taken = [*self.held_in_sync, *self._held]
+        self.held_in_sync, self._held = [], []
         return taken
 
     def whole_size(self, segment: Segment) -> int:
         """Return how many bytes of a segment are in its file without a hole."""
-        for held in (*self._held_in_sync, *self._held):
+        for held in (*self.held_in_sync, *self._held):
             if held.segment is segment:
                 return held.entry.position
         return segment.size
 
     def file_of(self, segment: Segment) -> Readable:
-        """Return a segment's file, with what is held back in its place; for reading."""
-        held = [one.entry for one in (*self._held_in_sync, *self._held) if one.segment is segment]
+        """Return a segment's file for reading, with what is held back in its place."""
+        held = [one.entry for one in (*self.held_in_sync, *self._held) if one.segment is segment]
         return _Whole(segment.file, held) if held else segment.file
 
 
@@ -102,3 +108,73 @@ class _Whole:
                 data.extend(bytes(max(0, first - len(data))))
                 data[first:end] = entry.data[first - begin : end - begin]
         return bytes(data)
+
+
+class UnsyncedNames:
+    """The names that one log has made and not synced: its files', and that of its directory."""
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._parent = os.path.dirname(directory)
+        #: The directory, and the one above it.
+        self.both = (directory, self._parent)
+        #: Whether the log's directory is there. The first write makes it.
+        self.has_directory = False
+        #: Directories that the next sync has to cover.
+        self.dirty: set[str] = set()
+        # Segments ever made: all, those that the sync covers, those with a durable name.
+        self._segments_made = self._segments_in_sync = self._segments_durable = 0
+
+    def ensure_directory(self) -> None:
+        """Make the directory if it is missing. Raises OSError."""
+        if not self.has_directory:
+            self._files.make_directory(self._directory)
+            self.has_directory = True
+            self.dirty.update(self.both)
+
+    def add(self) -> None:
+        """A file in the directory has got its name."""
+        self.dirty.add(self._directory)
+
+    def add_segment(self) -> None:
+        """A segment has got its name. Recovery takes a log whose first segments lack names for one
+        that was trimmed, so no segment follows one whose name is not durable."""
+        assert self._segments_made == self._segments_durable, "the one before may be lost"
+        self._segments_made += 1
+        self.add()
+
+    @property
+    def lacks_segment(self) -> bool:
+        """Whether a segment's name is not durable."""
+        return self._segments_durable != self._segments_made
+
+    @property
+    def is_new_directory(self) -> bool:
+        """Whether the directory's own name is not durable."""
+        return self._parent in self.dirty
+
+    def begin(self) -> Sequence[str]:
+        """Begin a sync of all names so far; return the directories that it has to cover."""
+        self._segments_in_sync = self._segments_made
+        if not self.dirty:
+            return ()
+        taken = sorted(self.dirty)
+        self.dirty.clear()
+        return taken
+
+    def complete(self) -> None:
+        """The sync is done."""
+        if self._segments_durable < self._segments_in_sync:
+            self._segments_durable = self._segments_in_sync
+
+    def secured(self) -> None:
+        """Everything has become durable by other ways than `begin`."""
+        self._segments_durable = self._segments_made
+        self.dirty.clear()
+
+    def sync(self) -> None:
+        """Make all names durable now. Blocks; raises OSError."""
+        for directory in self.both:
+            self._files.sync_directory(directory)
+        self._segments_durable = self._segments_made

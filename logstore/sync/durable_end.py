@@ -1,7 +1,4 @@
-"""A ledger's start, end and durable end: hooks, those who wait for it, its part in group commit.
-
-`CommittedLedger` is the half of `Ledger` that every ledger synced by group commit shares.
-"""
+"""A ledger's start, end and durable end: its hooks, its waiters, its part in group commit."""
 
 from __future__ import annotations
 
@@ -15,56 +12,42 @@ class LedgerClosed(Exception):
     """The ledger was closed before an append was durable: by a deletion, or by the stop."""
 
 
-def _nobody(_offset: int) -> None:
-    """The hook that nobody has set."""
+def _ignore(_offset: int) -> None:
+    """The hook before one is set."""
 
 
 class CommittedLedger:
-    """The durable end offset, moved by group commit alone. Subclasses say what a sync covers, and
-    where the ledger starts and ends."""
+    """The durable end offset of a ledger. Only group commit moves it after opening.
+
+    Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
+    """
 
     def __init__(self, group_commit: GroupCommit, start_offset: int = 0) -> None:
-        self.on_durable: Callable[[int], None] = _nobody
-        self.on_roll: Callable[[int], None] = _nobody
+        self.on_durable: Callable[[int], None] = _ignore
+        self.on_roll: Callable[[int], None] = _ignore
         self._group_commit = group_commit
-        #: Moved by opening and by trims only.
+        # Plain attributes, not properties: every append and every answer reads them.
         self.start_offset = start_offset
-        self._end_offset = self._durable_end_offset = start_offset
+        self.end_offset = self.durable_end_offset = start_offset
         #: What the sync under way, or the last one, covers; subclasses say so when it begins.
         self._begun_end_offset = 0
-        #: Bytes ever appended since it was opened: in all, below `_begun_end_offset`, durable.
-        self._appended_bytes = self._begun_bytes = self._durable_bytes = 0
-        self._will_not_be: Exception | None = None
+        #: Bytes appended since opening: all of them, those that the sync covers, those durable.
+        self._appended_bytes = self._begun_bytes = self.durable_bytes = 0
+        #: Why nothing becomes durable any more; None: it does.
+        self._end: Exception | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
-
-    @property
-    def durable_end_offset(self) -> int:
-        return self._durable_end_offset
-
-    @property
-    def durable_bytes(self) -> int:
-        return self._durable_bytes
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing becomes durable any more: closed, or the storage has failed."""
-        return self._will_not_be is not None
-
-    async def durable(self, end_offset: int) -> None:
-        waiter = self.until_durable(end_offset)
-        if waiter is not None:
-            await waiter
+        return self._end is not None
 
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        if self._durable_end_offset >= end_offset:
+        if self.durable_end_offset >= end_offset:
             return None
-        if self._will_not_be is not None:
-            raise self._will_not_be
-        if end_offset > self._begun_end_offset:
+        if self._end is not None:
+            raise self._end
+        if end_offset > self._begun_end_offset and not self._group_commit.is_due:
             self._group_commit.hasten(self)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append((end_offset, waiter))
@@ -74,34 +57,36 @@ class CommittedLedger:
         raise NotImplementedError
 
     def complete_sync(self, sync: Sync) -> None:
-        if self._durable_end_offset < sync.end_offset:
-            self._durable_end_offset = sync.end_offset
-        self._durable_bytes = self._begun_bytes
+        assert sync.end_offset <= self.end_offset, "durable, but never appended"
+        if self.durable_end_offset < sync.end_offset:
+            self.durable_end_offset = sync.end_offset
+        self.durable_bytes = self._begun_bytes
 
     def announce_durable(self) -> None:
-        self.on_durable(self._durable_end_offset)
+        self.on_durable(self.durable_end_offset)
 
     def resume_waiters(self) -> None:
         if not self._waiters:
             return
         waiting, self._waiters = self._waiters, []
         for entry in waiting:
-            if entry[0] > self._durable_end_offset:
+            if entry[0] > self.durable_end_offset:
                 self._waiters.append(entry)
             elif not entry[1].done():
                 entry[1].set_result(None)
 
     def fail_waiters(self, failure: Exception) -> None:
-        self._will_not_be = failure
+        self._end = failure
         waiting, self._waiters = self._waiters, []
         for _, waiter in waiting:
             if not waiter.done():
                 waiter.set_exception(failure)
-                waiter.exception()  # retrieved: who asked may have gone before it waited
+                # Marked as seen: the coroutine that asked may be gone before it awaits.
+                waiter.exception()
 
     def _stop_committing(self) -> None:
-        """Wake all who wait: the ledger is closed."""
+        """Leave group commit and fail every waiter: the ledger is closed."""
         self._group_commit.forget(self)
-        # Whoever they are of holds the ledger: so both go without a collection.
-        self.on_durable = self.on_roll = _nobody
+        # The hooks hold what owns this ledger. Without them both go without a garbage collection.
+        self.on_durable = self.on_roll = _ignore
         self.fail_waiters(LedgerClosed("closed before it was durable"))

@@ -2,28 +2,29 @@
 
 A ledger that has written something calls `touch`. When no sync is under way, one begins at the end
 of the event loop's turn, so that all that a turn wrote (a transaction's markers on many partitions)
-rides together. It covers everything written before it began; what is written meanwhile rides the
+rides together. It covers everything written before it began. What is written meanwhile rides the
 next, which begins when this one ends. Completion is one step on the event loop over all ledgers
-covered: first every durable end offset, then the hooks, then the waiters. No reader can run
-between, so nobody sees half of a group.
+covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
+between, so no reader sees half of a group.
 
-What nobody waits for yet (`may_wait`) starts no sync: it rides the next, which begins when somebody
-asks for it (`hasten`) or for anything else, or after `PATIENCE_SECONDS`.
+An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
+waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.
 
 A failed sync is final. The kernel may have dropped the pages and called them clean, so a second
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
 recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
 
-Where there is a journal, a sync that covers little writes that there, once
-(`logstore.sync.journal`).
-Otherwise one dirty file is synced by fdatasync, more by one syncfs, or one by one where there is
-none. Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journal.md.
+With a journal, a sync that covers little writes it there, once (`logstore.sync.journal`). Otherwise
+one dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none.
+Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journal.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -33,11 +34,27 @@ from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
-from logstore.sync.sync_durations import SyncDurations
 from logstore.sync.sync_executors import BesideLoop, SyncExecutor
 
-#: How long what nobody waits for stays without a sync: what a power loss may take back is bounded.
+#: How long an append that may wait stays without a sync. Bounds what a power loss may take back.
 PATIENCE_SECONDS = 0.05
+#: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
+BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+class SyncDurations:
+    """A histogram of how long syncs took. One thread writes it, others may read it."""
+
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Account for one sync."""
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.total_seconds += seconds
 
 
 @dataclass(slots=True)
@@ -47,65 +64,41 @@ class Sync:
     end_offset: int
     files: Sequence[File] = ()
     directories: Sequence[str] = ()
-    #: Whether it is to be performed also where durability asks for none: `flush.messages`.
+    #: Whether to perform it also where durability asks for none: `flush.messages`.
     is_flush: bool = False
-    #: What was appended to the files, where nothing else has to be durable: the journal may have
-    #: that instead. None: it may not.
+    #: What was appended to the files, if nothing else has to be durable. The journal may take these
+    #: entries in place of a sync of the files. None: it may not.
     written: Sequence[Entry] | None = None
-    #: What is in no file yet, and may be after this sync: nothing of it may become durable without
-    #: all of it, over all ledgers, and without what else they wrote. Only where there is a journal.
+    #: What is in no file yet, and may be after this sync. None of these entries may become durable
+    #: without all of them, over all ledgers, and without all that is written. Needs a journal.
     held: Sequence[Entry] = ()
-    #: Whether the journal is to be empty afterwards.
-    settles: bool = False
 
 
 class Member(Protocol):
     """A ledger, as group commit sees it. All of it is called on the event loop."""
 
     def begin_sync(self) -> Sync:
-        """Everything written so far; the files stay pinned until `complete_sync`.
+        """Return everything written so far. The files stay the member's, which may close them.
 
         Raises `StorageFailure` where something had to be written for it and could not be.
         """
         ...
 
     def complete_sync(self, sync: Sync) -> None:
-        """Move the durable end offset. Nobody is to be called from here."""
+        """Move the durable end offset. Do not call anything else from here."""
         ...
 
     def announce_durable(self) -> None:
-        """Call the hook; every member covered has been completed."""
+        """Call the hook. Every member covered has been completed."""
         ...
 
     def resume_waiters(self) -> None:
-        """Wake those who waited; every member covered has been announced."""
+        """Wake the waiters that are served. Every member covered has been announced."""
         ...
 
     def fail_waiters(self, failure: StorageFailure) -> None:
-        """Tell those who wait that it will never be durable."""
+        """Fail every waiter: nothing becomes durable any more."""
         ...
-
-
-class _Settlement:
-    """Takes part in one sync, so that it empties the journal."""
-
-    def __init__(self, done: asyncio.Future[None]) -> None:
-        self._done = done
-
-    def begin_sync(self) -> Sync:
-        return Sync(0, settles=True)
-
-    def complete_sync(self, sync: Sync) -> None: ...
-
-    def announce_durable(self) -> None: ...
-
-    def resume_waiters(self) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def fail_waiters(self, failure: StorageFailure) -> None:
-        if not self._done.done():
-            self._done.set_exception(failure)
 
 
 class GroupCommit:
@@ -129,46 +122,54 @@ class GroupCommit:
         self.durability = durability
         self.failure: StorageFailure | None = None
         self.sync_durations = SyncDurations()
+        #: Whether appends may be held back until the journal has them.
+        self.has_journal = False
+        #: Whether a sync is about to begin that covers everything written by now.
+        self.is_due = False
         self._files = files
         self._on_failure = on_failure
         self._executor: SyncExecutor = BesideLoop() if executor is None else executor
         self._sync_all_from = sync_all_from
-        #: Whether appends may be held back until the journal has them: `is_atomic`, and none of a
-        #: step is there after a crash without all of it.
-        self.has_journal = False
         self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
         self._covered: list[tuple[Member, Sync]] = []
+        #: Those that wait for an empty journal: at the next sync, and at the one under way.
+        self._settling: list[asyncio.Future[None]] = []
+        self._settled_by_sync: list[asyncio.Future[None]] = []
         self._busy = False  # a sync is under way, or about to begin
-        self._is_awaited = False  # somebody waits for what the sync under way does not cover
-        self._is_flushing = False  # what the journal has is being synced where it belongs
+        self._began_seconds = 0.0  # when the sync under way began
+        self._pinned: Sequence[File] = ()  # what the thread is syncing
+        self._is_flushing = False  # the files that the journal tells of are being synced
         self._is_patient = False  # the time runs after which what may wait has waited long enough
 
     @property
     def is_atomic(self) -> bool:
-        """Whether what is appended in one step of the event loop, to whichever ledgers, with
-        `Ledger.append`'s `is_atomic`, is there after a crash only with all that was before it.
+        """Whether appends with `is_atomic`, made in one step of the event loop to any ledgers,
+        survive a crash only together with everything before them.
 
-        Against a crash that it survives at all: of the process where durability asks for no more.
+        That is: a crash that the durability covers at all, of the process where it asks for less.
         """
         return self._journal is not None or self.durability is not Durability.FSYNC
 
     def use_journal(self, journal: Journal) -> None:
-        """Have small syncs go there; before anything is appended. It is closed with this."""
-        assert self.durability is Durability.FSYNC
-        assert self._files is not None and self._files.can_sync_all
+        """Write small syncs there. Call it before any append. `close` closes the journal too."""
+        assert self.durability is Durability.FSYNC, "a journal is for what must survive power loss"
+        assert self._files is not None and self._files.can_sync_all, "it is emptied by a syncfs"
         self._journal = journal
         self.has_journal = True
 
     async def settle(self) -> None:
-        """Return when everything durable is so in its own file, and nothing is in the journal.
+        """Return when everything durable is so in its own file, and the journal is empty.
 
         Raises the failure, if there was one.
         """
         if self._journal is not None:
-            done = asyncio.get_running_loop().create_future()
-            self.touch(_Settlement(done))
-            await done
+            if self.failure is not None:
+                raise self.failure
+            settled = asyncio.get_running_loop().create_future()
+            self._settling.append(settled)
+            self._schedule()
+            await settled
 
     @property
     def is_idle(self) -> bool:
@@ -176,27 +177,26 @@ class GroupCommit:
         return not self._busy and not self._dirty
 
     def touch(self, member: Member, *, may_wait: bool = False) -> None:
-        """Have what `member` wrote covered by the next sync. Raises the failure that was.
+        """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
 
-        With `may_wait` none is begun for it but after `PATIENCE_SECONDS`.
+        With `may_wait` none begins for it before `PATIENCE_SECONDS` have passed.
         """
         if self.failure is not None:
             raise self.failure
         self._dirty[member] = None
         if may_wait:
             self._be_patient()
-        else:
-            self._start()
+        elif not self.is_due:
+            self._schedule()
 
     def hasten(self, member: Member) -> None:
-        """Somebody waits for what `member` wrote: begin the sync that covers it, if none has."""
-        if member in self._dirty:
-            self._start()
+        """Begin the sync that covers what `member` wrote, if none has: a waiter asks for it."""
+        if member in self._dirty and not self.is_due:
+            self._schedule()
 
-    def _start(self) -> None:
-        if self._busy:
-            self._is_awaited = True
-        else:
+    def _schedule(self) -> None:
+        self.is_due = True
+        if not self._busy:
             self._busy = True
             self._executor.call_soon(self._begin)
 
@@ -208,14 +208,28 @@ class GroupCommit:
     def _lose_patience(self) -> None:
         self._is_patient = False
         if self._dirty:
-            self._start()
+            self._schedule()
 
     def forget(self, member: Member) -> None:
         """Leave out a ledger that is being closed."""
         self._dirty.pop(member, None)
 
+    def failed(self, what: str, error: OSError) -> StorageFailure:
+        """Fail because of an error of the disk at `what`; return the failure, to be raised."""
+        failure = StorageFailure(f"{what}: {error}")
+        self.fail(failure)
+        return failure
+
+    @contextmanager
+    def storing(self, what: str) -> Iterator[None]:
+        """Turn an error of the disk at `what` into a StorageFailure: nothing becomes durable."""
+        try:
+            yield
+        except OSError as error:
+            raise self.failed(what, error) from error
+
     def fail(self, failure: StorageFailure) -> None:
-        """Nothing becomes durable any more: a write or a sync has failed."""
+        """Fail for good, at the first failure: nothing becomes durable any more."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -223,6 +237,9 @@ class GroupCommit:
         self._dirty.clear()
         for member in waiting:
             member.fail_waiters(failure)
+        for settled in (*self._settled_by_sync, *self._settling):
+            if not settled.done():
+                settled.set_exception(failure)
         self._on_failure(failure)
 
     def close(self) -> None:
@@ -233,68 +250,78 @@ class GroupCommit:
             self._journal, self.has_journal = None, False
 
     def _begin(self) -> None:
-        self._is_awaited = False
-        if self.failure is not None or not self._dirty:
+        self.is_due = False
+        if self.failure is not None or not (self._dirty or self._settling):
             self._busy = False
             return
+        covered: list[tuple[Member, Sync]] = []
+        syncs: list[Sync] = []
         try:
-            self._covered = [(member, member.begin_sync()) for member in self._dirty]
+            for member in self._dirty:
+                sync = member.begin_sync()
+                covered.append((member, sync))
+                syncs.append(sync)
         except StorageFailure as failure:
             self.fail(failure)
             return
-        self._dirty = {}
-        performed = [sync for _, sync in self._covered]
-        if self.durability is not Durability.FSYNC:
-            performed = [sync for sync in performed if sync.is_flush]
-            if not performed:
-                self._complete(None)
-                return
-        self._perform(performed)
+        self._covered, self._dirty = covered, {}
+        self._settled_by_sync, self._settling = self._settling, []
+        self._began_seconds = perf_counter()
+        if self.durability is Durability.FSYNC:
+            self._perform(syncs)
+        elif flushes := [sync for sync in syncs if sync.is_flush]:
+            self._perform(flushes)
+        else:
+            self._complete()
 
     def _perform(self, syncs: Sequence[Sync]) -> None:
-        """Have these done, then `_complete`."""
-        entries = None if self._journal is None else _entries_of(syncs)
-        began = perf_counter()
-
-        def done(error: OSError | None) -> None:
-            self.sync_durations.observe(perf_counter() - began)
-            self._complete(error)
-
-        if entries is None or self._journal is None:
-            self._executor.submit(self._work_of(syncs), done)
+        """Make all of these durable, then call `_performed`."""
+        journal = self._journal
+        entries = None if journal is None or self._settled_by_sync else _entries_of(syncs)
+        if entries is None or journal is None:
+            self._executor.submit(self._work_of(syncs), self._performed)
             return
         try:
-            is_written = self._journal.write(entries)
+            is_written = journal.write(entries)
         except OSError as error:
-            self._complete(error)
+            self._performed(error)
             return
-        if is_written:
-            if self._executor.sync(self._journal.file, done):
-                self._flush_if_due()
-        else:
-            self._executor.submit(partial(self._journal.append, entries), done)
+        if not is_written:
+            self._executor.submit(partial(journal.append, entries), self._performed)
+        elif (
+            self._executor.sync(journal.file, self._performed)
+            and journal.is_flush_due
+            and not self._is_flushing
+        ):
+            self._flush_beside(journal)
 
-    def _flush_if_due(self) -> None:
-        assert self._files is not None and self._journal is not None
-        if not self._is_flushing and self._journal.take_flush_due():
-            self._is_flushing = True
-            self._executor.submit(self._files.sync_all, self._flushed)
+    def _flush_beside(self, journal: Journal) -> None:
+        """Sync the files that the journal tells of, while no append waits for it."""
+        assert self._files is not None
+        self._is_flushing = True
+        journal.note_flush()
+        self._executor.submit(self._files.sync_all, self._flushed)
 
     def _flushed(self, error: OSError | None) -> None:
         self._is_flushing = False
         if error is not None:
-            self.fail(StorageFailure(f"sync failed: {error}"))
+            self.failed("sync failed", error)
 
     def _work_of(self, syncs: Sequence[Sync]) -> Callable[[], None]:
-        """What is to be done in the thread where the files themselves are to be synced."""
-        settles = any(sync.settles for sync in syncs)
+        """Return what the thread has to do where the files themselves are to be synced."""
+        settles = bool(self._settled_by_sync)
         entries = [entry for sync in syncs for entry in sync.held]
         files = [file for sync in syncs for file in sync.files]
         directories = {directory for sync in syncs for directory in sync.directories}
+        for file in files:
+            # Its ledger may be closed, or its segment trimmed, while the thread is at it.
+            file.pin()
+        self._pinned = files
 
         def work() -> None:
             self._sync(files, directories, settles=settles)
             if self._journal is not None and (entries or settles):
+                # Behind the sync: what is held must not be durable before what was written.
                 self._journal.append(entries)
 
         return work
@@ -305,22 +332,30 @@ class GroupCommit:
         if self._journal is None:
             sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
         elif settles or directories or len(files) >= self._sync_all_from:
-            # With a new name also what is written beside it unsynced: the topic id, by which a
-            # start knows whose entries the journal has.
+            # A new name needs what is written beside it unsynced: the topic id, by which a start
+            # knows whose entries the journal has.
             self._files.sync_all()
             self._journal.restart()
         else:
             sync_barriers(self._files, [Barrier(files)])
 
-    def _complete(self, error: OSError | None) -> None:
-        covered, self._covered = self._covered, []
-        if error is not None or self.failure is not None:
-            self._busy = False
-            for member, _ in covered:
-                self._dirty[member] = None
-            if error is not None:
-                self.fail(StorageFailure(f"sync failed: {error}"))
+    def _performed(self, error: OSError | None) -> None:
+        self.sync_durations.observe(perf_counter() - self._began_seconds)
+        for file in self._pinned:
+            file.unpin()
+        self._pinned = ()
+        if error is None and self.failure is None:
+            self._complete()
             return
+        self._busy = False
+        # Not covered any more, so that `fail` finds each member once.
+        self._dirty |= dict.fromkeys(member for member, _ in self._covered)
+        self._covered = []
+        if error is not None:
+            self.failed("sync failed", error)
+
+    def _complete(self) -> None:
+        covered, self._covered = self._covered, []
         try:
             for member, sync in covered:
                 member.complete_sync(sync)
@@ -332,27 +367,32 @@ class GroupCommit:
             member.announce_durable()
         for member, _ in covered:
             member.resume_waiters()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """A sync has ended: begin the next, if somebody waits for it."""
-        if not self._is_awaited:
+        if self._settled_by_sync:
+            self._resume_settled()
+        if not self.is_due:
             self._busy = False
             if self._dirty:
                 self._be_patient()
         elif self.durability is Durability.FSYNC:
             self._begin()
         else:
+            # Without a wait for the disk the loop would never get to anything else.
             self._executor.call_soon(self._begin)
+
+    def _resume_settled(self) -> None:
+        for settled in self._settled_by_sync:
+            if not settled.done():
+                settled.set_result(None)
+        self._settled_by_sync = []
 
 
 def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
-    """What the journal is to have of these, so that no file needs a sync; None: it is too much, or
-    one wants it empty."""
+    """Return what the journal takes in place of a sync of the files; None: it cannot, or it is too
+    much."""
     entries: list[Entry] = []
     written_bytes = 0
     for sync in syncs:
-        if sync.written is None or sync.settles:
+        if sync.written is None:
             return None
         for entry in sync.written:
             written_bytes += len(entry.data)

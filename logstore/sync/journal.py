@@ -85,6 +85,9 @@ class Journal:
         self._generation = 1
         self._number = 0
         self._flushed = 0
+        #: Whether so much was written that the files should be synced beside the journal: little by
+        #: little, not all of it at the end of the round.
+        self.is_flush_due = False
 
     @property
     def size(self) -> int:
@@ -92,45 +95,47 @@ class Journal:
         return self._position
 
     def write(self, entries: Iterable[Entry]) -> bool:
-        """Write `entries` to the page cache: durable, all of them or none, when `file` is synced.
+        """Write `entries` to the page cache: durable, all of them or none, once `file` is synced.
 
-        False, and nothing is written, where that is not all there is to do: use `append`. Each is
-        in its file's page cache already, or will be before the next one. Raises OSError: final.
+        Returns False, and writes nothing, where the file has to grow or to begin anew: use
+        `append`. Each entry is in its file's page cache already, or will be before the next call.
+        Raises OSError: final.
         """
         record = _encode(self._generation, self._number, entries)
-        if self._position + len(record) > min(self._reserved, self._capacity_bytes):
+        end = self._position + len(record)
+        if end > self._reserved or end > self._capacity_bytes:
             return False
-        self._write(record)
+        self.file.write((record,), self._position)
+        self._position = end
+        self._number += 1
+        self.is_flush_due = end - self._flushed >= FLUSH_BYTES
         return True
 
     def append(self, entries: Iterable[Entry]) -> None:
-        """As `write`, and durable on return. Blocks: call it in a thread."""
+        """Write `entries`, durable on return. Blocks: call it in a thread."""
         record = _encode(self._generation, self._number, entries)
         if self._position and self._position + len(record) > self._capacity_bytes:
             self._files.sync_all()
             self.restart()
+            # Once more: the record carries the number of the round that it is in.
             record = _encode(self._generation, self._number, entries)
-        self._reserve(self._position + len(record))
-        self._write(record)
+        end = self._position + len(record)
+        self._reserve(end)
+        self.file.write((record,), self._position)
+        self._position = end
+        self._number += 1
         self.file.sync()
 
-    def _write(self, record: bytes) -> None:
-        self.file.write((record,), self._position)
-        self._position += len(record)
-        self._number += 1
-
     def restart(self) -> None:
-        """Begin anew: everything that was appended is durable in its own file too."""
+        """Begin a new round: everything that was appended is durable in its own file too."""
         self._generation += 1
         self._position = self._number = self._flushed = 0
+        self.is_flush_due = False
 
-    def take_flush_due(self) -> bool:
-        """Whether so much was appended since the last time that the files are to be synced beside
-        it: little by little, not all of it at the end of the round."""
-        is_due = self._position - self._flushed >= FLUSH_BYTES
-        if is_due:
-            self._flushed = self._position
-        return is_due
+    def note_flush(self) -> None:
+        """The files of all entries so far are being synced beside the journal."""
+        self._flushed = self._position
+        self.is_flush_due = False
 
     def close(self) -> None:
         """Let go of the file, as it is."""

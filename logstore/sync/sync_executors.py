@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
 from logstore.disk.files import File
-from logstore.sync.kernel_sync import KernelSync, KernelSyncUnavailable
+from logstore.disk.linux import KernelSync, KernelSyncUnavailable
 
 #: Called on the event loop with the error, if there was one.
 Done: TypeAlias = Callable[[OSError | None], None]
@@ -68,7 +68,7 @@ class BesideLoop:
         self._synced: Done | None = None  # of the sync that the kernel does
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        self._running_loop().call_soon(callback)
+        (self._loop or self._running_loop()).call_soon(callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._timer = self._running_loop().call_later(seconds, callback)

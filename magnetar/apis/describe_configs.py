@@ -29,7 +29,6 @@ from magnetar.config.described import (
 )
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
-from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.logger_levels import check_node, described_levels
@@ -45,6 +44,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from wire.resource_type import ResourceType
 
 _UNKNOWN_TYPE = 0
 

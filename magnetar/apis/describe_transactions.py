@@ -4,17 +4,12 @@ Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVA
 empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
 shall not ask for a large answer many times over.
 
-Each state carries tagged fields of our own, which other clients skip: tag 1000, the 16 bytes of
-the TxnId of the current or last transaction (docs/transactions.md). Of a joint transaction
-(docs/joint_transactions.md) tag 1001, the parent's id in UTF-8, of a child; tag 1002, of a parent,
-also of one that is unknown, its children that are open or have voted: each its id's size in UTF-8
-(2 bytes) and the id; and tag 1003, empty, of a child that has voted: its state is told as Ongoing,
-since clients refuse states that Kafka does not have.
+Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, and of a joint
+transaction its parent, its children and its vote (docs/joint_transactions.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
@@ -24,19 +19,19 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
-from wire.errors import WireError
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-
-#: The tag of the TxnId, here and in `__transaction_state`.
-TXN_ID_TAG = 1000
-PARENT_TAG = 1001
-CHILDREN_TAG = 1002
-VOTED_TAG = 1003
+from wire.transaction_tags import (
+    CHILDREN_TAG,
+    PARENT_TAG,
+    TXN_ID_TAG,
+    VOTED_TAG,
+    encode_children,
+)
 
 
 @handles(DescribeTransactionsRequest, versions="0")
@@ -53,30 +48,12 @@ async def describe_transactions(
     )
 
 
-def decode_children(value: bytes) -> list[str]:
-    """Return the ids in tag 1002. WireError: it is cut short."""
-    reader = memoryview(value)
-    found = []
-    while reader:
-        end = 2 + int.from_bytes(reader[:2])
-        if len(reader) < end:
-            raise WireError("children of a transactional id: cut short")
-        found.append(str(reader[2:end], "utf-8"))
-        reader = reader[end:]
-    return found
-
-
-def _encode_children(transactional_ids: Iterable[str]) -> bytes:
-    names = [each.encode() for each in transactional_ids]
-    return b"".join(len(name).to_bytes(2) + name for name in names)
-
-
 def _state(
     services: Services, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
     if children := services.transactions.children(transactional_id):
-        family = ((CHILDREN_TAG, _encode_children(children)),)
+        family = ((CHILDREN_TAG, encode_children(children)),)
     if txn is None:
         code = (
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST

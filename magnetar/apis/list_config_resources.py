@@ -9,7 +9,6 @@ A type that Kafka does not know is UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 from magnetar.apis.registry import handles
-from magnetar.config.resource_type import ResourceType
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
@@ -19,6 +18,7 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from wire.resource_type import ResourceType
 
 
 @handles(ListConfigResourcesRequest, versions="0-1")

@@ -1,19 +1,53 @@
-"""Groups of commands whose modules are imported when one is called, or when help lists them.
+"""What every command is made of: groups that import lazily, shared options, errors, JSON, tables.
 
-So `magnetar serve` starts without what the other commands need.
+Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake
+in the command; 130 interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+if TYPE_CHECKING:
+    from magnetar.client import Client
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130
+_CLIENT_ID = "magnetar-cli"
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", "e": "\x1b", "a": "\a"}
+_NOT_ALLOWED = "The broker's ACLs do not allow it."
+#: What a person may do about an error code.
+_ADVICE = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "`magnetar topics list` shows the topics.",
+    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts it as it is.",
+    "INVALID_CONFIG": "`magnetar configs list` shows names and values.",
+    "GROUP_AUTHORIZATION_FAILED": _NOT_ALLOWED,
+    "TOPIC_AUTHORIZATION_FAILED": _NOT_ALLOWED,
+    "CLUSTER_AUTHORIZATION_FAILED": _NOT_ALLOWED,
+}
+
+Command = Callable[..., None]
+Connect = Callable[[], "Client"]
+
 
 class Commands(click.Group):
-    """A group; alone it shows its help. Its commands are objects or named by where they are."""
+    """A group of commands. Their modules are imported when one is called, or when help lists them.
+
+    So `magnetar serve` starts without what the other commands need. Without a command, a group
+    shows its help.
+    """
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         """`places`: `module:attribute` by the command's name, in the order that help shows."""
@@ -38,7 +72,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            # Costs 5 ms to import, which commands that exist need not pay.
+            # This import takes 5 ms, which a command that exists need not pay.
             from difflib import get_close_matches
 
             near = get_close_matches(name, self.list_commands(ctx), n=1)
@@ -51,3 +85,200 @@ class Commands(click.Group):
             click.echo(ctx.get_help())
             ctx.exit(0)
         return super().parse_args(ctx, args)
+
+
+class _Duration(click.ParamType[int]):
+    """`500ms`, `30s`, `15m`, `2h`, `1d`; the value is in milliseconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        found = _DURATION.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
+        return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+class _Delimiter(click.ParamType[bytes]):
+    """A delimiter of one or more bytes, typed with escapes."""
+
+    name = "delimiter"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        try:
+            delimiter = unescape(str(value)).encode()
+        except ValueError as mistake:
+            self.fail(str(mistake), param, context)
+        if not delimiter:
+            self.fail("a delimiter has at least one character.", param, context)
+        return delimiter
+
+
+DURATION = _Duration()
+DELIMITER = _Delimiter()
+json_output = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+never_asks = click.option(
+    "--yes", "-y", is_flag=True, help="Do not ask. Without a terminal it never asks."
+)
+
+
+def unescape(text: str) -> str:
+    r"""Return the text with `\n`, `\t`, `\x00` and the like replaced. ValueError: a bad escape."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found[1]
+        if name[0] == "x" and len(name) > 1:
+            return chr(int(name[1:], 16))
+        if name not in _ESCAPED:
+            raise ValueError(f"\\{name} is no escape: there are \\n \\t \\r \\0 \\e \\a \\\\ \\xNN")
+        return _ESCAPED[name]
+
+    return _ESCAPE.sub(replaced, text)
+
+
+def asks_brokers(command: Command) -> Command:
+    """Add --bootstrap and --timeout, report errors, and pass `connect`, which opens a client."""
+    reported = reports_errors(command)
+
+    @functools.wraps(command)
+    def run(*, bootstrap_server: str, timeout_ms: int, **arguments: Any) -> None:
+        def connect() -> Client:
+            from magnetar.client import Client
+
+            return Client(bootstrap_server, timeout_ms / 1000, _CLIENT_ID)
+
+        reported(connect=connect, **arguments)
+
+    return _bootstrap(_timeout(run))
+
+
+def reports_errors(command: Command) -> Command:
+    """Turn an error of the command into one line on standard error, and exit code 1."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        from magnetar.client import ClientError
+
+        try:
+            command(*args, **kwargs)
+            # Output that cannot be written is an error of the command, so it is flushed here.
+            print(end="", flush=True)
+        except BrokenPipeError:
+            # The reader of the output has enough, as `head` has. click ends the command quietly.
+            raise
+        except OSError as failure:
+            forget_output()
+            fail(str(failure))
+        except ClientError as failure:
+            fail(explained(failure))
+
+    return run
+
+
+def fail(message: str) -> NoReturn:
+    """Print the error and exit with code 1."""
+    print(f"magnetar: error: {message}", file=sys.stderr)
+    raise SystemExit(EXIT_FAILURE) from None
+
+
+def explained(failure: Exception) -> str:
+    """Return the failure's message, followed by what a person may do."""
+    from magnetar.client import Refused, Unreachable
+
+    advice = ""
+    if isinstance(failure, Unreachable):
+        advice = "--bootstrap names another broker, --timeout waits longer."
+    elif isinstance(failure, Refused):
+        advice = _ADVICE.get(failure.code.name, "")
+    return f"{sentence(failure)} {advice}" if advice else str(failure)
+
+
+def sentence(failure: Exception) -> str:
+    """Return the failure's message as a sentence, so that another one can follow."""
+    message = str(failure)
+    return message if message.endswith((".", "?")) else f"{message}."
+
+
+def forget_output() -> None:
+    """Drop the output that could not be written: Python would try to write it again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_json(values: Iterable[dict[str, Any]]) -> None:
+    """Print a JSON array of objects."""
+    print(json.dumps(list(values), indent=2))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
+    """Print a table; without rows print `nothing` on standard error."""
+    from magnetar.cli.readable import table
+
+    lines = list(rows)
+    if lines:
+        print(table(header, lines))
+    else:
+        print(nothing, file=sys.stderr)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal, unless `yes`; the command ends here if the answer is no."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def parse_settings(texts: Iterable[str], hint: str) -> dict[str, str]:
+    """Return the NAME=VALUE of each text; the last one of a name wins.
+
+    Raises BadParameter that names `hint`, the option or argument.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(
+                f"{text!r} is not NAME=VALUE, as retention.ms=60000.", param_hint=hint
+            )
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _addresses(context: click.Context, param: click.Parameter, value: str) -> str:
+    from magnetar.client import ClientError
+    from magnetar.client.cluster import parse_addresses
+
+    try:
+        parse_addresses(value)
+    except ClientError as mistake:
+        raise click.BadParameter(str(mistake), context, param) from None
+    return value
+
+
+_bootstrap = click.option(
+    "--bootstrap",
+    "-b",
+    "--bootstrap-server",
+    "bootstrap_server",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9092",
+    show_default=True,
+    envvar="MAGNETAR_BOOTSTRAP",
+    show_envvar=True,
+    callback=_addresses,
+    help="A broker to begin with, or several separated by commas.",
+)
+_timeout = click.option(
+    "--timeout",
+    "timeout_ms",
+    type=DURATION,
+    default="10s",
+    show_default=True,
+    help="How long to wait for each answer.",
+)

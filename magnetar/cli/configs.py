@@ -1,37 +1,35 @@
-"""`magnetar configs`: list, get, set, unset; of topics, brokers and groups."""
+"""`magnetar configs`: list, get, set and unset settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.commands import Commands
-from magnetar.cli.options import (
-    EXIT_FAILURE,
-    bootstrap,
+from magnetar.cli.commands import (
+    Command,
+    Commands,
+    Connect,
+    asks_brokers,
+    fail,
     json_output,
     parse_settings,
     print_json,
-    reports_errors,
-    timeout,
+    print_table,
 )
-from magnetar.cli.readable import ABSENT, table
+from magnetar.cli.readable import ABSENT
 
 if TYPE_CHECKING:
     from magnetar.client.configs import Entry, Resource
 
-Command = Callable[..., None]
-
 
 def _of_one_resource(*, is_required: bool) -> Callable[[Command], Command]:
-    """Add the options that name what the settings belong to; the command gets it as `resource`.
+    """Add the options that name a resource, which the command gets as `resource`.
 
-    None where they name nothing, if it is not required. UsageError where they name two things.
+    None if they name none and none is required. UsageError if they name two.
     """
 
     def decorate(command: Command) -> Command:
@@ -51,7 +49,7 @@ def _of_one_resource(*, is_required: bool) -> Callable[[Command], Command]:
 
         for option in (
             click.option("--group", "-g", metavar="GROUP", help="Settings of a consumer group."),
-            click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
+            click.option("--all-brokers", is_flag=True, help="Settings for every broker."),
             click.option(
                 "--broker", metavar="NODE_ID", help="Settings of a broker, by its number."
             ),
@@ -66,9 +64,9 @@ def _of_one_resource(*, is_required: bool) -> Callable[[Command], Command]:
 def _resource(
     topic: str | None, broker: str | None, all_brokers: bool, group: str | None
 ) -> Resource | None:
-    """Return what the options name; UsageError where they name more than one thing."""
+    """Return the resource that the options name. UsageError: they name more than one."""
     from magnetar.client.configs import Resource
-    from magnetar.config.resource_type import ResourceType
+    from wire.resource_type import ResourceType
 
     named = [
         Resource(kind, name)
@@ -92,86 +90,66 @@ def configs() -> None:
 
 @configs.command("list")
 @_of_one_resource(is_required=False)
-@click.option("--changed", is_flag=True, help="Only what is not the default.")
-@click.option("--doc", is_flag=True, help="What each means.")
+@click.option("--changed", is_flag=True, help="Leave out defaults.")
+@click.option("--doc", is_flag=True, help="Explain each setting.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def list_command(
+    connect: Connect,
     resource: Resource | None,
     changed: bool,
     doc: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """List settings with their values and where these come from.
+    """List settings with their values and sources.
 
-    Without a topic, broker or group: list what has settings.
+    Without a topic, broker or group: list everything that has settings.
     """
-    from magnetar.client.cluster import Client
     from magnetar.client.configs import describe_configs, list_resources
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         if resource is None:
             resources = list_resources(client)
         else:
             ((_, entries),) = describe_configs(client, [resource])
     if resource is None:
         if as_json:
-            print_json({"type": each.type.name.lower(), "name": each.name} for each in resources)
-        elif resources:
-            rows = [(each.type.name.lower().replace("_", " "), each.name) for each in resources]
-            print(table(("type", "name"), rows))
-        else:
-            print("nothing has settings", file=sys.stderr)
-        return
+            return print_json({"type": each.kind, "name": each.name} for each in resources)
+        named = [(each.kind.replace("_", " "), each.name) for each in resources]
+        return print_table(("type", "name"), named, "nothing has settings")
     shown = [entry for entry in entries if not (changed and entry.is_default)]
     if as_json:
-        print_json(entry.to_json(resource) for entry in shown)
-    elif not shown:
-        print(f"{resource}: everything is the default", file=sys.stderr)
-    else:
-        header = ("name", "value", "source", "meaning") if doc else ("name", "value", "source")
-        print(table(header, [_row(entry)[: len(header)] for entry in shown]))
+        return print_json(entry.to_json(resource) for entry in shown)
+    header = ("name", "value", "source", "meaning") if doc else ("name", "value", "source")
+    rows = [_row(entry)[: len(header)] for entry in shown]
+    print_table(header, rows, f"{resource}: everything is the default")
 
 
 @configs.command("get", short_help="Print the values of settings, for scripts.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_of_one_resource(is_required=True)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def get_command(
+    connect: Connect,
     names: tuple[str, ...],
     resource: Resource,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Print the value of settings, one per line, as a script wants it.
+    """Print the values of settings, one per line, for scripts.
 
-    Exit code 1 where there is no setting of that name.
+    Exit code 1: there is no setting of that name.
     """
-    from magnetar.client.cluster import Client
     from magnetar.client.configs import describe_configs
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         ((_, entries),) = describe_configs(client, [resource], names)
     by_name = {entry.name: entry for entry in entries}
     for name in names:
         if name not in by_name:
-            print(
-                f"magnetar: error: {resource} has no setting {name}."
-                " `magnetar configs list` shows which there are.",
-                file=sys.stderr,
-            )
-            raise SystemExit(EXIT_FAILURE)
+            fail(f"{resource} has no setting {name}. `magnetar configs list` shows its settings.")
     if as_json:
-        print_json(by_name[name].to_json(resource) for name in names)
-        return
+        return print_json(by_name[name].to_json(resource) for name in names)
     for name in names:
         print(by_name[name].value or "")
 
@@ -179,18 +157,15 @@ def get_command(
 @configs.command("set")
 @click.argument("settings", metavar="NAME=VALUE...", nargs=-1, required=True)
 @_of_one_resource(is_required=True)
-@click.option("--dry-run", is_flag=True, help="Have the broker check it, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check everything, change nothing.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def set_command(
+    connect: Connect,
     settings: tuple[str, ...],
     resource: Resource,
     dry_run: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
     """Set settings, all of them or none.
 
@@ -198,10 +173,9 @@ def set_command(
     magnetar configs set --topic orders retention.ms=86400000
     """
     wanted = parse_settings(settings, "NAME=VALUE")
-    from magnetar.client.cluster import Client
     from magnetar.client.configs import change_configs
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         change_configs(client, resource, wanted, validate_only=dry_run)
     if as_json:
         print(json.dumps({"resource": str(resource), "set": {} if dry_run else wanted}))
@@ -210,25 +184,21 @@ def set_command(
     print(f"{resource}: {done}{' could be set' if dry_run else ''}")
 
 
-@configs.command("unset", short_help="Remove settings of its own.")
+@configs.command("unset", short_help="Remove settings of a topic, broker or group.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_of_one_resource(is_required=True)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def unset_command(
+    connect: Connect,
     names: tuple[str, ...],
     resource: Resource,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Remove settings of its own, so that what is above it holds again."""
-    from magnetar.client.cluster import Client
+    """Remove settings of a topic, broker or group; the value of the level above holds again."""
     from magnetar.client.configs import change_configs
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         change_configs(client, resource, {}, names)
     if as_json:
         print(json.dumps({"resource": str(resource), "unset": list(names)}))

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.escapes import DelimiterType
-from magnetar.cli.options import (
+from magnetar.cli.commands import (
+    DELIMITER,
     EXIT_INTERRUPTED,
-    bootstrap,
+    Connect,
+    asks_brokers,
     forget_output,
-    reports_errors,
-    timeout,
+    sentence,
 )
 
 if TYPE_CHECKING:
-    from magnetar.cli.record_format import Print
-    from magnetar.client.cluster import Client, TopicPartition
-    from magnetar.client.consumer import Begin, Fetched, Reader
+    from magnetar.cli.record_text import Print
+    from magnetar.client import Client, TopicPartition
+    from magnetar.client.consumer import Begin, Reader
     from magnetar.client.group_member import GroupMember
 
 _COMMIT_EVERY_S = 5.0
 _RETRY_S = 1.0
-_DELIMITER = DelimiterType()
+_IDLE_S = 0.1
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-
-
-class Limits(NamedTuple):
-    """When to stop; None and False: never."""
-
-    records: int | None
-    at_end: bool
 
 
 @click.command("consume", short_help="Print the records of topics.")
@@ -48,49 +41,53 @@ class Limits(NamedTuple):
     metavar="N",
     type=click.IntRange(min=0),
     multiple=True,
-    help="Only this one. Repeatable.  [default: all]",
+    help="Read this partition only. Repeatable.  [default: all]",
 )
 @click.option(
     "--offset",
     "-o",
     metavar="WHERE",
     help="Where to begin: beginning, end, 17, -5 (the last five of each partition), s@TIME."
-    "  [default: beginning, or where --group is]",
+    "  [default: beginning, or the offsets of --group]",
 )
 @click.option(
-    "--count", "-c", "limit", metavar="N", type=click.IntRange(min=1), help="Stop after so many."
+    "--count", "-c", "limit", metavar="N", type=click.IntRange(min=1), help="Stop after N records."
 )
-@click.option("--exit", "-e", "at_end", is_flag=True, help="Stop at the end of what there is.")
+@click.option("--exit", "-e", "at_end", is_flag=True, help="Stop at the end of the topics.")
 @click.option(
     "--group",
     "-g",
     metavar="GROUP",
-    help="As a member of it: shares the partitions, begins at its offsets, commits them.",
+    help="Be a member of GROUP: share its partitions, begin at its offsets, commit them.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(tuple(_ISOLATION)),
     default="read_committed",
     show_default=True,
-    help="read_uncommitted: also what is open or aborted.",
+    help="read_uncommitted also prints open and aborted transactions.",
 )
 @click.option(
     "--format",
     "-f",
     "template",
     metavar="FORMAT",
-    help="As %t-%p@%o %T %k: %s %h\\n (topic, partition, offset, time, key, value, headers).",
+    help="Such as %t-%p@%o %T %k: %s %h\\n (topic, partition, offset, time, key, value, headers).",
 )
-@click.option("--key-delimiter", "-K", type=_DELIMITER, help="Print the key too, before this.")
+@click.option("--key-delimiter", "-K", type=DELIMITER, help="Print the key and this first.")
 @click.option(
-    "--delimiter", "-D", type=_DELIMITER, default="\\n", show_default=True, help="After each."
+    "--delimiter",
+    "-D",
+    type=DELIMITER,
+    default="\\n",
+    show_default=True,
+    help="Print this after each record.",
 )
-@click.option("--null", "-Z", "shows_null", is_flag=True, help="Print NULL for what is null.")
+@click.option("--null", "-Z", "shows_null", is_flag=True, help="Print NULL for null.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def consume(
+    connect: Connect,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     offset: str | None,
@@ -103,47 +100,70 @@ def consume(
     delimiter: bytes,
     shows_null: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Print the records of TOPICs, and go on with those that come, until Ctrl-C.
+    """Print the records of TOPICs, and go on with new records until Ctrl-C.
 
-    Only what is committed is printed, unless --isolation says otherwise.
+    Prints committed records only, unless --isolation says otherwise.
 
     \b
     magnetar consume orders --exit
     magnetar consume orders -o -10 -f '%p@%o %k: %s\\n'
     magnetar consume orders -o s@2026-11-21T15:00 --json | jq .value
     """
-    from magnetar.client.cluster import Client
-
+    if group is not None and partitions:
+        raise click.UsageError("--group shares out partitions: --partition excludes it.")
     begin = _begin(offset)
     shown = _printer(template, key_delimiter, delimiter, shows_null, as_json)
-    limits = Limits(limit, at_end)
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
+        session = _Session(client, begin, _ISOLATION[isolation], shown, limit, at_end)
         try:
             if group is None:
-                reader = _open(client, topics, partitions, begin, _ISOLATION[isolation], at_end)
-                _print_all(_read_patiently(reader, limits), shown)
-            elif partitions:
-                raise click.UsageError("--group shares out partitions: --partition excludes it.")
+                reader = session.reader_of(topics, partitions)
+                _retry_unreachable(session, lambda: session.print_all(reader))
             else:
-                _consume_as_member(
-                    client, group, topics, begin, _ISOLATION[isolation], shown, limits, timeout_ms
-                )
+                _consume_as_member(session, group, topics)
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read this has enough, as `head` does.
+            # The reader of the output has enough, as `head` has.
             forget_output()
             raise SystemExit(0) from None
 
 
-def _begin(offset: str | None) -> Begin | None:
-    from magnetar.client.consumer import Begin
+def parse_begin(text: str) -> Begin:
+    """Return the meaning of `beginning`, `end`, `17`, `-5` or `s@TIME`. Raises ValueError.
 
+    TIME is ms since 1970, or ISO 8601; UTC unless it names a zone.
+    """
+    from magnetar.cli.readable import parse_moment
+    from magnetar.client.consumer import Begin
+    from magnetar.client.partitions import EARLIEST, LATEST
+
+    words = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
+    if text in words:
+        return Begin(word=words[text])
+    if text.startswith("s@"):
+        time_text = text.removeprefix("s@")
+        try:
+            is_ms = time_text.isdigit()
+            return Begin(timestamp=int(time_text) if is_ms else parse_moment(time_text))
+        except ValueError:
+            raise ValueError(
+                f"{time_text!r} is neither milliseconds since 1970 nor ISO 8601"
+            ) from None
     try:
-        return None if offset is None else Begin.parse(offset)
+        number = int(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no offset: write beginning, end, 17, -5 (the last five),"
+            " s@1795273200000 or s@2026-11-21T15:00"
+        ) from None
+    return Begin(offset=number) if number >= 0 else Begin(before_end=-number)
+
+
+def _begin(offset: str | None) -> Begin | None:
+    try:
+        return None if offset is None else parse_begin(offset)
     except ValueError as mistake:
         raise click.BadParameter(f"{mistake}.", param_hint="--offset") from None
 
@@ -155,7 +175,7 @@ def _printer(
     shows_null: bool,
     as_json: bool,
 ) -> Print:
-    from magnetar.cli.record_format import compile_format, json_line, lines
+    from magnetar.cli.record_text import compile_format, json_line, lines
 
     null = b"NULL" if shows_null else b""
     if as_json:
@@ -170,186 +190,128 @@ def _printer(
         raise click.BadParameter(f"{mistake}.", param_hint="--format") from None
 
 
-def _open(
-    client: Client,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    begin: Begin | None,
-    isolation: int,
-    at_end: bool,
-) -> Reader:
-    from magnetar.client.cluster import ClientError
-    from magnetar.client.consumer import Begin, Reader
+@dataclass
+class _Session:
+    """One run of the command: where to begin, how to print, when to stop, and what is printed."""
 
-    leaders = client.topics(topics)
-    wanted = [place for place in leaders if not partitions or place[1] in partitions]
-    for topic in topics:
-        for index in partitions:
-            if (topic, index) not in leaders:
-                raise ClientError(
-                    f"topic {topic} has no partition {index} with a leader:"
-                    f" `magnetar topics describe {topic}` shows them."
-                )
-    begin = begin or Begin.parse("beginning")
-    positions = begin.resolve(client, leaders, wanted, isolation)
-    return Reader(client, leaders, positions, isolation, waits=not at_end)
+    client: Client
+    begin: Begin | None
+    isolation: int
+    shown: Print
+    limit: int | None
+    at_end: bool
+    printed: int = 0
+
+    def reader_of(self, topics: tuple[str, ...], partitions: tuple[int, ...]) -> Reader:
+        """Return a reader of these partitions, or of all. ClientError: one does not exist."""
+        from magnetar.client import ClientError
+
+        leaders = self.client.topics(topics)
+        for topic in topics:
+            for index in partitions:
+                if (topic, index) not in leaders:
+                    raise ClientError(
+                        f"topic {topic} has no partition {index} with a leader:"
+                        f" `magnetar topics describe {topic}` shows its partitions."
+                    )
+        wanted = [place for place in leaders if not partitions or place[1] in partitions]
+        return self.reader(leaders, wanted, {})
+
+    def reader(
+        self,
+        leaders: dict[TopicPartition, int],
+        wanted: list[TopicPartition],
+        committed: dict[TopicPartition, int],
+    ) -> Reader:
+        """Return a reader that begins at the committed offsets, elsewhere as --offset says."""
+        from magnetar.client.consumer import Reader
+
+        positions = dict(committed)
+        new = [place for place in wanted if place not in positions]
+        if new:
+            begin = self.begin or parse_begin("beginning")
+            positions |= begin.resolve(self.client, leaders, new, self.isolation)
+        return Reader(self.client, leaders, positions, self.isolation, waits=not self.at_end)
+
+    def is_done(self, reader: Reader) -> bool:
+        return self.printed == self.limit or (self.at_end and reader.is_at_end)
+
+    def fetches(self, reader: Reader) -> Iterator[None]:
+        """Print records until the command is done; yield after each fetch, its records written."""
+        while not self.is_done(reader):
+            for fetched in reader.fetch():
+                sys.stdout.buffer.write(self.shown(fetched))
+                self.printed += 1
+                if self.printed == self.limit:
+                    break
+            sys.stdout.buffer.flush()
+            yield
+
+    def print_all(self, reader: Reader) -> bool:
+        """Print records until the command is done, and return True."""
+        for _ in self.fetches(reader):
+            pass
+        return True
 
 
-def _read(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
-    """Yield records up to the limits; None after each fetch, when what was printed may go out."""
-    seen = 0
-    while not (limits.at_end and reader.is_at_end):
-        for fetched in reader.fetch():
-            yield fetched
-            seen += 1
-            if seen == limits.records:
-                return
-        yield None
+def _retry_unreachable(session: _Session, read: Callable[[], bool]) -> None:
+    """Call `read` until it returns True. While no broker is reachable, wait for one.
 
+    With --exit it does not wait: the end cannot be known without a broker.
+    """
+    from magnetar.client import Unreachable
 
-def _read_patiently(reader: Reader, limits: Limits) -> Iterator[Fetched | None]:
-    """Yield as `_read`; without a broker it waits for one, unless it is to stop at the end."""
-    from magnetar.client.cluster import Unreachable
-
-    seen = 0
     while True:
         try:
-            left = None if limits.records is None else limits.records - seen
-            for fetched in _read(reader, limits._replace(records=left)):
-                seen += fetched is not None
-                yield fetched
-            return
+            if read():
+                return
         except Unreachable as failure:
-            if limits.at_end:
+            if session.at_end:
                 raise
-            _wait_for_broker(failure)
+            print(f"magnetar: warning: {sentence(failure)} Trying again.", file=sys.stderr)
+            time.sleep(_RETRY_S)
 
 
-def _wait_for_broker(failure: Exception) -> None:
-    print(f"magnetar: warning: {failure} Trying again.", file=sys.stderr)
-    time.sleep(_RETRY_S)
-
-
-def _print_all(records: Iterator[Fetched | None], shown: Print) -> None:
-    for fetched in records:
-        _print(fetched, shown)
-    _flush()
-
-
-def _print(fetched: Fetched | None, shown: Print) -> None:
-    if fetched is None:
-        _flush()
-    else:
-        sys.stdout.buffer.write(shown(fetched))
-
-
-def _flush() -> None:
-    sys.stdout.buffer.flush()
-
-
-def _consume_as_member(
-    client: Client,
-    group: str,
-    topics: tuple[str, ...],
-    begin: Begin | None,
-    isolation: int,
-    shown: Print,
-    limits: Limits,
-    timeout_ms: int,
-) -> None:
-    """Consume in a group. What was printed is committed: every few seconds, and at the end."""
-    from magnetar.client.cluster import Unreachable
+def _consume_as_member(session: _Session, group: str, topics: tuple[str, ...]) -> None:
+    """Print as a member of a group, and commit what is printed."""
+    from magnetar.client import Unreachable
     from magnetar.client.group_member import GroupMember
 
-    client.topics(topics)
-    member = GroupMember(client, group, topics, timeout_ms)
-    session = _Session(client, member, begin, isolation, shown)
+    session.client.topics(topics)  # Refused: a topic is not there.
+    member = GroupMember(session.client, group, topics)
     try:
-        while True:
-            try:
-                if session.run(limits):
-                    return
-            except Unreachable as failure:
-                if limits.at_end:
-                    raise
-                _wait_for_broker(failure)
+        _retry_unreachable(session, lambda: _print_generation(session, member))
     finally:
         with suppress(Unreachable):
             member.leave()
 
 
-@dataclass
-class _Session:
-    """What a member does from one rebalance to the next."""
+def _print_generation(session: _Session, member: GroupMember) -> bool:
+    """Join, print and commit until the group rebalances; return whether the command is done."""
+    from magnetar.client import Unreachable
 
-    client: Client
-    member: GroupMember
-    begin: Begin | None
-    isolation: int
-    shown: Print
-    seen: int = 0
-
-    def run(self, limits: Limits) -> bool:
-        """Join, print and commit until the group rebalances; whether the limits are reached."""
-        from magnetar.client.cluster import Unreachable
-
-        assigned = self.member.join()
-        reader = _assigned_reader(self.client, self.member, assigned, self.begin, self.isolation)
-        reader.waits = not limits.at_end
-        left = None if limits.records is None else limits.records - self.seen
-        printed: dict[TopicPartition, int] = {}
-        committed_at = time.monotonic()
-        try:
-            for fetched in _read_as_member(reader, self.member, limits._replace(records=left)):
-                _print(fetched, self.shown)
-                if fetched is not None:
-                    self.seen += 1
-                    continue
-                printed = dict(reader.positions)
-                if time.monotonic() - committed_at > _COMMIT_EVERY_S:
-                    self.member.commit(printed)
-                    committed_at = time.monotonic()
-            _flush()
+    assigned = member.join()
+    leaders = session.client.topics({topic for topic, _ in assigned}) if assigned else {}
+    committed = member.committed(assigned) if assigned else {}
+    reader = session.reader(leaders, assigned, committed)
+    printed: dict[TopicPartition, int] = {}
+    committed_at = time.monotonic()
+    try:
+        for _ in session.fetches(reader):
             printed = dict(reader.positions)
-        except KeyboardInterrupt:
-            # A broker that is away now must not make an interruption another attempt.
-            done, printed = printed, {}
-            with suppress(Unreachable):
-                self.member.commit(done)
-            raise
-        finally:
-            self.member.commit(printed)
-        return (limits.at_end and reader.is_at_end) or self.seen == limits.records
-
-
-def _assigned_reader(
-    client: Client,
-    member: GroupMember,
-    assigned: list[TopicPartition],
-    begin: Begin | None,
-    isolation: int,
-) -> Reader:
-    from magnetar.client.consumer import Begin, Reader
-
-    leaders = client.topics({topic for topic, _ in assigned}) if assigned else {}
-    positions = member.committed(assigned) if assigned else {}
-    new = [place for place in assigned if place not in positions]
-    if new:
-        begin = begin or Begin.parse("beginning")
-        positions |= begin.resolve(client, leaders, new, isolation)
-    return Reader(client, leaders, positions, isolation)
-
-
-def _read_as_member(
-    reader: Reader, member: GroupMember, limits: Limits
-) -> Iterator[Fetched | None]:
-    """Yield as `_read`, until the limits or a rebalance."""
-    if not reader.positions:
-        time.sleep(0.1)
-    for fetched in _read(reader, limits):
-        yield fetched
-        if fetched is None:
-            if not reader.positions:
-                time.sleep(0.1)
+            if time.monotonic() - committed_at > _COMMIT_EVERY_S:
+                member.commit(printed)
+                committed_at = time.monotonic()
+            if not assigned:
+                time.sleep(_IDLE_S)
             if member.must_rejoin():
-                return
+                break
+    except KeyboardInterrupt:
+        # If the broker is away now, an interruption must not become another attempt.
+        done, printed = printed, {}
+        with suppress(Unreachable):
+            member.commit(done)
+        raise
+    finally:
+        member.commit(printed)
+    return session.is_done(reader)

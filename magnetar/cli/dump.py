@@ -1,15 +1,14 @@
-"""`magnetar dump`: what lies in a broker's files."""
+"""`magnetar dump`: the contents of a broker's files."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.options import EXIT_FAILURE, reports_errors
+from magnetar.cli.commands import fail, reports_errors
 from magnetar.cli.readable import moment
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"})
 
 
-@click.command("dump", short_help="Show what lies in the files of a stopped broker.")
+@click.command("dump", short_help="Show the contents of a stopped broker's files.")
 @click.argument(
     "paths",
     metavar="PATH...",
@@ -38,24 +37,24 @@ _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"
     metavar="N",
     type=click.IntRange(min=0),
     default=0,
-    help="Leave out the batches of segments that end before it.",
+    help="Leave out batches that end before this offset.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @reports_errors
 def dump(
     paths: tuple[Path, ...], with_records: bool | None, first_offset: int, as_json: bool
 ) -> None:
-    """Show what lies in the files of a stopped broker, magnetar's or Apache Kafka's.
+    """Show the contents of the files of a stopped broker, magnetar's or Apache Kafka's.
 
-    A PATH is a data directory, the directory of a partition, or a file in one: a segment with its
-    batches, an index, a snapshot of producers, a checkpoint, the catalog. Records of
-    __transaction_state, __consumer_offsets and __cluster_metadata are decoded.
+    A PATH is a data directory, the directory of a partition, or a file: a segment with its batches,
+    an index, a snapshot of producers, a checkpoint, the catalog. Records of __transaction_state,
+    __consumer_offsets and __cluster_metadata are decoded.
 
     \b
     magnetar dump data/orders-0
     magnetar dump data/__transaction_state-3 --json | jq .decoded
 
-    Exit code 1: something is damaged; a line that begins with "damage" says what and where.
+    Exit code 1: a file is damaged. A line that begins with "damage" says what and where.
     """
     from magnetar.dumping.directory import Options, UnknownFile, dump_file, files_of
 
@@ -73,8 +72,7 @@ def dump(
         raise click.UsageError(str(unknown)) from None
     if damages:
         places = "1 place" if damages == 1 else f"{damages} places"
-        print(f"magnetar: error: damaged in {places}", file=sys.stderr)
-        raise SystemExit(EXIT_FAILURE)
+        fail(f"damaged in {places}")
 
 
 def _as_json(path: Path, entry: Entry) -> str:

@@ -1,12 +1,13 @@
 """`magnetar groups`: list, describe, lag, reset, delete.
 
-Options, help and what is printed; what is asked is in `group_queries` and `group_resets`, imported
-when a command is called.
+Here are options, help and what is printed. `magnetar.client.groups` and `group_offsets`, which ask
+the brokers, are imported when a command is called.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -14,24 +15,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import Commands
-from magnetar.cli.options import (
+from magnetar.cli.commands import (
     DURATION,
     EXIT_FAILURE,
-    bootstrap,
+    Commands,
+    Connect,
+    asks_brokers,
+    confirm,
     json_output,
+    never_asks,
     print_json,
-    reports_errors,
-    timeout,
+    print_table,
 )
-from magnetar.cli.readable import ABSENT, count, fields, table
+from magnetar.cli.readable import ABSENT, count, fields, known, parse_moment, table
 
 if TYPE_CHECKING:
-    from magnetar.cli.group_resets import Target
-    from magnetar.client.cluster import TopicPartition
+    from magnetar.client import Client, TopicPartition
+    from magnetar.client.group_offsets import Target
     from magnetar.client.groups import Group, Member, Position
 
 _NAMED_MAX = 4
+_SELECTED = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
 
 
 @click.group(cls=Commands)
@@ -41,55 +45,42 @@ def groups() -> None:
 
 @groups.command("list")
 @click.option(
-    "--state", "states", metavar="STATE", multiple=True, help="Only in it: Stable. Repeatable."
+    "--state", "states", metavar="STATE", multiple=True, help="Such as Stable. Repeatable."
 )
 @click.option(
-    "--type", "kinds", metavar="TYPE", multiple=True, help="Only of it: classic. Repeatable."
+    "--type", "kinds", metavar="TYPE", multiple=True, help="classic or consumer. Repeatable."
 )
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def list_command(
+    connect: Connect,
     states: tuple[str, ...],
     kinds: tuple[str, ...],
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
     """List groups."""
     from magnetar.client import groups as queries
-    from magnetar.client.cluster import Client
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         found = queries.list_groups(client, states=states, kinds=kinds)
     if as_json:
-        print_json(group.to_json() for group in found)
-        return
-    if not found:
-        print("no groups", file=sys.stderr)
-        return
+        return print_json(group.to_json() for group in found)
     rows = [
         (group.group_id, group.state, group.kind, group.protocol or ABSENT, str(group.coordinator))
         for group in found
     ]
-    print(table(("group", "state", "type", "protocol", "coordinator"), rows))
+    print_table(("group", "state", "type", "protocol", "coordinator"), rows, "no groups")
 
 
-@groups.command("describe", short_help="Show groups, their members, and what each reads.")
+@groups.command("describe", short_help="Show groups, their members, and the partitions of each.")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
-def describe_command(
-    group_ids: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
-) -> None:
-    """Show groups: their state, their members, and what each of them reads."""
+@asks_brokers
+def describe_command(connect: Connect, group_ids: tuple[str, ...], as_json: bool) -> None:
+    """Show groups: their state, their members, and the partitions of each member."""
     from magnetar.client import groups as queries
-    from magnetar.client.cluster import Client
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         found = queries.describe_groups(client, group_ids)
     if as_json:
         print_json(group.to_json() for group in found)
@@ -101,46 +92,35 @@ def describe_command(
 @click.argument("group_ids", metavar="[GROUP...]", nargs=-1)
 @click.option("--topic", help="Only in this topic.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def lag_command(
+    connect: Connect,
     group_ids: tuple[str, ...],
     topic: str | None,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Show how far groups have read, all of them where none is named.
+    """Show how far groups have read; without a GROUP, all of them.
 
-    LAG: the records between what is committed and the end of the partition, markers counted.
+    LAG counts the offsets from the committed one to the end of the partition, so transaction
+    markers count too.
     """
     from magnetar.client import groups as queries
-    from magnetar.client.cluster import Client
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         wanted = group_ids or [group.group_id for group in queries.list_groups(client)]
         found = [
-            (
-                group.group_id,
-                [
-                    each
-                    for each in queries.positions(client, group)
-                    if topic is None or each.topic == topic
-                ],
-            )
+            (group.group_id, each)
             for group in queries.describe_groups(client, wanted)
+            for each in queries.positions(client, group)
+            if topic is None or each.topic == topic
         ]
     if as_json:
-        print_json(
-            {"group": group_id, **each.to_json()} for group_id, every in found for each in every
-        )
-        return
-    rows = [_position_row(group_id, each) for group_id, every in found for each in every]
-    if not rows:
-        print("nothing is committed and nothing is read", file=sys.stderr)
-        return
-    print(table(("group", "topic", "partition", "committed", "end", "lag", "member"), rows))
+        return print_json({"group": group_id, **each.to_json()} for group_id, each in found)
+    print_table(
+        ("group", "topic", "partition", "committed", "end", "lag", "member"),
+        [_position_row(group_id, each) for group_id, each in found],
+        "nothing is committed and nothing is read",
+    )
 
 
 @groups.command("reset")
@@ -152,23 +132,22 @@ def lag_command(
     multiple=True,
     help="A topic, or some of its partitions. Repeatable.",
 )
-@click.option("--all-topics", is_flag=True, help="Wherever the group has committed anything.")
-@click.option("--to-earliest", is_flag=True, help="To the first record that is there.")
+@click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
-@click.option("--to-current", is_flag=True, help="Where it is; where it is nowhere: latest.")
+@click.option("--to-current", is_flag=True, help="To the committed offset; without one, latest.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="N records on; back, if N is negative.")
+@click.option("--shift-by", type=int, metavar="N", help="N records forward; back if N is negative.")
 @click.option(
-    "--to-datetime", metavar="TIME", help="To the first record since: 2026-11-21T13:05:12Z."
+    "--to-datetime", metavar="TIME", help="To the first record since then: 2026-11-21T13:05:12Z."
 )
-@click.option("--by-duration", type=DURATION, help="To the first record since so long ago: 2h.")
-@click.option("--execute", is_flag=True, help="Do it. Without it nothing is changed.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done: the default.")
+@click.option("--by-duration", type=DURATION, help="To the first record of this last time: 2h.")
+@click.option("--execute", is_flag=True, help="Commit the offsets. Without it nothing changes.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets, change nothing: the default.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def reset_command(
+    connect: Connect,
     group_id: str,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -182,12 +161,10 @@ def reset_command(
     execute: bool,
     dry_run: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Move the offsets of a group without members. Shows what it would do, unless --execute.
+    """Move the offsets of a group without members. Without --execute it shows the new offsets only.
 
-    Offsets outside a partition become its first or its end.
+    An offset outside a partition becomes its first offset or its end.
 
     \b
     magnetar groups reset billing --topic orders --to-datetime 2026-11-21T00:00Z
@@ -204,49 +181,36 @@ def reset_command(
         to_datetime,
         by_duration,
     )
-    from magnetar.cli import group_resets as resets
-    from magnetar.client.cluster import Client
+    from magnetar.client.group_offsets import commit_moves, plan
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
-        partitions: list[TopicPartition] | None = None
-        if topics:
-            partitions = resets.selected(client, topics)
-        moves = resets.plan(client, group_id, partitions, target)
+    with connect() as client:
+        moves = plan(client, group_id, _selected(client, topics) if topics else None, target)
         if execute:
-            resets.perform(client, group_id, moves)
+            commit_moves(client, group_id, moves)
     if as_json:
         print(json.dumps({"executed": execute, "offsets": [move.to_json() for move in moves]}))
         return
-    if not moves:
-        print(f"group {group_id} has committed nothing", file=sys.stderr)
-        return
     rows = [
-        (each.topic, str(each.partition), _known(each.committed), count(each.planned))
+        (each.topic, str(each.partition), known(each.committed), count(each.planned))
         for each in moves
     ]
-    print(table(("topic", "partition", "committed", "new"), rows))
-    if not execute:
-        print("\nNothing was changed. --execute does it.", file=sys.stderr)
+    header = ("topic", "partition", "committed", "new")
+    print_table(header, rows, f"group {group_id} has committed nothing")
+    if moves and not execute:
+        print("\nNothing was changed. --execute commits the new offsets.", file=sys.stderr)
 
 
 @groups.command("delete")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask. Never asked without a terminal.")
+@never_asks
 @json_output
-@bootstrap
-@timeout
-@reports_errors
-def delete_command(
-    group_ids: tuple[str, ...], yes: bool, as_json: bool, bootstrap_server: str, timeout_ms: int
-) -> None:
-    """Delete groups without members, with all they have committed."""
+@asks_brokers
+def delete_command(connect: Connect, group_ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete groups without members, and their committed offsets."""
     from magnetar.client import groups as queries
-    from magnetar.client.cluster import Client
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
-        if not yes and sys.stdin.isatty():
-            names = ", ".join(group_ids)
-            click.confirm(f"Delete {names} with all offsets?", abort=True, err=True)
+    with connect() as client:
+        confirm(f"Delete {', '.join(group_ids)} with all offsets?", yes=yes)
         codes = queries.delete_groups(client, group_ids)
     failed = {group_id: code for group_id, code in codes.items() if code}
     if as_json:
@@ -271,17 +235,17 @@ def _target(
     to_datetime: str | None,
     by_duration: int | None,
 ) -> Target:
-    """Return the one place that is named. Raises UsageError for none, and for several."""
-    from magnetar.cli import group_resets as resets
+    """Return the one target that is named. UsageError: none is, or several are."""
+    from magnetar.client import group_offsets
 
-    targets: list[Target] = [getattr(resets, name) for name, given in flags.items() if given]
+    targets: list[Target] = [getattr(group_offsets, name) for name, given in flags.items() if given]
     if to_offset is not None:
-        targets.append(resets.to_offset(to_offset))
+        targets.append(group_offsets.to_offset(to_offset))
     if shift_by is not None:
-        targets.append(resets.shifted(shift_by))
+        targets.append(group_offsets.shifted(shift_by))
     if to_datetime is not None:
         try:
-            targets.append(resets.parse_moment(to_datetime))
+            targets.append(parse_moment(to_datetime))
         except ValueError:
             raise click.BadParameter(
                 f"{to_datetime!r} is no time: write 2026-11-21T13:05:12Z.",
@@ -297,6 +261,26 @@ def _target(
     return targets[0]
 
 
+def _selected(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions that `orders` or `orders:0,3` name. ClientError: one does not exist."""
+    from magnetar.client import ClientError
+
+    chosen: set[TopicPartition] = set()
+    for text in topics:
+        found = _SELECTED.fullmatch(text)
+        if found is None:
+            raise ClientError(f"{text!r} is neither TOPIC nor TOPIC:PARTITION,PARTITION.")
+        there = set(client.topics([found["topic"]]))
+        if found["partitions"] is None:
+            chosen |= there
+            continue
+        asked = {(found["topic"], int(index)) for index in found["partitions"].split(",")}
+        if missing := sorted(asked - there):
+            raise ClientError(f"{missing[0][0]} has no partition {missing[0][1]}.")
+        chosen |= asked
+    return sorted(chosen)
+
+
 def _described(group: Group) -> str:
     described = fields(
         (
@@ -305,7 +289,7 @@ def _described(group: Group) -> str:
             ("type", group.kind),
             ("protocol", group.protocol or ABSENT),
             ("assignor", group.assignor or ABSENT),
-            ("epoch", _known(group.epoch)),
+            ("epoch", known(group.epoch)),
             ("coordinator", str(group.coordinator)),
             ("members", count(len(group.members))),
         )
@@ -327,7 +311,7 @@ def _described(group: Group) -> str:
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Name few partitions, count many."""
+    """Return the names of few partitions, the count of many."""
     by_topic: dict[str, list[str]] = {}
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(str(index))
@@ -347,16 +331,12 @@ def _position_row(group_id: str, each: Position) -> tuple[str, ...]:
         group_id,
         each.topic,
         str(each.partition),
-        _known(each.committed),
-        _known(each.end),
-        _known(each.lag),
+        known(each.committed),
+        known(each.end),
+        known(each.lag),
         _reader(each.reader),
     )
 
 
 def _reader(member: Member | None) -> str:
     return ABSENT if member is None else member.instance_id or member.member_id
-
-
-def _known(value: int) -> str:
-    return ABSENT if value < 0 else count(value)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.options import EXIT_FAILURE, json_output
-from magnetar.cli.readable import size, table
+from magnetar.cli.commands import fail, json_output
+from magnetar.cli.readable import ABSENT, size, table
 
 if TYPE_CHECKING:
     from magnetar.importing.plan import PlannedTopic
@@ -45,25 +47,29 @@ def _parse_configs(
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
-    help="The data directory of a magnetar that is not running; made if it is missing.",
+    help="The data directory of a stopped magnetar; created if it is missing.",
 )
-@click.option("--only", metavar="TOPIC", multiple=True, help="Only these; * and ?. Repeatable.")
-@click.option("--except", "except_", metavar="TOPIC", multiple=True, help="Not these. Repeatable.")
+@click.option(
+    "--only", metavar="TOPIC", multiple=True, help="Only these topics; * and ? match. Repeatable."
+)
+@click.option(
+    "--except", "except_", metavar="TOPIC", multiple=True, help="Not these topics. Repeatable."
+)
 @click.option(
     "--config",
     "configs",
     metavar="TOPIC:NAME=VALUE",
     multiple=True,
     callback=_parse_configs,
-    help="A setting for topics, in place of that found. Repeatable.",
+    help="A setting that replaces the topic's own. Repeatable.",
 )
 @click.option("--link", is_flag=True, help="Link closed segments instead of copying them.")
 @click.option(
     "--abort-open",
     is_flag=True,
-    help="Take topics with open transactions whose coordinator stays behind; they are aborted.",
+    help="Abort open transactions whose coordinator is not imported.",
 )
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Check everything, import nothing.")
 @json_output
 def import_command(
     sources: tuple[Path, ...],
@@ -78,18 +84,17 @@ def import_command(
 ) -> None:
     """Import the topics of a stopped Apache Kafka 4, with its transactions and groups.
 
-    Each DIRECTORY is one of its log.dirs; give all of them. Names, ids and settings of topics come
-    from the metadata log in one. Clients go on where they were: offsets stay, groups have theirs,
-    transactions that are open can be ended by their producers, or time out. Nothing in the
-    directories is changed.
+    Each DIRECTORY is one of Kafka's log.dirs; give all of them. One of them holds the metadata log,
+    with names, ids and settings of topics. Offsets of records and of groups stay the same, so
+    clients go on where they were. Producers can end their open transactions, or these time out.
+    Nothing in the directories is changed.
 
     \b
     magnetar import /var/lib/kafka/data --data-dir data
     magnetar serve --data-dir data
 
-    All is imported or nothing. After an interruption, give the same command again.
+    It imports everything or nothing. After an interruption, give the same command again.
     """
-    from magnetar.cli.progress import progress
     from magnetar.importing.plan import Choice
     from magnetar.importing.run import import_directories
     from magnetar.importing.source import ImportRefused
@@ -98,23 +103,28 @@ def import_command(
     choice = Choice(only, except_, abort_open, configs)
     try:
         outcome = import_directories(
-            sources, data_dir, choice, link=link, dry_run=dry_run, progress=progress
+            sources, data_dir, choice, link=link, dry_run=dry_run, progress=_progress
         )
     except (ImportRefused, CatalogFailure) as refusal:
-        print(f"magnetar: error: {refusal}", file=sys.stderr)
-        raise SystemExit(EXIT_FAILURE) from None
+        fail(str(refusal))
     except OSError as failure:
-        print(
-            f"magnetar: error: {failure}. Nothing is lost: give the same command again.",
-            file=sys.stderr,
-        )
-        raise SystemExit(EXIT_FAILURE) from None
+        fail(f"{failure}. Nothing is lost: give the same command again.")
     for warning in outcome.plan.warnings:
         print(f"magnetar: warning: {warning}", file=sys.stderr)
     if as_json:
         print(json.dumps(_to_json(outcome, dry_run), indent=2))
     else:
         _print(outcome, data_dir, dry_run)
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar of `total` bytes, if standard error is a terminal; yield what advances the bar."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def _print(outcome: Outcome, data_dir: Path, dry_run: bool) -> None:
@@ -134,7 +144,9 @@ def _print(outcome: Outcome, data_dir: Path, dry_run: bool) -> None:
 
 
 def _own(topic: PlannedTopic) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(topic.row.configs.items())) or "-"
+    return (
+        ", ".join(f"{name}={value}" for name, value in sorted(topic.row.configs.items())) or ABSENT
+    )
 
 
 def _to_json(outcome: Outcome, dry_run: bool) -> dict[str, object]:

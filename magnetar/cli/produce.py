@@ -1,4 +1,4 @@
-"""`magnetar produce`: records from standard input, or files, to a topic."""
+"""`magnetar produce`: records from standard input or from files to a topic."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.escapes import DelimiterType
-from magnetar.cli.options import (
+from magnetar.cli.commands import (
+    DELIMITER,
     DURATION,
     EXIT_INTERRUPTED,
-    bootstrap,
+    Connect,
+    asks_brokers,
+    explained,
     parse_settings,
-    reports_errors,
-    timeout,
+    sentence,
 )
 from magnetar.cli.readable import count
 
 if TYPE_CHECKING:
-    from magnetar.cli.input_records import LineFormat
+    from magnetar.cli.record_text import LineFormat
     from magnetar.client.producer import Producer
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_DELIMITER = DelimiterType()
 
 
 @click.command("produce", short_help="Write lines of standard input to a topic.")
@@ -37,30 +37,46 @@ _DELIMITER = DelimiterType()
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @click.option(
-    "--partition", "-p", metavar="N", type=click.IntRange(min=0), help="Always to this partition."
+    "--partition",
+    "-p",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Write to this partition only.",
 )
-@click.option("--key-delimiter", "-K", type=_DELIMITER, help="A line is KEY, this, VALUE.")
-@click.option("--key", "-k", help="The key of records that have none of their own.")
+@click.option("--key-delimiter", "-K", type=DELIMITER, help="Lines are KEY, this delimiter, VALUE.")
+@click.option("--key", "-k", help="The key of records without one.")
 @click.option(
-    "--delimiter", "-D", type=_DELIMITER, default="\\n", show_default=True, help="Ends a record."
+    "--delimiter",
+    "-D",
+    type=DELIMITER,
+    default="\\n",
+    show_default=True,
+    help="The end of a record.",
 )
 @click.option(
-    "--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="Of every record."
+    "--header",
+    "-H",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of every record. Repeatable.",
 )
-@click.option("--null", "-Z", "empty_is_null", is_flag=True, help="Empty keys, values are null.")
-@click.option("--from-json", is_flag=True, help="Lines are what `magnetar consume --json` prints.")
+@click.option(
+    "--null", "-Z", "empty_is_null", is_flag=True, help="Send empty keys and values as null."
+)
+@click.option("--from-json", is_flag=True, help="Read what `magnetar consume --json` prints.")
 @click.option(
     "--compression",
     "-z",
     type=click.Choice(_CODECS),
     default="none",
     show_default=True,
-    help="How batches are compressed.",
+    help="The compression of batches.",
 )
 @click.option(
     "--transactional-id",
     metavar="ID",
-    help="All in one transaction: committed at the end of input, aborted if anything fails.",
+    help="Write all in one transaction: committed at the end of input, aborted on a failure.",
 )
 @click.option(
     "--transaction-timeout",
@@ -68,13 +84,12 @@ _DELIMITER = DelimiterType()
     type=DURATION,
     default="1m",
     show_default=True,
-    help="When the broker aborts the transaction by itself.",
+    help="After this time the broker aborts the transaction.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print where records were written, as JSON.")
-@bootstrap
-@timeout
-@reports_errors
+@click.option("--json", "as_json", is_flag=True, help="Print the offsets of the records as JSON.")
+@asks_brokers
 def produce(
+    connect: Connect,
     topic: str,
     files: tuple[Path, ...],
     partition: int | None,
@@ -88,21 +103,18 @@ def produce(
     transactional_id: str | None,
     transaction_timeout_ms: int,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Write each line of standard input to a TOPIC as a record; or each FILE as one.
+    """Write each line of standard input to TOPIC as a record; or each FILE as one record.
 
-    Records with the same key go to the same partition, the one that Java's clients choose.
-    Success means that all are acknowledged.
+    Records with the same key go to the same partition, which is the choice of Java's clients.
+    Exit code 0: all records are acknowledged.
 
     \b
     echo hello | magnetar produce greetings
     magnetar produce orders -K : < orders.txt
     magnetar consume orders --exit --json | magnetar produce copy --from-json
     """
-    from magnetar.cli.input_records import LineFormat
-    from magnetar.client.cluster import Client
+    from magnetar.cli.record_text import LineFormat
     from magnetar.client.producer import Producer
     from wire.records import Compression
 
@@ -114,14 +126,13 @@ def produce(
         empty_is_null=empty_is_null,
         is_json=from_json,
     )
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         producer = Producer(
             client,
             topic,
             partition=partition,
             compression=Compression[compression.upper()],
             transactional_id=transactional_id,
-            timeout_ms=timeout_ms,
             transaction_timeout_ms=transaction_timeout_ms,
         )
         producer.open()
@@ -133,14 +144,15 @@ def produce(
 
 
 def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> None:
-    from magnetar.cli.input_records import InputRecord, read_records
-    from magnetar.client.cluster import ClientError
+    from magnetar.cli.record_text import read_records
+    from magnetar.client import ClientError
+    from magnetar.client.batching import ProducerRecord
 
     try:
         if files:
             for path in files:
                 value = path.read_bytes()
-                producer.send([InputRecord(form.key, value, None, form.headers)])
+                producer.send([ProducerRecord(form.key, value, None, form.headers)])
         else:
             if sys.stdin.isatty():
                 print("one record per line; Ctrl-D ends", file=sys.stderr)
@@ -148,29 +160,24 @@ def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> N
                 producer.send(records)
         producer.commit()
     except (ClientError, OSError) as failure:
-        raise ClientError(f"{_sentence(failure)} {_outcome(producer)}") from None
+        what = sentence(ClientError(explained(failure)))
+        raise ClientError(f"{what} {_outcome(producer)}") from None
     except KeyboardInterrupt:
         print(f"magnetar: interrupted. {_outcome(producer)}", file=sys.stderr)
         raise SystemExit(EXIT_INTERRUPTED) from None
 
 
-def _sentence(failure: Exception) -> str:
-    """Return what a failure says with a full stop, so that more can follow."""
-    said = str(failure)
-    return said if said.endswith(".") else f"{said}."
-
-
 def _outcome(producer: Producer) -> str:
-    """Abort what is open; say what became of the records that were sent."""
-    from magnetar.client.cluster import ClientError
+    """Abort the open transaction; return what became of the records that were sent."""
+    from magnetar.client import ClientError
 
     if producer.transactional_id is None:
-        return f"{count(producer.acknowledged)} records were written before."
+        return f"Records written before: {count(producer.acknowledged)}."
     try:
         producer.abort()
     except ClientError as failure:
-        return f"The transaction could not be aborted ({failure}); it ends by its timeout."
-    return "The transaction is aborted: nobody sees any of it."
+        return f"The transaction could not be aborted ({failure}); its timeout aborts it."
+    return "The transaction is aborted: read_committed readers see none of it."
 
 
 def _to_json(producer: Producer) -> dict[str, object]:

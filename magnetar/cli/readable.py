@@ -1,34 +1,12 @@
-"""What commands print for people: tables, durations, numbers; and durations as people type them."""
+"""Tables, durations, numbers and times as commands print them; and times as people type them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-import click
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TYPED = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _BETWEEN = "  "
 ABSENT = "-"
-
-
-class DurationType(click.ParamType[int]):
-    """`500ms`, `30s`, `15m`, `2h`, `1d`; its value is in milliseconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        found = _TYPED.fullmatch(str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
-        return round(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -68,11 +46,24 @@ def count(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def known(value: int) -> str:
+    """Return a number with its thousands apart; `-` if it is negative, which stands for none."""
+    return ABSENT if value < 0 else count(value)
+
+
 def moment(time_ms: int) -> str:
     """Return a time, to the second, in UTC: `2026-11-21 13:05:12Z`; `-` for none."""
     if time_ms < 0:
         return ABSENT
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def parse_moment(text: str) -> int:
+    """Return ms since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ValueError."""
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1000)
 
 
 def size(size_bytes: int) -> str:

@@ -83,7 +83,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(config: BrokerConfig) -> None:
     from magnetar.broker import Broker
-    from magnetar.server.malloc import keep_freed_memory
+    from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
 
     keep_freed_memory()

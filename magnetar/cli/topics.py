@@ -1,7 +1,7 @@
 """`magnetar topics`: create, list, describe, alter, delete.
 
-Options, help and what is printed; what is asked is in `topic_queries`, imported when a command is
-called.
+Here are options, help and what is printed. `magnetar.client.topics`, which asks the brokers, is
+imported when a command is called.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import Commands
-from magnetar.cli.options import (
-    bootstrap,
+from magnetar.cli.commands import (
+    Commands,
+    Connect,
+    asks_brokers,
+    confirm,
     json_output,
+    never_asks,
     parse_settings,
     print_json,
-    reports_errors,
-    timeout,
+    print_table,
 )
-from magnetar.cli.readable import ABSENT, count, fields, size, table
+from magnetar.cli.readable import ABSENT, fields, known, size, table
 
 if TYPE_CHECKING:
     from magnetar.client.topics import Topic
 
-_DEFAULT = -1
+_BROKERS_DEFAULT = -1
 
 
 @click.group(cls=Commands)
@@ -55,15 +57,14 @@ def topics() -> None:
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A setting of the topic's own, as retention.ms=60000. Repeatable.",
+    help="A setting of the topic, such as retention.ms=60000. Repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Succeed where the topic is there already.")
-@click.option("--dry-run", is_flag=True, help="Have the broker check everything, create nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check everything, create nothing.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def create_command(
+    connect: Connect,
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
@@ -71,8 +72,6 @@ def create_command(
     if_not_exists: bool,
     dry_run: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
     """Create topics.
 
@@ -80,21 +79,19 @@ def create_command(
     magnetar topics create orders --partitions 4 --config retention.ms=86400000
     """
     settings = parse_settings(configs, "--config")
-    from magnetar.client import topics as queries
-    from magnetar.client.cluster import Client
+    from magnetar.client.topics import create_topic
 
     outcomes = []
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         for name in names:
-            created = queries.create_topic(
+            created = create_topic(
                 client,
                 name,
-                partitions=partitions or _DEFAULT,
-                replication_factor=replication_factor or _DEFAULT,
+                partitions=partitions or _BROKERS_DEFAULT,
+                replication_factor=replication_factor or _BROKERS_DEFAULT,
                 configs=settings,
                 if_not_exists=if_not_exists,
                 validate_only=dry_run,
-                timeout_ms=timeout_ms,
             )
             outcomes.append({"topic": name, "created": created and not dry_run})
             if not as_json:
@@ -105,56 +102,41 @@ def create_command(
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="The coordinators' own topics too.")
+@click.option("--internal", is_flag=True, help="List the coordinators' own topics too.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
-def list_command(internal: bool, as_json: bool, bootstrap_server: str, timeout_ms: int) -> None:
-    """List topics, with how many partitions and replicas they have."""
-    from magnetar.client import topics as queries
-    from magnetar.client.cluster import Client
+@asks_brokers
+def list_command(connect: Connect, internal: bool, as_json: bool) -> None:
+    """List topics, with their numbers of partitions and replicas."""
+    from magnetar.client.topics import list_topics
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
-        found = queries.list_topics(client)
-    hidden = 0 if internal else sum(topic.is_internal for topic in found)
+    with connect() as client:
+        found = list_topics(client)
     shown = [topic for topic in found if internal or not topic.is_internal]
     if as_json:
-        print_json(topic.to_json(detailed=False) for topic in shown)
-        return
-    if not shown:
-        more = " but internal ones (--internal shows them)" if hidden else ""
-        print(f"no topics{more}", file=sys.stderr)
-        return
+        return print_json(topic.to_json(detailed=False) for topic in shown)
     rows = [
         (topic.name, str(len(topic.partitions)), str(topic.replication_factor), topic.topic_id)
         for topic in shown
     ]
-    print(table(("topic", "partitions", "replicas", "topic id"), rows))
+    but_internal = " but internal ones (--internal shows them)" if found else ""
+    print_table(("topic", "partitions", "replicas", "topic id"), rows, f"no topics{but_internal}")
 
 
 @topics.command("describe", short_help="Show settings, offsets and sizes of topics.")
 @click.argument("names", metavar="[TOPIC...]", nargs=-1)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
-def describe_command(
-    names: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
-) -> None:
-    """Show topics, all but internal ones where none is named: settings, offsets, sizes.
+@asks_brokers
+def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) -> None:
+    """Show settings, offsets and sizes of topics; without a TOPIC, of all but internal ones.
 
-    START is the first offset that is there. STABLE is the end of what read_committed readers see,
-    HIGH WATERMARK the end of what others see; a transaction that is open lies between.
+    START is the first offset of a partition. STABLE is the end of what read_committed readers see,
+    HIGH WATERMARK the end of what other readers see: open transactions lie between them.
     """
-    from magnetar.client import topics as queries
-    from magnetar.client.cluster import Client
+    from magnetar.client.topics import describe_topics, list_topics
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
-        wanted = names or [
-            topic.name for topic in queries.list_topics(client) if not topic.is_internal
-        ]
-        found = queries.describe_topics(client, wanted) if wanted else []
+    with connect() as client:
+        wanted = names or [topic.name for topic in list_topics(client) if not topic.is_internal]
+        found = describe_topics(client, wanted) if wanted else []
     if as_json:
         print_json(topic.to_json(detailed=True) for topic in found)
     elif found:
@@ -172,20 +154,21 @@ def describe_command(
     "--config", "-c", "configs", metavar="NAME=VALUE", multiple=True, help="Set it. Repeatable."
 )
 @click.option(
-    "--unset", "unset", metavar="NAME", multiple=True, help="Back to the broker's. Repeatable."
+    "--unset",
+    "unset",
+    metavar="NAME",
+    multiple=True,
+    help="Return to the broker's value. Repeatable.",
 )
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def alter_command(
+    connect: Connect,
     name: str,
     partitions: int | None,
     configs: tuple[str, ...],
     unset: tuple[str, ...],
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
     """Give a topic more partitions, or other settings.
 
@@ -195,16 +178,15 @@ def alter_command(
     if partitions is None and not configs and not unset:
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     settings = parse_settings(configs, "--config")
-    from magnetar.client import topics as queries
-    from magnetar.client.cluster import Client
     from magnetar.client.configs import Resource, change_configs
-    from magnetar.config.resource_type import ResourceType
+    from magnetar.client.topics import add_partitions
+    from wire.resource_type import ResourceType
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         if settings or unset:
             change_configs(client, Resource(ResourceType.TOPIC, name), settings, unset)
         if partitions is not None:
-            queries.grow_topic(client, name, partitions, timeout_ms)
+            add_partitions(client, name, partitions)
     if as_json:
         changed = {"topic": name, "partitions": partitions, "set": settings, "unset": list(unset)}
         print(json.dumps(changed))
@@ -217,33 +199,21 @@ def alter_command(
 
 @topics.command("delete")
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="Succeed where a topic is not there.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask. Never asked without a terminal.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
+@never_asks
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def delete_command(
-    names: tuple[str, ...],
-    if_exists: bool,
-    yes: bool,
-    as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
+    connect: Connect, names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete topics with all their records."""
-    from magnetar.client import topics as queries
-    from magnetar.client.cluster import Client
+    from magnetar.client.topics import delete_topics
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
-        if not yes and sys.stdin.isatty():
-            click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
-        deleted = queries.delete_topics(
-            client, list(names), if_exists=if_exists, timeout_ms=timeout_ms
-        )
+    with connect() as client:
+        confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
+        deleted = delete_topics(client, names, if_exists=if_exists)
     if as_json:
-        print_json({"topic": name, "deleted": name in deleted} for name in names)
-        return
+        return print_json({"topic": name, "deleted": name in deleted} for name in names)
     for name in names:
         print(f"{name}: {'deleted' if name in deleted else 'not there'}")
 
@@ -256,36 +226,20 @@ def _described(topic: Topic) -> str:
             ("topic id", topic.topic_id),
             ("replicas", str(topic.replication_factor)),
             ("own settings", own or ABSENT),
-            ("size", _total_size(topic)),
+            ("size", size(sum(max(each.size_bytes, 0) for each in topic.partitions))),
         )
     )
-    header = (
-        "partition",
-        "leader",
-        "in sync",
-        "start",
-        "stable",
-        "high watermark",
-        "size",
-    )
+    header = ("partition", "leader", "in sync", "start", "stable", "high watermark", "size")
     rows = [
         (
             str(each.index),
-            _known(each.leader),
+            known(each.leader),
             f"{len(each.in_sync)} of {len(each.replicas)}",
-            _known(each.log_start_offset),
-            _known(each.stable_offset),
-            _known(each.high_watermark),
+            known(each.log_start_offset),
+            known(each.stable_offset),
+            known(each.high_watermark),
             ABSENT if each.size_bytes < 0 else size(each.size_bytes),
         )
         for each in topic.partitions
     ]
     return f"{described}\n\n{table(header, rows)}"
-
-
-def _known(value: int) -> str:
-    return ABSENT if value < 0 else count(value)
-
-
-def _total_size(topic: Topic) -> str:
-    return size(sum(max(each.size_bytes, 0) for each in topic.partitions))

@@ -1,39 +1,32 @@
 """`magnetar transactions`: list, describe, abort, hanging.
 
-Options, help and what is printed; what is asked is in `transaction_queries`, imported when a
-command is called. Exit codes: 0 done, 1 the broker could not be reached or refused, 2 a mistake in
-the options.
+Here are options, help and what is printed. `magnetar.client.transactions` and `transaction_aborts`,
+which ask the brokers, are imported when a command is called.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.commands import Commands
-from magnetar.cli.options import (
+from magnetar.cli.commands import (
     DURATION,
-    bootstrap,
+    Commands,
+    Connect,
+    asks_brokers,
     json_output,
     print_json,
-    reports_errors,
-    timeout,
+    print_table,
 )
-from magnetar.cli.readable import (
-    ABSENT,
-    count,
-    duration,
-    fields,
-    moment,
-    table,
-)
+from magnetar.cli.readable import ABSENT, count, duration, fields, moment, table
 
 if TYPE_CHECKING:
-    from magnetar.client.cluster import TopicPartition
+    from magnetar.client import TopicPartition
     from magnetar.client.partitions import OpenProducer
     from magnetar.client.transactions import Transaction
 
@@ -46,112 +39,103 @@ def transactions() -> None:
     """Look at transactions, and abort them."""
 
 
-@transactions.command("list", short_help="List transactions, and what they hold back.")
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not ended.")
+@transactions.command("list", short_help="List transactions, and the records that they hold back.")
+@click.option("--open", "only_open", is_flag=True, help="Only transactions that have not ended.")
 @click.option(
     "--state",
     "states",
     metavar="STATE",
     multiple=True,
-    help="Only those in this state, as Kafka spells it: Ongoing. Repeatable.",
+    help="Only in this state, as Kafka spells it: Ongoing. Repeatable.",
 )
 @click.option(
-    "--producer-id", "producer_ids", type=int, multiple=True, help="Only of it. Repeatable."
+    "--producer-id",
+    "producer_ids",
+    type=int,
+    multiple=True,
+    help="Only of this producer. Repeatable.",
 )
 @click.option(
     "--longer-than",
     "longer_than_ms",
     metavar="DURATION",
     type=DURATION,
-    help="Only those open for longer: 30s, 15m.",
+    help="Only transactions open for longer than this: 30s, 15m.",
 )
 @click.option("--pattern", help="Only ids that this regular expression (RE2) matches whole.")
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def list_command(
+    connect: Connect,
     only_open: bool,
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
     longer_than_ms: int | None,
     pattern: str | None,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """List transactional ids, with what their open transactions hold back from readers."""
+    """List transactional ids, and the records that their open transactions hold back."""
     from magnetar.client import transactions as queries
-    from magnetar.client.cluster import Client
 
-    unknown = [state for state in states if state not in queries.STATES]
-    if unknown:
+    every = {str(state) for state in queries.State}
+    if unknown := [state for state in states if state not in every]:
         raise click.BadParameter(
-            f"{unknown[0]!r} is no state. There are: {', '.join(queries.STATES)}.",
+            f"{unknown[0]!r} is no state. There are: {', '.join(queries.State)}.",
             param_hint="--state",
         )
-    wanted = set(states) or set(queries.STATES)
+    wanted = set(states) or every
     if only_open or longer_than_ms is not None:
-        wanted &= queries.OPEN_STATES
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+        wanted = wanted & queries.OPEN_STATES
+    with connect() as client:
         found: list[Transaction] = []
         if wanted:
             found = queries.list_transactions(
                 client,
-                states=[] if len(wanted) == len(queries.STATES) else sorted(wanted),
+                # Apache Kafka refuses states that it does not have, so "all" is no filter.
+                states=[] if wanted == every else sorted(wanted),
                 producer_ids=producer_ids,
                 longer_than_ms=-1 if longer_than_ms is None else longer_than_ms,
                 pattern=pattern,
             )
-        queries.with_open_partitions(client, found)
+        queries.fill_open_partitions(client, found)
         children = queries.describe_children(client, found)
     now_ms = queries.now_ms()
     if as_json:
-        print_json(each.to_json(now_ms) for each in found)
-        return
-    if not found:
-        print("no transactions", file=sys.stderr)
-        return
+        return print_json(each.to_json(now_ms) for each in found)
     header = ["transactional id", "txn id", "state", "producer id", "open for", "holds back"]
     rows = [_row(each, now_ms) for each in found]
     if any(each.parent_id is not None or each.children for each in found):
         header.append("votes")
         for row, each in zip(rows, found, strict=True):
             row.append(_votes(each, children.get(each.transactional_id, ())))
-    print(table(header, rows))
+    print_table(header, rows, "no transactions")
 
 
-@transactions.command("describe", short_help="Show all that is known of transactional ids.")
+@transactions.command("describe", short_help="Show transactional ids with their open transactions.")
 @click.argument("transactional_ids", metavar="TRANSACTIONAL_ID...", nargs=-1, required=True)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
-def describe_command(
-    transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str, timeout_ms: int
-) -> None:
-    """Show all that is known of transactional ids, and where their transactions are open."""
+@asks_brokers
+def describe_command(connect: Connect, transactional_ids: tuple[str, ...], as_json: bool) -> None:
+    """Show transactional ids, and the partitions in which their transactions are open."""
     from magnetar.client import transactions as queries
-    from magnetar.client.cluster import Client
 
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         found = queries.describe(client, transactional_ids)
         children = queries.describe_children(client, found)
-        queries.with_open_partitions(
+        queries.fill_open_partitions(
             client, [*found, *(each for those in children.values() for each in those)]
         )
     now_ms = queries.now_ms()
     if as_json:
-        print_json(
-            each.to_json(now_ms)
-            | {
+        return print_json(
+            {
+                **each.to_json(now_ms),
                 "children": [
                     child.to_json(now_ms) for child in children.get(each.transactional_id, ())
-                ]
+                ],
             }
             for each in found
         )
-        return
     print(
         "\n\n".join(
             _described(each, now_ms, children.get(each.transactional_id, ())) for each in found
@@ -161,46 +145,58 @@ def describe_command(
 
 @transactions.command("abort")
 @click.argument("transactional_id", required=False)
-@click.option("--topic", help="With --partition and --start-offset: a transaction that hangs.")
-@click.option("--partition", metavar="N", type=click.IntRange(min=0), help="Where it hangs.")
+@click.option("--topic", help="The topic of a hanging transaction.")
+@click.option("--partition", metavar="N", type=click.IntRange(min=0), help="Its partition.")
 @click.option(
-    "--start-offset", metavar="N", type=click.IntRange(min=0), help="Where it begins there."
+    "--start-offset",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Its first offset in the partition.",
 )
-@click.option("--force", is_flag=True, help="Write the marker even if it does not hang.")
+@click.option(
+    "--force", is_flag=True, help="Write the marker even if a coordinator knows the transaction."
+)
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def abort_command(
+    connect: Connect,
     transactional_id: str | None,
     topic: str | None,
     partition: int | None,
     start_offset: int | None,
     force: bool,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
     """Abort a transaction.
 
-    With a TRANSACTIONAL_ID: the open transaction of that id, in all its partitions, through its
-    coordinator. Its producer is fenced: whoever still uses it gets an error.
+    With a TRANSACTIONAL_ID: its coordinator aborts the open transaction in all its partitions and
+    fences the producer, which gets an error when it goes on.
 
-    With --topic, --partition and --start-offset: a hanging transaction, as `magnetar transactions
-    hanging` finds them, in that partition, by a marker.
+    With --topic, --partition and --start-offset: a marker in that partition aborts a hanging
+    transaction, which `magnetar transactions hanging` finds.
     """
-    from magnetar.client.cluster import Client
-    from magnetar.client.transaction_aborts import abort_in_partition, abort_transaction
+    from magnetar.client import ClientError
+    from magnetar.client.transaction_aborts import (
+        VoteSealed,
+        abort_in_partition,
+        abort_transaction,
+    )
 
     if transactional_id is not None:
         if topic is not None or partition is not None or start_offset is not None or force:
             raise click.UsageError("TRANSACTIONAL_ID and a partition exclude each other.")
-        with Client(bootstrap_server, timeout_ms / 1000) as client:
-            transaction = abort_transaction(client, transactional_id)
+        try:
+            with connect() as client:
+                transaction = abort_transaction(client, transactional_id)
+        except VoteSealed as sealed:
+            raise ClientError(
+                f"{sealed} `magnetar transactions abort {shlex.quote(sealed.parent_id)}` aborts"
+                " them both."
+            ) from None
         text = f"aborted {_titled(transaction)}; producer {transaction.producer_id} is fenced"
         aborted: dict[str, Any] = {
             "transactional_id": transactional_id,
-            "txn_id": None if transaction.txn_id is None else str(transaction.txn_id),
+            "txn_id": transaction.txn_id,
             "producer_id": transaction.producer_id,
         }
     elif topic is None or partition is None or start_offset is None:
@@ -208,14 +204,14 @@ def abort_command(
             "Name a TRANSACTIONAL_ID, or --topic, --partition and --start-offset."
         )
     else:
-        with Client(bootstrap_server, timeout_ms / 1000) as client:
+        with connect() as client:
             found = abort_in_partition(client, (topic, partition), start_offset, force=force)
         text = f"aborted in {topic}-{partition} what producer {found.producer_id} had open there"
         aborted = found.to_json()
     print(json.dumps({"aborted": aborted}) if as_json else text)
 
 
-@transactions.command("hanging", short_help="Find transactions that no coordinator knows of.")
+@transactions.command("hanging", short_help="Find transactions that no coordinator knows.")
 @click.option("--topic", help="Only in this topic.")
 @click.option(
     "--partition",
@@ -230,41 +226,33 @@ def abort_command(
     type=DURATION,
     default=_HANGING_AFTER,
     show_default=True,
-    help="Leave alone what was written to within this time: transaction.max.timeout.ms.",
+    help="Ignore transactions written to within this time: transaction.max.timeout.ms.",
 )
 @json_output
-@bootstrap
-@timeout
-@reports_errors
+@asks_brokers
 def hanging_command(
+    connect: Connect,
     topic: str | None,
     partition: int | None,
     older_than_ms: int,
     as_json: bool,
-    bootstrap_server: str,
-    timeout_ms: int,
 ) -> None:
-    """Find transactions that are open in a partition although no coordinator knows of them.
+    """Find transactions that are open in a partition although no coordinator knows them.
 
-    magnetar ends these by itself; in a log directory of Apache Kafka there may be some.
+    magnetar ends such transactions by itself. A cluster of Apache Kafka may have some.
     """
     from magnetar.client import transactions as queries
-    from magnetar.client.cluster import Client
 
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
-    with Client(bootstrap_server, timeout_ms / 1000) as client:
+    with connect() as client:
         partitions: Sequence[TopicPartition] | None = None
         if topic is not None:
             partitions = [(topic, partition)] if partition is not None else None
             partitions = partitions or sorted(client.topics([topic]))
         found = queries.find_hanging(client, partitions, older_than_ms)
     if as_json:
-        print_json(each.to_json() for each in found)
-        return
-    if not found:
-        print("no transaction hangs", file=sys.stderr)
-        return
+        return print_json(each.to_json() for each in found)
     header = (
         "topic",
         "partition",
@@ -275,12 +263,13 @@ def hanging_command(
         "last timestamp",
         "holds back",
     )
-    print(table(header, [_hanging_row(each) for each in found]))
-    print(
-        f"\nTo abort the first: magnetar transactions abort --topic {found[0].topic}"
-        f" --partition {found[0].partition} --start-offset {found[0].start_offset}",
-        file=sys.stderr,
-    )
+    print_table(header, [_hanging_row(each) for each in found], "no transaction hangs")
+    if found:
+        print(
+            f"\nTo abort the first: magnetar transactions abort --topic {found[0].topic}"
+            f" --partition {found[0].partition} --start-offset {found[0].start_offset}",
+            file=sys.stderr,
+        )
 
 
 def _titled(transaction: Transaction) -> str:
@@ -291,7 +280,7 @@ def _titled(transaction: Transaction) -> str:
 def _row(transaction: Transaction, now_ms: int) -> list[str]:
     return [
         transaction.transactional_id,
-        ABSENT if transaction.txn_id is None else str(transaction.txn_id),
+        transaction.txn_id or ABSENT,
         transaction.state,
         str(transaction.producer_id),
         duration(transaction.open_for_ms(now_ms)) if transaction.is_open else ABSENT,
@@ -300,7 +289,7 @@ def _row(transaction: Transaction, now_ms: int) -> list[str]:
 
 
 def _votes(transaction: Transaction, children: Sequence[Transaction]) -> str:
-    """Say whose vote it is, or how many of a parent's children that are not ended have voted."""
+    """Return the parent that a child votes for, or how many of a parent's open children voted."""
     if transaction.parent_id is not None:
         return f"for {transaction.parent_id}" if transaction.has_voted else ABSENT
     voted = sum(child.has_voted for child in children)
@@ -308,7 +297,7 @@ def _votes(transaction: Transaction, children: Sequence[Transaction]) -> str:
 
 
 def _held_back(open_in: Iterable[OpenProducer]) -> str:
-    """Name the partitions in which readers wait, the fullest first."""
+    """Return the partitions in which readers wait, the one with most records first."""
     holding = sorted(
         (each for each in open_in if each.records_held_back),
         key=lambda each: (-each.records_held_back, each.topic, each.partition),
@@ -334,7 +323,7 @@ def _described(transaction: Transaction, now_ms: int, children: Sequence[Transac
     shown = fields(
         (
             ("transactional id", transaction.transactional_id),
-            ("txn id", ABSENT if transaction.txn_id is None else str(transaction.txn_id)),
+            ("txn id", transaction.txn_id or ABSENT),
             ("state", transaction.state),
             ("coordinator", str(transaction.coordinator)),
             ("producer id", str(transaction.producer_id)),

@@ -1,7 +1,6 @@
-"""What `magnetar configs` asks brokers: settings with their sources, and changes of them.
+"""Settings of topics, brokers and groups: their values and sources, and changes of them.
 
-Source: KIP-133, KIP-226 (sources), KIP-339 (incremental changes), KIP-1142 (the names of what has
-settings).
+Source: KIP-133, KIP-226 (sources), KIP-339 (incremental changes), KIP-1142 (listing resources).
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from magnetar.client.cluster import Client, check
-from magnetar.config.resource_type import ResourceType
+from magnetar.client.cluster import Client
+from magnetar.client.connection import check
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,6 +27,7 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from wire.resource_type import ResourceType
 
 _DOCUMENTATION_SINCE = 3
 _TYPES_SINCE = 1
@@ -44,9 +44,7 @@ _SOURCES = {
     8: "group",
 }
 _DEFAULT = 5
-
-
-#: The sources of what was set for the resource itself, not for what is above it.
+#: The sources of settings of the resource itself, not of the level above.
 _OWN_SOURCES = {
     ResourceType.TOPIC: (1,),
     ResourceType.BROKER: (2, 3),
@@ -57,7 +55,7 @@ _OWN_SOURCES = {
 
 
 class Resource(NamedTuple):
-    """One thing that has settings. A broker of the empty name: the defaults of all brokers."""
+    """What settings belong to. A broker without a name stands for the defaults of all brokers."""
 
     type: ResourceType
     name: str
@@ -65,18 +63,23 @@ class Resource(NamedTuple):
     def __str__(self) -> str:
         if self.type is ResourceType.BROKER and not self.name:
             return "all brokers"
-        return f"{self.type.name.lower().replace('_', ' ')} {self.name}"
+        return f"{self.kind.replace('_', ' ')} {self.name}"
+
+    @property
+    def kind(self) -> str:
+        """Kafka's word for the type: topic, broker, broker_logger, client_metrics, group."""
+        return self.type.name.lower()
 
     @property
     def node_id(self) -> int | None:
-        """Which broker has to be asked; None: any."""
+        """The broker that responses for this resource; None: any."""
         is_brokers = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(self.name) if is_brokers and self.name.isdigit() else None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One setting of a resource. `value` is None where it is secret or not set."""
+    """One setting of a resource. `value` is None if the setting is secret or not set."""
 
     name: str
     value: str | None
@@ -89,7 +92,7 @@ class Entry:
 
     def to_json(self, resource: Resource) -> dict[str, Any]:
         return {
-            "type": resource.type.name.lower(),
+            "type": resource.kind,
             "resource": resource.name,
             "name": self.name,
             "value": self.value,
@@ -106,7 +109,7 @@ def describe_configs(
     resources: Sequence[Resource],
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[Resource, list[Entry]]]:
-    """Yield each resource with its settings of these names (None: all), by name."""
+    """Yield each resource with its settings (`names` None: all of them), by name."""
     by_node: dict[int | None, list[Resource]] = {}
     for resource in resources:
         by_node.setdefault(resource.node_id, []).append(resource)
@@ -123,8 +126,8 @@ def describe_configs(
             ],
             include_documentation=version >= _DOCUMENTATION_SINCE,
         )
-        answer = client.call(request, DescribeConfigsResponse, node_id=node_id)
-        for result in answer.results:
+        response = client.call(request, DescribeConfigsResponse, node_id=node_id)
+        for result in response.results:
             resource = Resource(ResourceType(result.resource_type), result.resource_name)
             check(result.error_code, str(resource), result.error_message)
             entries = [_entry(resource, each) for each in result.configs]
@@ -152,7 +155,7 @@ def change_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set and unset settings of a resource, all of them or none. Refused: why none."""
+    """Set and unset settings of a resource: all of them, or none and Refused."""
     changes = [
         AlterableConfig(name=name, config_operation=_SET, value=value)
         for name, value in set_to.items()
@@ -168,14 +171,14 @@ def change_configs(
 
 
 def list_resources(client: Client) -> list[Resource]:
-    """Return everything that has settings, by type and name."""
-    answer = client.call(
+    """Return every resource that has settings of its own, by type and name."""
+    response = client.call(
         ListConfigResourcesRequest(), ListConfigResourcesResponse, at_least=_TYPES_SINCE
     )
-    check(answer.error_code, "listing what has settings")
+    check(response.error_code, "listing the resources that have settings")
     known = set(ResourceType)
     return sorted(
         Resource(ResourceType(each.resource_type), each.resource_name)
-        for each in answer.config_resources
+        for each in response.config_resources
         if each.resource_type in known
     )

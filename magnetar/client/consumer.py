@@ -1,25 +1,24 @@
-"""Reading records: where to begin, fetching, and leaving out what was aborted.
+"""Reading records: where to begin, fetching, and leaving out aborted transactions.
 
-A read_committed reader is told of the aborted transactions that overlap what it gets, and skips
-their records: from a transaction's first offset to its marker. Source: KIP-98, Kafka's Fetcher.
+A fetch tells a read_committed reader which aborted transactions overlap its records. The reader
+skips the records of each: from the transaction's first offset to its marker. Source: KIP-98,
+Kafka's Fetcher.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from magnetar.client.cluster import Client, ClientError, TopicPartition, check
+from magnetar.client.cluster import RETRY_DELAY_S, Client, Leaders, TopicPartition, by_leader
+from magnetar.client.connection import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    by_leader,
     list_offsets,
 )
 from wire.error_code import ErrorCode
@@ -34,14 +33,13 @@ from wire.messages.fetch import (
 )
 from wire.records import ControlType, Record, crc_ok, iterate_batches, iterate_records, parse_marker
 
-#: From 13 on topics go by their ids.
+#: From 13 on requests name topic ids.
 _VERSION_OF_NAMES = 12
 _NO_REPLICA = -1
 _WAIT_MS = 500
 _MIN_BYTES = 1
 _MAX_BYTES = 16 << 20
 _PARTITION_MAX_BYTES = 1 << 20
-_RETRY_DELAY_S = 0.1
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -51,14 +49,12 @@ _MOVED = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-_WORDS = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
-_STAMPED = re.compile(r"s@(.+)")
 
 Positions = dict[TopicPartition, int]
 
 
 class Fetched(NamedTuple):
-    """One record and where it was."""
+    """A record and its partition."""
 
     topic: str
     partition: int
@@ -67,36 +63,20 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True)
 class Begin:
-    """Where to begin: at an offset, so many records before the end, or at a time."""
+    """Where to begin: exactly one of these is set."""
 
     word: int | None = None
+    """EARLIEST or LATEST."""
     offset: int | None = None
     before_end: int | None = None
+    """So many records before the end of each partition."""
     timestamp: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Begin:
-        """Return what `beginning`, `end`, `17`, `-5` or `s@TIME` means. ValueError: nothing.
-
-        TIME is ms since 1970, or ISO 8601; UTC where it says no zone.
-        """
-        if text in _WORDS:
-            return cls(word=_WORDS[text])
-        if (stamped := _STAMPED.fullmatch(text)) is not None:
-            return cls(timestamp=_time_ms(stamped[1]))
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is no offset: write beginning, end, 17, -5 (the last five),"
-                " s@1795273200000 or s@2026-11-21T15:00"
-            ) from None
-        return cls(offset=number) if number >= 0 else cls(before_end=-number)
+    """The first record that is not older, in ms."""
 
     def resolve(
         self,
         client: Client,
-        leaders: Mapping[TopicPartition, int],
+        leaders: Leaders,
         wanted: Collection[TopicPartition],
         isolation: int,
     ) -> Positions:
@@ -114,43 +94,31 @@ class Begin:
         return {each: max(ends[each] - self.before_end, starts[each]) for each in ends}
 
 
-def _time_ms(text: str) -> int:
-    if text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is neither milliseconds since 1970 nor ISO 8601") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
-
-
 @dataclass
 class Reader:
-    """Reads partitions from `positions` on, which it moves with every record it yields."""
+    """Reads partitions from `positions` on, and moves the position with every record it yields."""
 
     client: Client
-    leaders: Mapping[TopicPartition, int]
+    leaders: Leaders
     positions: Positions
     isolation: int
-    #: Whether a fetch that finds nothing waits a little for something to come.
+    #: Whether a fetch without records waits a little for new ones.
     waits: bool = True
-    #: The end (exclusive) of what each partition had for this reader when it was asked last.
+    #: The end (exclusive) that each partition had for this reader in the last fetch.
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything that there was has been read, in every partition."""
+        """Whether the reader has reached the last known end of every partition."""
         return all(
             self.positions[each] >= self.ends.get(each, self.positions[each] + 1)
             for each in self.positions
         )
 
     def fetch(self) -> Iterator[Fetched]:
-        """Yield what there is, waiting shortly where there is nothing yet.
+        """Yield the records of one fetch from each leader.
 
-        Refused, in words, where a position is not in the log.
+        ClientError: a position is not in the log, or a batch is damaged.
         """
         by_node = list(by_leader(self.leaders, self.positions))
         wait_ms = _WAIT_MS // max(len(by_node), 1) if self.waits else 0
@@ -173,21 +141,21 @@ class Reader:
                             for index in indexes
                         ],
                     )
-                    for topic, indexes in topics
+                    for topic, indexes in topics.items()
                 ],
             )
-            answer = self.client.call(
+            response = self.client.call(
                 request, FetchResponse, node_id=node_id, at_most=_VERSION_OF_NAMES
             )
-            check(answer.error_code, "fetching")
-            for topic in answer.responses:
+            check(response.error_code, "fetching")
+            for topic in response.responses:
                 yield from self._read_topic(topic)
 
     def _read_topic(self, topic: FetchableTopicResponse) -> Iterator[Fetched]:
         for partition in topic.partitions:
             place = topic.topic, partition.partition_index
             if partition.error_code in _MOVED:
-                time.sleep(_RETRY_DELAY_S)
+                time.sleep(RETRY_DELAY_S)
                 self.leaders = self.client.topics({name for name, _ in self.positions})
                 continue
             if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -200,13 +168,15 @@ class Reader:
         (end,) = list_offsets(self.client, self.leaders, [place], LATEST).values()
         return ClientError(
             f"{place[0]}-{place[1]} has no offset {self.positions[place]}: it begins at {start}"
-            f" and ends before {end}. --offset says where to begin."
+            f" and ends before {end}."
         )
 
     def _read_partition(self, place: TopicPartition, partition: PartitionData) -> Iterator[Fetched]:
         aborted = _Aborted(partition) if self.isolation == READ_COMMITTED else None
         data = partition.records or b""
-        assert isinstance(data, bytes | bytearray | memoryview), "decoded, it is one buffer"
+        assert isinstance(data, bytes | bytearray | memoryview), (
+            "a decoded response holds one buffer"
+        )
         try:
             for header, batch in iterate_batches(data):
                 if header.next_offset <= self.positions[place]:
@@ -223,7 +193,7 @@ class Reader:
         except WireError as error:
             raise ClientError(
                 f"{place[0]}-{place[1]} is damaged at offset {self.positions[place]}: {error}."
-                f" --offset {self.positions[place] + 1} begins behind it."
+                f" Offset {self.positions[place] + 1} begins behind the damage."
             ) from None
         is_uncommitted = self.isolation == READ_UNCOMMITTED
         self.ends[place] = (
@@ -232,10 +202,10 @@ class Reader:
 
 
 class _Aborted:
-    """Which batches belong to aborted transactions. Asked of each batch, in offset order."""
+    """Tells which batches belong to aborted transactions; asked in offset order."""
 
     def __init__(self, partition: PartitionData) -> None:
-        #: By descending first offset: the next to begin is the last.
+        #: By descending first offset, so that the next one to begin is the last.
         self._coming = sorted(
             (
                 (each.first_offset, each.producer_id)

@@ -1,7 +1,8 @@
-"""Being a member of a consumer group, by the classic protocol: join, heartbeats, offsets, leave.
+"""A member of a consumer group, by the classic protocol: join, heartbeat, commit, leave.
 
-Assigns by range where it is made the leader. Blocking, for one thread: heartbeats are sent between
-fetches. Source: KIP-62, KIP-394 (member ids), Kafka's RangeAssignor.
+Assigns partitions by range if the coordinator makes this member the leader. Blocking, and for one
+thread: the caller sends heartbeats between its fetches. Source: KIP-62, KIP-394 (member ids),
+Kafka's RangeAssignor.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from magnetar.client.cluster import Client, Refused, TopicPartition, check
+from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_topic
+from magnetar.client.connection import Refused, check
+from magnetar.client.group_offsets import commit_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.internal.consumer_protocol import (
@@ -27,12 +30,6 @@ from wire.messages.join_group import (
     JoinGroupResponseMember,
 )
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -47,10 +44,12 @@ from wire.messages.sync_group import (
 _PROTOCOL_TYPE, _RANGE = "consumer", "range"
 _SESSION_TIMEOUT_MS = 45_000
 _HEARTBEAT_S = 3.0
-_RETRY_DELAY_S = 0.1
-_COMMIT_VERSION, _FETCH_VERSION = 9, 7
+#: A coordinator answers JoinGroup and SyncGroup once all members have joined, which may take two
+#: sessions: one to notice that a member is dead, one for the others to come back.
+_REBALANCE_S = 2 * _SESSION_TIMEOUT_MS / 1000
+_FETCH_VERSION = 7
 _LEAVE_MEMBERS_SINCE = 3
-#: Join again: the group has a new generation, or does not know the member any more.
+#: The group has a new generation, or does not know the member any more: join again.
 _REJOIN = frozenset(
     {
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -66,43 +65,42 @@ _LOST = ErrorCode.UNKNOWN_MEMBER_ID
 
 @dataclass
 class GroupMember:
-    """One member. `join` first, and again whenever `must_rejoin` says so."""
+    """One member. Call `join` first, and again whenever `must_rejoin` returns True."""
 
     client: Client
     group_id: str
     topics: Sequence[str]
-    timeout_ms: int
     generation_id: int = -1
     member_id: str = ""
     _coordinator: int | None = None
     _heartbeat_due: float = field(default=0.0)
 
     def join(self) -> list[TopicPartition]:
-        """Return the partitions that are this member's now; others may hold it up for a while.
+        """Return the partitions assigned to this member; may wait for the other members.
 
-        Refused where the group's members speak another protocol, or the broker says no.
+        Refused if the group's members speak another protocol, or the broker does not allow it.
         """
         while True:
-            ((self._coordinator, _),) = self.client.group_coordinators([self.group_id]).items()
+            self._coordinator = self.client.group_coordinator_of(self.group_id)
             joined = self._join()
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = joined.member_id
                 continue
-            if self._is_passing(joined.error_code):
+            if self._waits_to_rejoin(joined.error_code):
                 continue
             check(joined.error_code, f"joining group {self.group_id}")
             self.member_id, self.generation_id = joined.member_id, joined.generation_id
             is_leader = joined.leader == joined.member_id
             assignments = self._assign(joined.members) if is_leader else []
             synced = self._sync(assignments, joined.protocol_name)
-            if self._is_passing(synced.error_code):
+            if self._waits_to_rejoin(synced.error_code):
                 continue
             check(synced.error_code, f"joining group {self.group_id}")
             self._heartbeat_due = time.monotonic() + _HEARTBEAT_S
             return _assigned(synced.assignment)
 
     def must_rejoin(self) -> bool:
-        """Send a heartbeat, if it is time for one; whether the group rebalances."""
+        """Send a heartbeat if one is due; return whether the group rebalances."""
         if time.monotonic() < self._heartbeat_due:
             return False
         self._heartbeat_due = time.monotonic() + _HEARTBEAT_S
@@ -117,28 +115,27 @@ class GroupMember:
         return False
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's offsets; partitions for which there is none are missing."""
+        """Return the group's offsets; partitions without one are left out."""
         request = OffsetFetchRequest(
             group_id=self.group_id,
             topics=[
                 OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-                for topic, indexes in _by_topic(partitions).items()
+                for topic, indexes in by_topic(partitions).items()
             ],
             require_stable=True,
         )
         found: dict[TopicPartition, int] = {}
-        # An offset that a transaction is about to commit is waited for.
-        passing = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
-        deadline = time.monotonic() + self.timeout_ms / 1000
+        deadline = time.monotonic() + self.client.timeout_s
         while True:
             answer = self.client.call(
                 request, OffsetFetchResponse, node_id=self._coordinator, at_most=_FETCH_VERSION
             )
             check(answer.error_code, f"the offsets of group {self.group_id}")
             codes = {each.error_code for topic in answer.topics for each in topic.partitions}
-            if not codes & passing or time.monotonic() > deadline:
+            # A transaction that is open may commit an offset: its outcome is waited for.
+            if ErrorCode.UNSTABLE_OFFSET_COMMIT not in codes or time.monotonic() > deadline:
                 break
-            time.sleep(_RETRY_DELAY_S)
+            time.sleep(RETRY_DELAY_S)
         for topic in answer.topics:
             for each in topic.partitions:
                 check(each.error_code, f"group {self.group_id}, {topic.name}")
@@ -147,39 +144,28 @@ class GroupMember:
         return found
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets. What was lost to a rebalance is read again by whoever has it now."""
+        """Commit offsets. After a rebalance it commits none: the new owner reads again from the
+        last committed offset.
+        """
         if not positions:
             return
-        request = OffsetCommitRequest(
-            group_id=self.group_id,
-            generation_id_or_member_epoch=self.generation_id,
+        codes = commit_offsets(
+            self.client,
+            self._coordinator,
+            self.group_id,
+            positions,
             member_id=self.member_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=positions[topic, index]
-                        )
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in _by_topic(positions).items()
-            ],
+            generation_id=self.generation_id,
         )
-        answer = self.client.call(
-            request, OffsetCommitResponse, node_id=self._coordinator, at_most=_COMMIT_VERSION
-        )
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code in _REJOIN:
-                    self._forget_if_lost(each.error_code)
-                    self._heartbeat_due = 0.0
-                else:
-                    check(each.error_code, f"committing {topic.name}-{each.partition_index}")
+        for (topic, index), code in codes.items():
+            if code in _REJOIN:
+                self._forget_if_lost(code)
+                self._heartbeat_due = 0.0
+            else:
+                check(code, f"committing {topic}-{index}")
 
     def leave(self) -> None:
-        """Leave, so that others need not wait for the session's end."""
+        """Leave, so that the other members need not wait for the end of the session."""
         if not self.member_id:
             return
         request = LeaveGroupRequest(group_id=self.group_id)
@@ -189,11 +175,11 @@ class GroupMember:
             request.member_id = self.member_id
         self.client.call(request, LeaveGroupResponse, node_id=self._coordinator)
 
-    def _is_passing(self, code: int) -> bool:
+    def _waits_to_rejoin(self, code: int) -> bool:
         if code not in _REJOIN:
             return False
         self._forget_if_lost(code)
-        time.sleep(_RETRY_DELAY_S)
+        time.sleep(RETRY_DELAY_S)
         return True
 
     def _forget_if_lost(self, code: int) -> None:
@@ -215,7 +201,7 @@ class GroupMember:
             request,
             JoinGroupResponse,
             node_id=self._coordinator,
-            longer_s=2 * _SESSION_TIMEOUT_MS / 1000,
+            extra_wait_s=_REBALANCE_S,
         )
 
     def _sync(
@@ -233,7 +219,7 @@ class GroupMember:
             request,
             SyncGroupResponse,
             node_id=self._coordinator,
-            longer_s=2 * _SESSION_TIMEOUT_MS / 1000,
+            extra_wait_s=_REBALANCE_S,
         )
 
     def _assign(
@@ -242,10 +228,12 @@ class GroupMember:
         wanted: dict[str, list[str]] = {}
         for member in members:
             try:
-                said = decode_compatible(ConsumerProtocolSubscription, bytes(member.metadata))
+                subscription = decode_compatible(
+                    ConsumerProtocolSubscription, bytes(member.metadata)
+                )
             except WireError:
-                continue  # It subscribes to nothing that could be given to it.
-            for topic in said.topics:
+                continue  # The member gets nothing, because its topics cannot be read.
+            for topic in subscription.topics:
                 wanted.setdefault(topic, []).append(member.member_id)
         counts: dict[str, int] = dict.fromkeys(wanted, 0)
         for topic, index in self.client.topics():
@@ -259,7 +247,7 @@ class GroupMember:
                     ConsumerProtocolAssignment(
                         assigned_partitions=[
                             AssignedTopic(topic=topic, partitions=indexes)
-                            for topic, indexes in _by_topic(
+                            for topic, indexes in by_topic(
                                 assigned.get(member.member_id, [])
                             ).items()
                         ]
@@ -274,7 +262,10 @@ class GroupMember:
 def assign_by_range(
     wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Return each member's partitions: of every topic a range, the first members' one longer."""
+    """Return each member's partitions: a range of every topic, one longer for the first members.
+
+    `wanted` holds the members of each topic, `counts` its number of partitions.
+    """
     assigned: dict[str, list[TopicPartition]] = {}
     for topic, member_ids in sorted(wanted.items()):
         each, longer = divmod(counts[topic], len(member_ids))
@@ -286,24 +277,20 @@ def assign_by_range(
     return assigned
 
 
-def _assigned(data: bytes) -> list[TopicPartition]:
+def decode_assignment(data: bytes) -> list[TopicPartition]:
+    """Return the partitions that a leader assigned to a member. Raises WireError."""
     if not data:
         return []
-    try:
-        assignment = decode_compatible(ConsumerProtocolAssignment, bytes(data))
-    except WireError as error:
-        raise Refused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's plan: {error}"
-        ) from None
+    assignment = decode_compatible(ConsumerProtocolAssignment, bytes(data))
     return [
         (each.topic, index) for each in assignment.assigned_partitions for index in each.partitions
     ]
 
 
-def _by_topic(
-    partitions: Sequence[TopicPartition] | Mapping[TopicPartition, int],
-) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        found.setdefault(topic, []).append(index)
-    return found
+def _assigned(data: bytes) -> list[TopicPartition]:
+    try:
+        return decode_assignment(data)
+    except WireError as error:
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's plan: {error}"
+        ) from None

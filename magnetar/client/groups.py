@@ -1,4 +1,4 @@
-"""What `magnetar groups` asks brokers, and what it makes of the answers. Apache Kafka's too."""
+"""Groups, their members and what they read, of the classic protocol and of KIP-848."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.client.cluster import Client, ClientError, Refused, TopicPartition, check
+from magnetar.client.cluster import Client, TopicPartition, by_topic
+from magnetar.client.connection import ClientError, Refused, check
+from magnetar.client.group_member import decode_assignment
+from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError
-from wire.internal.consumer_protocol import ConsumerProtocolAssignment
-from wire.internal.versioned import peek_version
 from wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -24,24 +25,17 @@ from wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
 
-#: ListGroups and OffsetFetch in the versions that can say what is asked here.
+#: ListGroups in the versions that can filter by state and by type.
 _STATES_SINCE, _TYPES_SINCE = 4, 5
-_GROUPS_SINCE = 8
-#: From the version after this one topics go by their ids.
-_NAMES_UNTIL = 9
-_CONSUMER_PROTOCOL = "consumer"
-_GONE = "Dead"
+_CLASSIC = "classic"
+_CONSUMER = "consumer"
+_DEAD = "Dead"
 
 
 @dataclass(frozen=True)
 class ListedGroup:
-    """A group as its coordinator lists it; `kind` is classic, consumer, share, streams."""
+    """A group as its coordinator lists it; `kind` is classic, consumer, share or streams."""
 
     group_id: str
     kind: str
@@ -61,7 +55,7 @@ class ListedGroup:
 
 @dataclass(frozen=True)
 class Member:
-    """A member and what is assigned to it; `partitions` is None where only its clients can tell."""
+    """A member of a group. `partitions` None: its assignment is in a format of its clients' own."""
 
     member_id: str
     instance_id: str | None
@@ -81,7 +75,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """A group and its members. `epoch` is -1 for a classic group, whose generation is not told."""
+    """A group and its members. `epoch` is -1 for a classic group: its generation is not told."""
 
     group_id: str
     kind: str
@@ -117,7 +111,7 @@ class Position:
 
     @property
     def lag(self) -> int:
-        """Records that the group has yet to read, markers counted; -1 where that is not known."""
+        """Records that the group has yet to read, markers counted; -1 if that is not known."""
         if self.committed < 0 or self.end < 0:
             return -1
         return max(self.end - self.committed, 0)
@@ -136,7 +130,7 @@ class Position:
 def list_groups(
     client: Client, *, states: Sequence[str] = (), kinds: Sequence[str] = ()
 ) -> list[ListedGroup]:
-    """Return the groups in one of these states and of one of these types (none: any), by id."""
+    """Return the groups in one of these states and of one of these types (empty: any), by id."""
     request = ListGroupsRequest()
     at_least = 0
     if states:
@@ -145,12 +139,13 @@ def list_groups(
         request.types_filter, at_least = list(kinds), _TYPES_SINCE
     found = []
     for node_id in client.node_ids:
-        answer = client.call(request, ListGroupsResponse, node_id=node_id, at_least=at_least)
-        check(answer.error_code, f"listing the groups of broker {node_id}")
+        response = client.call(request, ListGroupsResponse, node_id=node_id, at_least=at_least)
+        check(response.error_code, f"listing the groups of broker {node_id}")
         found += [
-            ListedGroup(each.group_id, each.group_type, each.protocol_type, each.group_state, node)
-            for each in answer.groups
-            for node in (node_id,)
+            ListedGroup(
+                each.group_id, each.group_type, each.protocol_type, each.group_state, node_id
+            )
+            for each in response.groups
         ]
     return sorted(found, key=lambda group: group.group_id)
 
@@ -171,32 +166,8 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
     return [found[group_id] for group_id in wanted]
 
 
-def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, int]:
-    """Return what the group has committed; what an open transaction may change as it was before."""
-    ((node_id, _),) = client.group_coordinators([group_id]).items()
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-    answer = client.until_settled(
-        lambda: client.call(
-            request,
-            OffsetFetchResponse,
-            node_id=node_id,
-            at_least=_GROUPS_SINCE,
-            at_most=_NAMES_UNTIL,
-        ),
-        lambda answer: answer.groups[0].error_code,
-    )
-    (group,) = answer.groups
-    check(group.error_code, f"the offsets of group {group_id!r}")
-    return {
-        (topic.name, each.partition_index): each.committed_offset
-        for topic in group.topics
-        for each in topic.partitions
-        if each.committed_offset >= 0
-    }
-
-
 def positions(client: Client, group: Group) -> list[Position]:
-    """Return how far the group has read in what it has committed for or is assigned, in order."""
+    """Return how far the group has read in the partitions that it committed or is assigned."""
     committed = committed_offsets(client, group.group_id)
     readers = {
         partition: member for member in group.members for partition in member.partitions or ()
@@ -215,21 +186,21 @@ def positions(client: Client, group: Group) -> list[Position]:
 
 
 def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Delete groups with all they have committed; return what came of each."""
+    """Delete groups and their committed offsets; return the error code of each."""
     codes = {}
     for node_id, ids in client.group_coordinators(group_ids).items():
         request = DeleteGroupsRequest(groups_names=ids)
-        answer = client.call(request, DeleteGroupsResponse, node_id=node_id)
-        for result in answer.results:
+        response = client.call(request, DeleteGroupsResponse, node_id=node_id)
+        for result in response.results:
             codes[result.group_id] = ErrorCode(result.error_code)
     return codes
 
 
 def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return where partitions end; those of topics that are gone are left out."""
+    """Return the end of each partition; those of deleted topics are left out."""
     partitions = set(wanted)
     leaders: dict[TopicPartition, int] = {}
-    for topic in sorted({topic for topic, _ in partitions}):
+    for topic in by_topic(partitions):
         try:
             leaders |= client.topics([topic])
         except Refused as refusal:
@@ -240,15 +211,12 @@ def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartiti
 
 
 def _consumer_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, Group]:
-    """Return those of the newer protocol (KIP-848)."""
+    """Return those of these groups that speak the newer protocol (KIP-848)."""
     request = ConsumerGroupDescribeRequest(group_ids=ids)
-    answer = client.call(request, ConsumerGroupDescribeResponse, node_id=node_id)
+    response = client.call(request, ConsumerGroupDescribeResponse, node_id=node_id)
     found = {}
-    for group in answer.groups:
-        if group.error_code in (
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            ErrorCode.UNSUPPORTED_VERSION,
-        ):
+    for group in response.groups:
+        if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             continue
         check(group.error_code, f"group {group.group_id!r}")
         found[group.group_id] = _consumer_group(group, node_id)
@@ -272,8 +240,8 @@ def _consumer_group(group: DescribedConsumerGroup, node_id: int) -> Group:
     ]
     return Group(
         group.group_id,
-        "consumer",
-        _CONSUMER_PROTOCOL,
+        _CONSUMER,
+        _CONSUMER,
         group.assignor_name,
         group.group_state,
         node_id,
@@ -284,15 +252,15 @@ def _consumer_group(group: DescribedConsumerGroup, node_id: int) -> Group:
 
 def _classic_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, Group]:
     request = DescribeGroupsRequest(groups=ids)
-    answer = client.call(request, DescribeGroupsResponse, node_id=node_id)
+    response = client.call(request, DescribeGroupsResponse, node_id=node_id)
     found = {}
-    for group in answer.groups:
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _GONE:
+    for group in response.groups:
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _DEAD:
             continue
         check(group.error_code, f"group {group.group_id!r}")
         found[group.group_id] = Group(
             group.group_id,
-            "classic",
+            _CLASSIC,
             group.protocol_type,
             group.protocol_data,
             group.group_state,
@@ -303,7 +271,7 @@ def _classic_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, G
 
 
 def _classic_members(group: DescribedGroup) -> Iterator[Member]:
-    reads_topics = group.protocol_type == _CONSUMER_PROTOCOL
+    reads_topics = group.protocol_type == _CONSUMER
     for each in group.members:
         yield Member(
             each.member_id,
@@ -315,17 +283,10 @@ def _classic_members(group: DescribedGroup) -> Iterator[Member]:
 
 
 def _assigned(assignment: bytes) -> list[TopicPartition] | None:
-    """Return what a leader assigned; None where it cannot be read. Later versions only add."""
-    if not assignment:
-        return []
     try:
-        version = min(peek_version(assignment), ConsumerProtocolAssignment.max_version)
-        found, _ = ConsumerProtocolAssignment.decode_from(assignment, version, 2)
+        return sorted(decode_assignment(assignment))
     except WireError:
         return None
-    return sorted(
-        (each.topic, index) for each in found.assigned_partitions for index in each.partitions
-    )
 
 
 def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:

@@ -1,14 +1,13 @@
-"""What partitions have open, and what that keeps from read_committed readers."""
+"""Offsets of partitions, and the transactions that are open in them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from magnetar.client.cluster import Client, TopicPartition, check
+from magnetar.client.cluster import Client, Leaders, TopicPartition, by_leader
+from magnetar.client.connection import check
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -26,56 +25,47 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _NO_REPLICA = -1
 _ISOLATION_SINCE = 2
 
-Leaders = Mapping[TopicPartition, int]
-
 
 @dataclass(frozen=True)
 class OpenProducer:
-    """A producer that has data without a marker in a partition."""
+    """A producer with an open transaction in a partition: data there that has no marker."""
 
     topic: str
     partition: int
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """-1: no marker of this producer was written there."""
+    """-1: this producer has no marker in the partition."""
     start_offset: int
     last_timestamp: int
-    """Of its last batch, as the producer said, ms; in a table: when it wrote last."""
+    """The largest timestamp, in ms, of the producer's last batch."""
     records_held_back: int = 0
-    """Records at or after `start_offset`, if they wait for this transaction and no older one."""
+    """Records from `start_offset` on; 0 while an older transaction keeps readers from them."""
 
     @property
     def where(self) -> TopicPartition:
         return self.topic, self.partition
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch,
-            "coordinator_epoch": self.coordinator_epoch,
-            "start_offset": self.start_offset,
-            "last_timestamp": self.last_timestamp,
-            "records_held_back": self.records_held_back,
-        }
+        return asdict(self)
 
 
 def describe_open(
     client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
 ) -> list[OpenProducer]:
-    """Return who has a transaction open in the partitions wanted, in their order.
+    """Return the producers with an open transaction in the wanted partitions, by partition.
 
     Refused for a partition that does not exist.
     """
     found = []
     for node_id, topics in by_leader(leaders, wanted):
         request = DescribeProducersRequest(
-            topics=[TopicRequest(name=name, partition_indexes=each) for name, each in topics]
+            topics=[
+                TopicRequest(name=name, partition_indexes=each) for name, each in topics.items()
+            ]
         )
-        answer = client.call(request, DescribeProducersResponse, node_id=node_id)
-        for topic in answer.topics:
+        response = client.call(request, DescribeProducersResponse, node_id=node_id)
+        for topic in response.topics:
             for partition in topic.partitions:
                 check(partition.error_code, f"{topic.name}-{partition.partition_index}")
                 found += [
@@ -97,7 +87,7 @@ def describe_open(
 def held_back(
     client: Client, leaders: Leaders, open_producers: Iterable[OpenProducer]
 ) -> list[OpenProducer]:
-    """Return the same with the number of records that wait for each."""
+    """Return the same producers, with the number of records that readers wait for."""
     producers = list(open_producers)
     wanted = {each.where for each in producers}
     stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
@@ -117,9 +107,9 @@ def list_offsets(
     timestamp: int,
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition wanted.
+    """Return the offset that `timestamp` stands for in each wanted partition.
 
-    EARLIEST: where the log begins. LATEST: the end (exclusive) of what readers of that isolation
+    EARLIEST: the log's first offset. LATEST: the end (exclusive) of what readers with `isolation`
     may see. A time in ms: the first record that is not older, -1 if there is none.
     """
     found = {}
@@ -135,35 +125,14 @@ def list_offsets(
                         for index in each
                     ],
                 )
-                for name, each in topics
+                for name, each in topics.items()
             ],
         )
-        answer = client.call(
+        response = client.call(
             request, ListOffsetsResponse, node_id=node_id, at_least=_ISOLATION_SINCE
         )
-        for topic in answer.topics:
+        for topic in response.topics:
             for partition in topic.partitions:
                 check(partition.error_code, f"{topic.name}-{partition.partition_index}")
                 found[topic.name, partition.partition_index] = partition.offset
     return found
-
-
-def by_leader(
-    leaders: Leaders, wanted: Collection[TopicPartition]
-) -> Iterator[tuple[int, list[tuple[str, list[int]]]]]:
-    """Yield each leader with the partitions wanted of it, by topic, in order.
-
-    A partition without a known leader is asked of any: its answer says what is wrong with it.
-    """
-    any_node = min(leaders.values(), default=-1)
-    by_node: dict[int, list[TopicPartition]] = {}
-    for partition in sorted(wanted):
-        by_node.setdefault(leaders.get(partition, any_node), []).append(partition)
-    for node_id, partitions in sorted(by_node.items()):
-        yield (
-            node_id,
-            [
-                (topic, [index for _, index in each])
-                for topic, each in groupby(partitions, key=itemgetter(0))
-            ],
-        )

@@ -1,21 +1,20 @@
-"""Sending records: partitions chosen as Java's clients do, idempotent, on demand in a transaction.
+"""A producer for one topic: idempotent, and on demand in a transaction.
 
-One request at a time to each leader, acknowledged by all replicas; what a retry may help is sent
-again under the same sequence numbers, so nothing is written twice. Transactions are of version 1,
-which every broker speaks. Source: KIP-98.
+It sends one request at a time to each leader, and all replicas acknowledge. What a retry may help
+is sent again with the same sequence numbers, so nothing is written twice. Transactions are of
+version 1, which every broker speaks. Source: KIP-98.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from magnetar.cli.input_records import InputRecord
-from magnetar.client.cluster import Client, ClientError, Refused, TopicPartition, Unreachable, check
-from magnetar.client.partitioner import partition_for
-from magnetar.client.partitions import by_leader
+from magnetar.client.batching import Batch, Batcher, ProducerRecord, rounds
+from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_leader
+from magnetar.client.connection import ClientError, Refused, Unreachable, check
 from wire.error_code import ErrorCode
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -34,13 +33,9 @@ from wire.messages.produce import (
 from wire.records import Compression, SimpleRecord, build_batch, next_sequence
 
 _ALL_REPLICAS = -1
-#: From 13 on topics go by their ids; from 12 on partitions are added to a transaction unasked.
+#: From 13 on requests name topic ids. From 12 on brokers add partitions to transactions unasked.
 _VERSION_OF_NAMES, _VERSION_OF_EXPLICIT_ADDS = 12, 11
 _ADD_VERSION, _END_VERSION = 3, 4
-#: Of records in one batch before compression, well below the 1 MB that brokers take by default.
-_BATCH_BYTES = 512 << 10
-_RECORD_OVERHEAD = 32
-_RETRY_DELAY_S = 0.1
 _RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -57,7 +52,7 @@ _RETRIABLE = frozenset(
 
 @dataclass
 class Written:
-    """What was acknowledged in one partition."""
+    """The records of one partition that were acknowledged; offsets are -1 before the first."""
 
     records: int = 0
     first_offset: int = -1
@@ -72,13 +67,6 @@ class Written:
 
 
 @dataclass
-class _Batch:
-    partition: int
-    records: list[InputRecord]
-    size_bytes: int = 0
-
-
-@dataclass
 class _Encoded:
     partition: int
     count: int
@@ -87,32 +75,30 @@ class _Encoded:
 
 @dataclass
 class Producer:
-    """Writes to one topic. `open`, `send` as often as wanted, then `commit` or `abort`."""
+    """Writes to one topic. Call `open`, `send` any number of times, then `commit` or `abort`."""
 
     client: Client
     topic: str
     partition: int | None = None
     compression: Compression = Compression.NONE
     transactional_id: str | None = None
-    timeout_ms: int = 10_000
     transaction_timeout_ms: int = 60_000
     written: dict[int, Written] = field(default_factory=dict)
     _leaders: dict[TopicPartition, int] = field(default_factory=dict)
+    _batcher: Batcher = field(default_factory=lambda: Batcher(()))
     _sequences: dict[int, int] = field(default_factory=dict)
     _added: set[int] = field(default_factory=set)
     _producer_id: int = -1
     _producer_epoch: int = -1
     _coordinator: int | None = None
-    #: Records without a key go to one partition until a batch is full.
-    _sticky: int = -1
 
     @property
     def acknowledged(self) -> int:
-        """How many records are written."""
+        """How many records were acknowledged."""
         return sum(each.records for each in self.written.values())
 
     def open(self) -> None:
-        """Find the topic, which brokers may create by that, and get a producer id."""
+        """Find the topic, which brokers may create when they are asked, and get a producer id."""
         self._leaders = self._find_topic()
         count = len(self._leaders)
         if self.partition is not None and (self.topic, self.partition) not in self._leaders:
@@ -120,36 +106,37 @@ class Producer:
                 f"topic {self.topic} has no partition {self.partition} with a leader:"
                 f" it has {count}, from 0 on."
             )
+        self._batcher = Batcher(sorted(index for _, index in self._leaders), self.partition)
         if self.transactional_id is not None:
-            ((self._coordinator, _),) = self.client.coordinators([self.transactional_id]).items()
+            self._coordinator = self.client.coordinator_of(self.transactional_id)
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
-        answer = self.client.until_settled(
+        response = self.client.retry_transient(
             lambda: self.client.call(request, InitProducerIdResponse, node_id=self._coordinator),
-            lambda answer: answer.error_code,
+            lambda response: response.error_code,
         )
-        check(answer.error_code, "getting a producer id")
-        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+        check(response.error_code, "getting a producer id")
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
 
-    def send(self, records: Iterable[InputRecord]) -> None:
-        """Return when all of these are acknowledged. Refused: why one batch is not."""
-        for batches in _rounds(self._batches(records)):
+    def send(self, records: Iterable[ProducerRecord]) -> None:
+        """Return when all of these records are acknowledged. Refused: a batch was not."""
+        for batches in rounds(self._batcher.batches(records)):
             if self.transactional_id is not None:
                 self._add_partitions({batch.partition for batch in batches})
             self._write([self._encode(batch) for batch in batches])
 
     def commit(self) -> None:
-        """End the transaction, if any was begun, so that all of it is visible."""
+        """Make the transaction's records visible. Does nothing if none was sent."""
         self._end(commit=True)
 
     def abort(self) -> None:
-        """End the transaction, if any was begun, so that nobody sees any of it."""
+        """Abort the transaction: no read_committed reader sees its records."""
         self._end(commit=False)
 
     def _find_topic(self) -> dict[TopicPartition, int]:
-        deadline = time.monotonic() + self.timeout_ms / 1000
+        deadline = time.monotonic() + self.client.timeout_s
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=True
         )
@@ -158,37 +145,9 @@ class Producer:
             if topic.error_code not in _RETRIABLE or time.monotonic() > deadline:
                 check(topic.error_code, f"topic {self.topic}")
                 return self.client.topics([self.topic])
-            time.sleep(_RETRY_DELAY_S)
+            time.sleep(RETRY_DELAY_S)
 
-    def _batches(self, records: Iterable[InputRecord]) -> list[_Batch]:
-        """Return the records in batches that a broker takes; order is kept within a partition."""
-        done: list[_Batch] = []
-        filling: dict[int, _Batch] = {}
-        indexes = sorted(index for _, index in self._leaders)
-        self._sticky += 1
-        for record in records:
-            partition = self._choose(record, indexes)
-            size_bytes = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD
-            size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
-            batch = filling.get(partition)
-            if batch is None or batch.size_bytes + size_bytes > _BATCH_BYTES:
-                if batch is not None and record.key is None and self.partition is None:
-                    self._sticky += 1
-                    partition = self._choose(record, indexes)
-                batch = filling[partition] = _Batch(partition, [])
-                done.append(batch)
-            batch.records.append(record)
-            batch.size_bytes += size_bytes
-        return done
-
-    def _choose(self, record: InputRecord, indexes: Sequence[int]) -> int:
-        if self.partition is not None:
-            return self.partition
-        if record.key is not None:
-            return indexes[partition_for(record.key, len(indexes))]
-        return indexes[self._sticky % len(indexes)]
-
-    def _encode(self, batch: _Batch) -> _Encoded:
+    def _encode(self, batch: Batch) -> _Encoded:
         now_ms = int(time.time() * 1000)
         sequence = self._sequences.get(batch.partition, 0)
         self._sequences[batch.partition] = next_sequence(sequence, len(batch.records))
@@ -211,14 +170,14 @@ class Producer:
         return _Encoded(batch.partition, len(batch.records), data)
 
     def _write(self, batches: list[_Encoded]) -> None:
-        deadline = time.monotonic() + self.timeout_ms / 1000
+        deadline = time.monotonic() + self.client.timeout_s
         pending = {batch.partition: batch for batch in batches}
         while pending:
             refused: dict[int, tuple[int, str | None]] = {}
             for node_id, topics in by_leader(
                 self._leaders, [(self.topic, index) for index in pending]
             ):
-                for index in topics[0][1]:
+                for index in topics[self.topic]:
                     try:
                         self._request(node_id, pending[index], refused)
                     except Unreachable as failure:
@@ -228,7 +187,7 @@ class Producer:
             pending = {index: pending[index] for index in refused}
             if pending:
                 self._check_retriable(refused, time.monotonic() > deadline)
-                time.sleep(_RETRY_DELAY_S)
+                time.sleep(RETRY_DELAY_S)
                 with suppress(Unreachable):
                     self._leaders = self.client.topics([self.topic])
 
@@ -239,7 +198,7 @@ class Producer:
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=_ALL_REPLICAS,
-            timeout_ms=self.timeout_ms,
+            timeout_ms=self.client.timeout_ms,
             topic_data=[
                 TopicProduceData(
                     name=self.topic,
@@ -249,18 +208,18 @@ class Producer:
                 )
             ],
         )
-        answer = self.client.call(
+        response = self.client.call(
             request,
             ProduceResponse,
             node_id=node_id,
             at_most=_VERSION_OF_EXPLICIT_ADDS if in_transaction else _VERSION_OF_NAMES,
         )
-        (said,) = answer.responses[0].partition_responses
-        if said.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        (result,) = response.responses[0].partition_responses
+        if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             written = self.written.setdefault(batch.partition, Written())
-            written.add(said.base_offset, batch.count)
+            written.add(result.base_offset, batch.count)
         else:
-            refused[batch.partition] = said.error_code, said.error_message
+            refused[batch.partition] = result.error_code, result.error_message
 
     def _check_retriable(
         self, refused: dict[int, tuple[int, str | None]], is_too_late: bool
@@ -282,19 +241,19 @@ class Producer:
         )
 
         def ask() -> tuple[int, int]:
-            answer = self.client.call(
+            response = self.client.call(
                 request,
                 AddPartitionsToTxnResponse,
                 node_id=self._coordinator,
                 at_most=_ADD_VERSION,
             )
-            for topic in answer.results_by_topic_v3_and_below:
+            for topic in response.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
                     if result.partition_error_code:
                         return result.partition_error_code, result.partition_index
             return ErrorCode.NONE, -1
 
-        code, index = self.client.until_settled(ask, lambda answer: answer[0])
+        code, index = self.client.retry_transient(ask, lambda response: response[0])
         check(code, f"adding {self.topic}-{index} to the transaction")
         self._added.update(new)
 
@@ -308,24 +267,11 @@ class Producer:
             producer_epoch=self._producer_epoch,
             committed=commit,
         )
-        answer = self.client.until_settled(
+        response = self.client.retry_transient(
             lambda: self.client.call(
                 request, EndTxnResponse, node_id=self._coordinator, at_most=_END_VERSION
             ),
-            lambda answer: answer.error_code,
+            lambda response: response.error_code,
         )
-        check(answer.error_code, f"{'committing' if commit else 'aborting'} the transaction")
+        check(response.error_code, f"{'committing' if commit else 'aborting'} the transaction")
         self._added.clear()
-
-
-def _rounds(batches: list[_Batch]) -> Iterable[list[_Batch]]:
-    """Split into rounds with at most one batch per partition, in order."""
-    rounds: list[list[_Batch]] = []
-    taken: dict[int, int] = {}
-    for batch in batches:
-        number = taken.get(batch.partition, 0)
-        taken[batch.partition] = number + 1
-        if number == len(rounds):
-            rounds.append([])
-        rounds[number].append(batch)
-    return rounds

@@ -1,21 +1,16 @@
-"""What `magnetar topics` asks brokers, and what it makes of the answers."""
+"""Topics: list and describe them, create them, add partitions, delete them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logstore.disk.checkpoints import uuid_text
-from magnetar.client.cluster import Client, TopicPartition, check
+from  import EARLIEST, LATEST, READ_COMMITTED
+from magnetar.client.cluster import Client, TopicPartition, by_topic
 from magnetar.client.configs import Resource, describe_configs
-from magnetar.client.partitions import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    list_offsets,
-)
-from magnetar.config.resource_type import ResourceType
+from magnetar.client.connection import check
+from magnetar.client.partitions import list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -38,14 +33,15 @@ from wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from wire.resource_type import ResourceType
+from wire.types import uuid_text
 
 _TOPIC_STATES_SINCE = 6
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition and where it begins and ends; offsets are -1 where no leader could say."""
+    """A partition with its offsets and size; -1 where no broker answered for it."""
 
     index: int
     leader: int
@@ -53,7 +49,7 @@ class Partition:
     in_sync: Sequence[int]
     log_start_offset: int = -1
     stable_offset: int = -1
-    """Exclusive: read_committed readers see what lies below."""
+    """Exclusive: read_committed readers see the records below."""
     high_watermark: int = -1
     size_bytes: int = -1
 
@@ -79,7 +75,7 @@ class Topic:
     is_internal: bool
     partitions: list[Partition]
     configs: dict[str, str | None] = field(default_factory=dict)
-    """Its own settings, where they were asked for."""
+    """Settings of the topic itself, filled in by `describe_topics` alone."""
 
     def to_json(self, *, detailed: bool) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -102,13 +98,9 @@ class Topic:
 
 
 def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topic]:
-    """Return the topics named (None: all) without offsets, by name. Refused: one is unknown."""
-    asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    answer = client.call(
-        MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
-    )
+    """Return the topics (`names` None: all) by name, without offsets. Refused: one is unknown."""
     found = []
-    for topic in answer.topics:
+    for topic in client.metadata(names).topics:
         check(topic.error_code, f"topic {topic.name}")
         partitions = [
             Partition(each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes)
@@ -120,7 +112,7 @@ def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topi
 
 
 def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
-    """Return the topics named (None: all) with offsets, sizes and their own settings."""
+    """Return the topics (`names` None: all) with offsets, sizes and their own settings."""
     topics = list_topics(client, names)
     leaders = client.topics([topic.name for topic in topics])
     starts = list_offsets(client, leaders, leaders, EARLIEST)
@@ -128,55 +120,51 @@ def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     ends = list_offsets(client, leaders, leaders, LATEST)
     sizes = _sizes(client, leaders)
     configs = _own_configs(client, [topic.name for topic in topics])
-    described = []
-    for topic in topics:
-        partitions = []
-        for each in topic.partitions:
-            place = topic.name, each.index
-            partitions.append(
-                Partition(
-                    each.index,
-                    each.leader,
-                    each.replicas,
-                    each.in_sync,
-                    starts.get(place, -1),
-                    stable.get(place, -1),
-                    ends.get(place, -1),
-                    sizes.get(place, -1),
-                )
-            )
-        described.append(
-            Topic(
-                topic.name,
-                topic.topic_id,
-                topic.is_internal,
-                partitions,
-                configs.get(topic.name, {}),
-            )
+
+    def described(topic: str, partition: Partition) -> Partition:
+        place = topic, partition.index
+        return replace(
+            partition,
+            log_start_offset=starts.get(place, -1),
+            stable_offset=stable.get(place, -1),
+            high_watermark=ends.get(place, -1),
+            size_bytes=sizes.get(place, -1),
         )
-    return described
+
+    return [
+        replace(
+            topic,
+            partitions=[described(topic.name, each) for each in topic.partitions],
+            configs=configs.get(topic.name, {}),
+        )
+        for topic in topics
+    ]
 
 
 def create_topic(
     client: Client,
     name: str,
     *,
-    partitions: int,
-    replication_factor: int,
-    configs: Mapping[str, str],
-    if_not_exists: bool,
-    validate_only: bool,
-    timeout_ms: int,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    configs: Mapping[str, str] | None = None,
+    if_not_exists: bool = False,
+    validate_only: bool = False,
 ) -> bool:
-    """Create a topic; return False where it exists and `if_not_exists` allows that."""
+    """Create a topic. Return False if the topic exists and `if_not_exists` allows that.
+
+    -1 for partitions or replication factor: the broker's default.
+    """
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
-        configs=[CreatableTopicConfig(name=each, value=configs[each]) for each in configs],
+        configs=[
+            CreatableTopicConfig(name=each, value=value) for each, value in (configs or {}).items()
+        ],
     )
     request = CreateTopicsRequest(
-        topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only
+        topics=[topic], timeout_ms=client.timeout_ms, validate_only=validate_only
     )
     (result,) = client.call(request, CreateTopicsResponse).topics
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
@@ -185,19 +173,20 @@ def create_topic(
     return True
 
 
-def grow_topic(client: Client, name: str, partitions: int, timeout_ms: int) -> None:
-    """Give a topic more partitions, `partitions` in all."""
+def add_partitions(client: Client, name: str, partitions: int) -> None:
+    """Raise a topic's number of partitions to `partitions`."""
     topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=client.timeout_ms)
     (result,) = client.call(request, CreatePartitionsResponse).results
     check(result.error_code, f"topic {name}", result.error_message)
 
 
-def delete_topics(
-    client: Client, names: Sequence[str], *, if_exists: bool, timeout_ms: int
-) -> list[str]:
-    """Delete topics; return those that are gone by it. Refused for the first that is not."""
-    request = DeleteTopicsRequest(timeout_ms=timeout_ms)
+def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool) -> list[str]:
+    """Delete topics and return the names of the deleted ones. Refused for the first that stays.
+
+    With `if_exists`, a topic that does not exist is no error.
+    """
+    request = DeleteTopicsRequest(timeout_ms=client.timeout_ms)
     if client.version_for(DeleteTopicsRequest) >= _TOPIC_STATES_SINCE:
         request.topics = [DeleteTopicState(name=name) for name in names]
     else:
@@ -217,19 +206,15 @@ def delete_topics(
     return sorted(deleted)
 
 
-def _sizes(client: Client, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the bytes on the disk of each partition, its largest replica's."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(wanted):
-        by_topic.setdefault(topic, []).append(index)
-    request = DescribeLogDirsRequest(
-        topics=[
-            DescribableLogDirTopic(topic=topic, partitions=indexes)
-            for topic, indexes in by_topic.items()
-        ]
-    )
+def _sizes(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the size on disk, in bytes, of each partition's largest replica."""
+    topics = [
+        DescribableLogDirTopic(topic=topic, partitions=indexes)
+        for topic, indexes in by_topic(wanted).items()
+    ]
+    request = DescribeLogDirsRequest(topics=topics)
     sizes: dict[TopicPartition, int] = {}
-    for node_id in client.node_ids if by_topic else ():
+    for node_id in client.node_ids if topics else ():
         for directory in client.call(request, DescribeLogDirsResponse, node_id=node_id).results:
             check(directory.error_code, f"log directory {directory.log_dir}")
             for topic_found in directory.topics:

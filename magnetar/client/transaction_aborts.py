@@ -1,19 +1,17 @@
-"""Ending a transaction from outside: through its coordinator, or, where none knows it, by a marker.
+"""Ending a transaction from outside: through its coordinator, or by a marker in one partition.
 
-Through the coordinator is the right way: InitProducerId for the id, as Kafka's fenceProducers. It
-aborts in every partition and fences the producer. A marker written into one partition is for a
-transaction that hangs there (KIP-664); it leaves the coordinator's view alone, hence is refused
-while a coordinator has the transaction.
+The coordinator is the right way: InitProducerId for the id, as Kafka's fenceProducers. It aborts in
+every partition and fences the producer. A marker is for a transaction that hangs in a partition
+because no coordinator knows it (KIP-664). It leaves the coordinator's view alone, so it is refused
+while a coordinator knows the transaction.
 """
 
 from __future__ import annotations
 
-import shlex
-
-from coordinator.transactions.states import State
-from magnetar.client.cluster import Client, ClientError, TopicPartition, check
+from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.connection import ClientError, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
-from magnetar.client.transactions import Transaction, describe, owners
+from magnetar.client.transactions import State, Transaction, describe, owners
 from wire.error_code import ErrorCode
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.write_txn_markers import (
@@ -27,14 +25,22 @@ _NO_PRODUCER_ID = -1
 _NO_PRODUCER_EPOCH = -1
 
 
+class VoteSealed(ClientError):
+    """A child has voted, and its parent is about to decide: only the parent can abort."""
+
+    def __init__(self, transactional_id: str, parent_id: str) -> None:
+        self.parent_id = parent_id
+        super().__init__(f"{transactional_id!r} has voted, and {parent_id!r} is about to decide.")
+
+
 def abort_transaction(client: Client, transactional_id: str) -> Transaction:
     """Abort the open transaction of an id and fence its producer; return it as it was.
 
-    ClientError where there is nothing to abort: unknown id, none open, or one already decided; and
-    for a vote that is sealed.
+    ClientError if there is nothing to abort: the id is unknown, has no open transaction, or one
+    that is decided. VoteSealed: its parent has to be aborted.
     """
     (transaction,) = describe(client, [transactional_id])
-    if transaction.state not in (State.ONGOING.label, State.VOTED.label):
+    if transaction.state not in (State.ONGOING, State.VOTED):
         reason = (
             "its outcome is decided, it cannot be changed"
             if transaction.is_open
@@ -49,26 +55,26 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
         producer_id=_NO_PRODUCER_ID,
         producer_epoch=_NO_PRODUCER_EPOCH,
     )
-    answer = client.until_settled(
+    response = client.retry_transient(
         lambda: client.call(request, InitProducerIdResponse, node_id=transaction.coordinator),
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     )
-    if answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and transaction.parent_id is not None:
-        raise ClientError(
-            f"{transactional_id!r} has voted, and {transaction.parent_id!r} is about to decide: "
-            f"`magnetar transactions abort {shlex.quote(transaction.parent_id)}` aborts them both."
-        )
-    check(answer.error_code, f"aborting {transactional_id!r}")
+    if (
+        response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        and transaction.parent_id is not None
+    ):
+        raise VoteSealed(transactional_id, transaction.parent_id)
+    check(response.error_code, f"aborting {transactional_id!r}")
     return transaction
 
 
 def abort_in_partition(
     client: Client, partition: TopicPartition, start_offset: int, *, force: bool
 ) -> OpenProducer:
-    """Write an abort marker for the transaction that begins at `start_offset` of a partition;
-    return what was open there.
+    """Write an abort marker for the transaction that begins at `start_offset` of a partition.
 
-    ClientError where none does, and, unless `force`, where a coordinator has it.
+    Returns its producer as it was. ClientError if no open transaction begins there, and, unless
+    `force`, if a coordinator knows the transaction.
     """
     leaders = client.topics([partition[0]])
     open_producers = describe_open(client, leaders, [partition])
@@ -86,8 +92,8 @@ def abort_in_partition(
     if owner is not None and not force:
         raise ClientError(
             f"the transaction does not hang: it is {owner.state} at the coordinator of "
-            f"{owner.transactional_id!r}. `magnetar transactions abort {owner.transactional_id}` "
-            "aborts it everywhere; --force writes the marker nevertheless."
+            f"{owner.transactional_id!r}. Abort that transactional id, which ends the transaction "
+            "in all its partitions, or force the marker."
         )
     (found,) = held_back(client, leaders, [found])
     _write_abort(client, leaders[partition], found)
@@ -102,10 +108,10 @@ def _write_abort(client: Client, leader: int, found: OpenProducer) -> None:
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name=found.topic, partition_indexes=[found.partition])],
     )
-    answer = client.call(
+    response = client.call(
         WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, node_id=leader
     )
-    for result in answer.markers:
+    for result in response.markers:
         for topic in result.topics:
             for partition in topic.partitions:
                 check(

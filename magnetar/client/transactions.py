@@ -1,7 +1,7 @@
-"""What `magnetar transactions` asks brokers, and what it makes of the answers.
+"""Transactions as their coordinators and partitions describe them: list, describe, find hanging.
 
-Works on Apache Kafka too; only what magnetar's DescribeTransactions tells in tagged fields, the
-TxnId and joint transactions, is missing there. Source: KIP-664.
+Works on Apache Kafka too, which leaves out what magnetar tells in tagged fields: the TxnId and
+joint transactions (`wire.transaction_tags`). Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -9,18 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from coordinator.transactions.states import UNSETTLED, State
-from coordinator.transactions.txn_id import TxnId
-from magnetar.apis.describe_transactions import (
-    CHILDREN_TAG,
-    PARENT_TAG,
-    TXN_ID_TAG,
-    VOTED_TAG,
-    decode_children,
-)
-from magnetar.client.cluster import Client, ClientError, TopicPartition, check
+from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.connection import ClientError, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (
@@ -29,11 +22,41 @@ from wire.messages.describe_transactions import (
     TransactionState,
 )
 from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from wire.transaction_tags import (
+    CHILDREN_TAG,
+    PARENT_TAG,
+    TXN_ID_TAG,
+    VOTED_TAG,
+    decode_children,
+)
 
-#: The states in which something of a transaction may be open.
-OPEN_STATES = frozenset(state.label for state in UNSETTLED | {State.ONGOING})
-STATES = [state.label for state in State if state is not State.DEAD]
-#: Of a parent that was never opened, or has expired, though its children were.
+_DURATION_FILTER_SINCE, _PATTERN_SINCE = 1, 2
+
+
+class State(StrEnum):
+    """The states of a transactional id, as Kafka's brokers spell them; VOTED is magnetar's."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    VOTED = "Voted"
+
+
+#: The states in which a transaction may hold back readers.
+OPEN_STATES = frozenset(
+    {
+        State.ONGOING,
+        State.PREPARE_COMMIT,
+        State.PREPARE_ABORT,
+        State.PREPARE_EPOCH_FENCE,
+        State.VOTED,
+    }
+)
+#: The state shown for a parent that was never initialised, or has expired, and has children.
 UNKNOWN = "Unknown"
 
 
@@ -46,17 +69,17 @@ class Transaction:
     producer_id: int
     producer_epoch: int
     state: str
-    txn_id: TxnId | None
+    txn_id: str | None
     timeout_ms: int
     started_ms: int
-    """-1 before the first transaction. As producer id and epoch where the state is UNKNOWN."""
+    """-1 before the first transaction. In the state UNKNOWN, producer id and epoch are -1 too."""
     partitions: Sequence[TopicPartition]
     parent_id: str | None = None
-    """Of a child in joint transactions."""
+    """The parent, if this is a child in joint transactions."""
     children: Sequence[str] = ()
-    """Of a parent: those that are open or have voted."""
+    """The children of a parent that are open or have voted."""
     open_in: list[OpenProducer] = field(default_factory=list)
-    """Where it has data without a marker."""
+    """The partitions in which the transaction has data without a marker."""
 
     @property
     def is_open(self) -> bool:
@@ -64,16 +87,16 @@ class Transaction:
 
     @property
     def has_voted(self) -> bool:
-        return self.state == State.VOTED.label
+        return self.state == State.VOTED
 
     def open_for_ms(self, now_ms: int) -> int:
-        """Since its begin, by this machine's clock."""
+        """Return the time since the transaction began, by this machine's clock."""
         return max(now_ms - self.started_ms, 0)
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "transactional_id": self.transactional_id,
-            "txn_id": None if self.txn_id is None else str(self.txn_id),
+            "txn_id": self.txn_id,
             "state": self.state,
             "producer_id": self.producer_id,
             "producer_epoch": self.producer_epoch,
@@ -104,27 +127,28 @@ def list_transactions(
 ) -> list[Transaction]:
     """Return the transactions that pass all filters, by transactional id, children behind parents.
 
-    ClientError where the brokers are too old for a filter, and for a bad pattern.
+    ClientError if a broker is too old for a filter, or if `pattern` is not a regular expression.
     """
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
     )
     at_least = 0
     if longer_than_ms >= 0:
-        request.duration_filter = longer_than_ms
-        at_least = 1
+        request.duration_filter, at_least = longer_than_ms, _DURATION_FILTER_SINCE
     if pattern is not None:
-        request.transactional_id_pattern = pattern
-        at_least = 2
+        request.transactional_id_pattern, at_least = pattern, _PATTERN_SINCE
     found: dict[int, list[str]] = {}
     for node_id in client.node_ids:
-        answer = client.call(request, ListTransactionsResponse, node_id=node_id, at_least=at_least)
-        if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+        response = client.call(
+            request, ListTransactionsResponse, node_id=node_id, at_least=at_least
+        )
+        if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise ClientError(f"{pattern!r} is no regular expression of RE2.")
-        check(answer.error_code, f"listing the transactions of broker {node_id}")
-        listed = [each.transactional_id for each in answer.transaction_states]
+        check(response.error_code, f"listing the transactions of broker {node_id}")
+        listed = [each.transactional_id for each in response.transaction_states]
         if listed:
             found[node_id] = listed
+    # A transaction may have changed its state since it was listed.
     transactions = [
         one
         for one in _describe(client, found, skip_unknown=True)
@@ -138,7 +162,7 @@ def list_transactions(
 def describe_children(
     client: Client, transactions: Iterable[Transaction]
 ) -> dict[str, list[Transaction]]:
-    """Return the children of each of these that are open or have voted, by the parent's id."""
+    """Return the children that are open or have voted, by their parent's id."""
     by_node: dict[int, list[str]] = {}
     for one in transactions:
         if one.children:
@@ -151,8 +175,10 @@ def describe_children(
 
 
 def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transaction]:
-    """Return these transactions, in this order. ClientError for an id that is unknown, and has no
-    children that are open or have voted."""
+    """Return these transactions, in this order.
+
+    ClientError for an unknown id, unless it is the parent of children that are open or have voted.
+    """
     found = _describe(client, client.coordinators(transactional_ids), skip_unknown=False)
     by_id = {each.transactional_id: each for each in found}
     return [by_id[transactional_id] for transactional_id in dict.fromkeys(transactional_ids)]
@@ -161,10 +187,10 @@ def describe(client: Client, transactional_ids: Sequence[str]) -> list[Transacti
 def find_hanging(
     client: Client, partitions: Iterable[TopicPartition] | None, older_than_ms: int
 ) -> list[OpenProducer]:
-    """Return what is open in these partitions (None: in all) although no coordinator knows of it.
+    """Return the producers with a transaction that no coordinator knows, in these partitions.
 
-    Only what nothing was written to for longer than `older_than_ms`: what is younger than the
-    longest transaction timeout may just be under way.
+    `partitions` None: in all of them. A transaction with a batch younger than `older_than_ms` is
+    left out: below the longest transaction timeout it may simply be at work.
     """
     leaders = client.topics(None if partitions is None else {topic for topic, _ in partitions})
     wanted = leaders if partitions is None else set(partitions)
@@ -185,18 +211,17 @@ def find_hanging(
 def owners(
     client: Client, open_producers: Iterable[OpenProducer]
 ) -> dict[tuple[int, TopicPartition], Transaction]:
-    """Return, for each of these that a coordinator knows of as open, the transaction it is in."""
+    """Return the open transactions of these producers, by producer id and partition."""
     producer_ids = sorted({each.producer_id for each in open_producers})
-    transactions = list_transactions(client, producer_ids=producer_ids)
     return {
         (transaction.producer_id, partition): transaction
-        for transaction in transactions
+        for transaction in list_transactions(client, producer_ids=producer_ids)
         if transaction.is_open
         for partition in transaction.partitions
     }
 
 
-def with_open_partitions(client: Client, transactions: Sequence[Transaction]) -> None:
+def fill_open_partitions(client: Client, transactions: Sequence[Transaction]) -> None:
     """Fill in `open_in` of the transactions that are open."""
     ongoing = {one.producer_id: one for one in transactions if one.is_open}
     wanted = {partition for one in ongoing.values() for partition in one.partitions}
@@ -214,8 +239,8 @@ def _describe(
     found = []
     for node_id, transactional_ids in by_node.items():
         request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-        answer = client.call(request, DescribeTransactionsResponse, node_id=node_id)
-        for state in answer.transaction_states:
+        response = client.call(request, DescribeTransactionsResponse, node_id=node_id)
+        for state in response.transaction_states:
             if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 if skip_unknown:
                     continue
@@ -237,8 +262,8 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         coordinator=node_id,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
-        state=State.VOTED.label if VOTED_TAG in tags else state.transaction_state,
-        txn_id=None if txn_id is None else TxnId.from_bytes(txn_id),
+        state=State.VOTED if VOTED_TAG in tags else state.transaction_state,
+        txn_id=None if txn_id is None else txn_id_text(txn_id),
         timeout_ms=state.transaction_timeout_ms,
         started_ms=state.transaction_start_time_ms,
         partitions=sorted(
@@ -247,3 +272,9 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         parent_id=None if parent_id is None else str(parent_id, "utf-8"),
         children=decode_children(tags.get(CHILDREN_TAG, b"")),
     )
+
+
+def txn_id_text(value: bytes) -> str:
+    """Return a TxnId as brokers log it: coordinator partition, epoch, count, producer id."""
+    digits = value.hex()
+    return "-".join((digits[:4], digits[4:8], digits[8:16], digits[16:]))

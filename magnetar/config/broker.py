@@ -31,7 +31,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 class BrokerConfig(Config):
-    """What one broker runs with; read as attributes: `config.message_max_bytes`.
+    """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """
@@ -44,7 +44,7 @@ class BrokerConfig(Config):
         self.own_texts: dict[str, str] = {}
         self.shared_texts: dict[str, str] = {}
 
-    # Who and where.
+    # The node and its addresses.
     node_id = integer(
         1,
         minimum=0,
@@ -342,7 +342,7 @@ class BrokerConfig(Config):
         False,
         since=_OWN,
         doc="Refuse offsets that another open transaction would commit too: the second of the two"
-        " has to abort. Off, as in Kafka, where whoever commits last wins.",
+        " has to abort. Off, as in Kafka, where the last commit wins.",
     )
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."

@@ -1,4 +1,4 @@
-"""Configs of client metrics subscriptions (KIP-714): stored and shown, for nobody is asked."""
+"""Configs of client metrics subscriptions (KIP-714): stored and shown; no client is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from magnetar.config.setting import Config, InvalidValue, integer, words
 
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
-#: What a pattern may be about.
+#: The properties of a client that a pattern may match.
 _MATCHED = (
     "client_instance_id",
     "client_id",
@@ -20,7 +20,7 @@ _MATCHED = (
 
 
 class ClientMetricsConfig(Config):
-    """What one subscription asks for."""
+    """The settings of one subscription."""
 
     interval_ms = integer(
         300000,

@@ -1,8 +1,8 @@
-"""What a setting is right now and why: the answers of DescribeConfigs (KIP-226).
+"""The present value of a setting and its source: the answers of DescribeConfigs (KIP-226).
 
-A setting of the broker is this broker's own that was set while it ran, or one for every broker, or
-what file and flags gave, or the default; one of a topic is the topic's own, or that of the broker
-settings that stand behind it.
+A broker's setting has the first of: the value set at run time for this broker, the one set for all
+brokers, the one of file and flags, the default. A topic's or a group's setting has its own value,
+or that of the broker's setting behind it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A name and a text that would apply where the ones before it were not."""
+    """A name and a text that would apply without the synonyms before it."""
 
     name: str
     text: str | None
@@ -40,7 +40,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A setting's value as text, its source, and all that apply to it, what wins first."""
+    """A setting's value as text, its source, and all synonyms, the winning one first."""
 
     text: str | None
     source: ConfigSource
@@ -101,7 +101,7 @@ def describe_shared_settings(broker: BrokerConfig) -> dict[str, Described]:
 
 
 def _synonyms(name: str, broker: BrokerConfig) -> list[Synonym]:
-    """Return all that apply to `name`; none where what applies is another's, as in Kafka."""
+    """Return all synonyms of `name`; none where another name's value applies, as in Kafka."""
     names = (name, *_FALLBACKS.get(name, ()))
     found = [
         Synonym(each, _shown(each, text), source)
@@ -129,7 +129,7 @@ def _layers(
     defaults = {
         name: setting.render(setting.default)
         for name, setting in settings.items()
-        if setting.default != []  # An empty list is one that is not set.
+        if setting.default != []  # Kafka shows an empty list as unset.
     }
     yield ConfigSource.DEFAULT_CONFIG, defaults
 
@@ -144,7 +144,7 @@ def _shown(name: str, text: str | None) -> str | None:
 def normal_text(setting: Setting[object], text: str) -> str | None:
     """Return a text as the value it stands for is shown: ` TRUE` as `true`.
 
-    Another release may have stored what is no value any more; that is shown as it is.
+    A text that is no value any more, which another release has stored, is returned unchanged.
     """
     try:
         return setting.render(setting.parse(text))
@@ -153,5 +153,5 @@ def normal_text(setting: Setting[object], text: str) -> str | None:
 
 
 def is_sensitive(setting: Setting[object] | None) -> bool:
-    """Whether the value is nobody's business; that of a name nobody knows is not either."""
+    """Return whether the value must not be shown: a password, or an unknown name's."""
     return setting is None or setting.type is ConfigType.PASSWORD

@@ -1,8 +1,8 @@
-"""Settings of the broker that can be changed while it runs (KIP-226): which, and what they become.
+"""The broker's settings that can be changed while it runs (KIP-226), and how they change.
 
-Texts are given for one broker or for every broker of the cluster; the first win over the second,
-both over file and flags. The values are attributes of the one `BrokerConfig` as before: whoever
-reads them when they are needed needs nothing more.
+Texts are given for one broker or for every broker of the cluster. The first win over the second,
+and both win over file and flags. The values become attributes of the one `BrokerConfig`, so code
+that reads a setting when it needs it sees the change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 
-#: Read when they are needed, or carried over to topics and logs. Kafka's dynamic ones that are
-#: missing: `listeners` and `listener.security.protocol.map`.
+#: The broker reads these when it needs them, or carries them over to topics and logs. Two of
+#: Kafka's dynamic settings are missing: `listeners` and `listener.security.protocol.map`.
 DYNAMIC = frozenset(
     {
         "compression.gzip.level",
@@ -55,12 +55,12 @@ DYNAMIC = frozenset(
         "unclean.leader.election.enable",
     }
 )
-#: Of single listeners, in Kafka: refused in other words than what no broker can change.
+#: In Kafka these belong to single listeners, and their refusal has words of its own.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
 
 
 def find_setting(name: str) -> Setting[object] | None:
-    """Return a setting of the broker, with or without effect, or None for a name of nobody's."""
+    """Return a setting of the broker, with or without effect; None for an unknown name."""
     declared: Setting[object] | None = BrokerConfig.settings.get(name)
     if declared is not None:
         return declared
@@ -74,7 +74,7 @@ def setting_names(config: BrokerConfig) -> list[str]:
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether Kafka changes it without a restart, and so do we, or it has no effect."""
+    """Return whether Kafka changes the setting without a restart and so do we."""
     inert = inert_settings().get(name)
     return name in DYNAMIC or (inert is not None and inert.is_dynamic)
 
@@ -108,7 +108,7 @@ def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
 
 
 def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Have `config` obey these texts and no others that were set at run time.
+    """Give `config` these texts in place of all that were set at run time.
 
     Raises InvalidValue; then nothing has changed.
     """
@@ -120,5 +120,5 @@ def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[st
         if name in values:
             config.__dict__[attribute_of(name)] = values[name]
         else:
-            # The class has the default, and gives it to the instance again.
+            # The class has the default: the next read puts it into the instance again.
             config.__dict__.pop(attribute_of(name), None)

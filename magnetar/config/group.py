@@ -1,7 +1,7 @@
 """A group's settings (KIP-848): Kafka's names, each with the broker setting behind it.
 
-What a group has of its own lies within the bounds that the broker sets (`group.consumer.min...`,
-`group.consumer.max...`). Settings of share and streams groups are stored and shown.
+A group's own values lie within the bounds that the broker sets (`group.consumer.min...`,
+`group.consumer.max...`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,36 @@ import re
 from collections.abc import Mapping
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.inert import inert_settings
-from magnetar.config.setting import Config, InvalidValue, boolean, integer, string
+from magnetar.config.inert import inert_settings, stored_settings
+from magnetar.config.setting import Config, InvalidValue, integer
 
 _RESET = re.compile(r"earliest|latest|by_duration:P[0-9DTHMS.]+")
 
 
-class GroupConfig(Config):
-    """What one group runs with."""
+_STORED = {
+    "share groups are not served": """
+        share.assignment.interval.ms int>=0 1000 4.1 group.share.assignment.interval.ms
+        share.auto.offset.reset string latest 4.1
+        share.delivery.count.limit int>=2 5 4.1 group.share.delivery.count.limit
+        share.heartbeat.interval.ms int>=1 5000 4.1 group.share.heartbeat.interval.ms
+        share.isolation.level read_committed|read_uncommitted read_uncommitted 4.1
+        share.partition.max.record.locks int>=100 2000 4.1 group.share.partition.max.record.locks
+        share.record.lock.duration.ms int>=1 30000 4.1 group.share.record.lock.duration.ms
+        share.renew.acknowledge.enable boolean true 4.1
+        share.session.timeout.ms int>=1 45000 4.1 group.share.session.timeout.ms
+    """,
+    "streams groups are not served": """
+        streams.assignment.interval.ms int>=0 1000 4.1 group.streams.assignment.interval.ms
+        streams.heartbeat.interval.ms int>=1 5000 4.1 group.streams.heartbeat.interval.ms
+        streams.initial.rebalance.delay.ms int>=0 3000 4.1 group.streams.initial.rebalance.delay.ms
+        streams.num.standby.replicas int>=0 0 4.1 group.streams.num.standby.replicas
+        streams.session.timeout.ms int>=1 45000 4.1 group.streams.session.timeout.ms
+    """,
+}
+
+
+class GroupConfig(Config, stored=stored_settings(_STORED)):
+    """The settings of one group."""
 
     consumer_assignment_interval_ms = integer(
         0,
@@ -39,113 +61,6 @@ class GroupConfig(Config):
         synonyms=("group.consumer.session.timeout.ms",),
         since="4.0",
         doc="How long a member may be silent.",
-    )
-    share_assignment_interval_ms = integer(
-        1000,
-        minimum=0,
-        synonyms=("group.share.assignment.interval.ms",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_auto_offset_reset = string(
-        "latest",
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_delivery_count_limit = integer(
-        5,
-        minimum=2,
-        synonyms=("group.share.delivery.count.limit",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_heartbeat_interval_ms = integer(
-        5000,
-        minimum=1,
-        synonyms=("group.share.heartbeat.interval.ms",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_isolation_level = string(
-        "read_uncommitted",
-        one_of=("read_committed", "read_uncommitted"),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_partition_max_record_locks = integer(
-        2000,
-        minimum=100,
-        synonyms=("group.share.partition.max.record.locks",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_record_lock_duration_ms = integer(
-        30000,
-        minimum=1,
-        synonyms=("group.share.record.lock.duration.ms",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_renew_acknowledge_enable = boolean(
-        True,
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    share_session_timeout_ms = integer(
-        45000,
-        minimum=1,
-        synonyms=("group.share.session.timeout.ms",),
-        since="4.1",
-        doc="Stored and shown: share groups are not served.",
-        acts=False,
-    )
-    streams_assignment_interval_ms = integer(
-        1000,
-        minimum=0,
-        synonyms=("group.streams.assignment.interval.ms",),
-        since="4.1",
-        doc="Stored and shown: streams groups are not served.",
-        acts=False,
-    )
-    streams_heartbeat_interval_ms = integer(
-        5000,
-        minimum=1,
-        synonyms=("group.streams.heartbeat.interval.ms",),
-        since="4.1",
-        doc="Stored and shown: streams groups are not served.",
-        acts=False,
-    )
-    streams_initial_rebalance_delay_ms = integer(
-        3000,
-        minimum=0,
-        synonyms=("group.streams.initial.rebalance.delay.ms",),
-        since="4.1",
-        doc="Stored and shown: streams groups are not served.",
-        acts=False,
-    )
-    streams_num_standby_replicas = integer(
-        0,
-        minimum=0,
-        synonyms=("group.streams.num.standby.replicas",),
-        since="4.1",
-        doc="Stored and shown: streams groups are not served.",
-        acts=False,
-    )
-    streams_session_timeout_ms = integer(
-        45000,
-        minimum=1,
-        synonyms=("group.streams.session.timeout.ms",),
-        since="4.1",
-        doc="Stored and shown: streams groups are not served.",
-        acts=False,
     )
 
 
@@ -197,7 +112,7 @@ def broker_integer(name: str, broker: BrokerConfig) -> int | None:
 
 
 def _check_session(kind: str, texts: Mapping[str, str], broker: BrokerConfig) -> None:
-    """A member that keeps to its interval must not be taken for dead between two heartbeats."""
+    """Raise InvalidValue where a session could end between two heartbeats in time."""
     session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
     if session not in texts and interval not in texts:
         return

@@ -5,11 +5,16 @@ server.properties written for Kafka find every name they know. One line each: na
 Without a default it is unset, also where Kafka's is a class of Java. An asterisk: it can be changed
 while the broker runs, as in Kafka; an exclamation mark: it is shown only when it was. A type may
 carry the least value. A name that `BrokerConfig` declares is not in here.
+
+Topics and groups have such settings too (`stored_settings`). Their lines go on: the release that
+brought the name, and the broker's setting behind it, if there is one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from magnetar.config.setting import (
     INT32_MAX,
@@ -17,7 +22,11 @@ from magnetar.config.setting import (
     ConfigType,
     InvalidValue,
     Setting,
+    boolean,
+    integer,
+    long,
     parse_integer,
+    string,
 )
 
 #: Names that Kafka itself has left behind.
@@ -391,3 +400,34 @@ def _parse(type_: ConfigType, minimum: int | None, text: str) -> str:
     if minimum is not None and parse_integer(stripped) < minimum:
         raise InvalidValue(f"is below its minimum of {minimum}")
     return stripped
+
+
+def stored_settings(table: Mapping[str, str]) -> dict[str, Setting[Any]]:
+    """Return the settings of a table: a reason, then a line for each setting.
+
+    A type may also be the words that are allowed: `read_committed|read_uncommitted`.
+    """
+    settings = {}
+    for reason, lines in table.items():
+        for line in lines.split("\n"):
+            if row := line.split():
+                settings[row[0]] = _setting(row[1], row[2], row[3], tuple(row[4:]), reason)
+    return settings
+
+
+def _setting(
+    kind: str, default: str, since: str, synonyms: tuple[str, ...], reason: str
+) -> Setting[Any]:
+    doc = f"Stored and shown: {reason}."
+    if kind == "boolean":
+        is_on = default == "true"
+        return boolean(is_on, since=since, doc=doc, synonyms=synonyms, acts=False)
+    name, _, least = kind.partition(">=")
+    if name in ("int", "long"):
+        declare = integer if name == "int" else long
+        minimum = int(least) if least else None
+        return declare(
+            int(default), minimum=minimum, since=since, doc=doc, synonyms=synonyms, acts=False
+        )
+    words = kind.split("|") if "|" in kind else ()
+    return string(default, one_of=words, since=since, doc=doc, synonyms=synonyms, acts=False)

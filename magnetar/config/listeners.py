@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, replace
 
+import wire.address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 
@@ -13,7 +14,7 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to listen on, and the one that clients reached through it are told.
+    """One address to listen on, and the address that its clients are told.
 
     An empty `host` means every interface; port 0 lets the operating system choose.
     """
@@ -31,15 +32,11 @@ class Listener:
 
 
 def parse_address(text: str, place: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `[ipv6]:port`; the host may be empty."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError(f"{place}: {text} needs brackets around its IPv6 address")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{place}: {text} is not host:port with a port of 0 to 65535")
-    return host, int(port)
+    """Return host and port of `text`. ConfigError names `place`, where the text was found."""
+    try:
+        return wire.address.parse_address(text)
+    except ValueError as mistake:
+        raise ConfigError(f"{place}: {mistake}") from None
 
 
 def parse_listeners(config: BrokerConfig) -> list[Listener]:

@@ -1,8 +1,8 @@
-"""From a file and flags to a `BrokerConfig`: later sources win, nothing is swallowed.
+"""From a file and flags to a `BrokerConfig`: later sources win, and every mistake is reported.
 
 A bad value raises ConfigError, whose text names the place, the value, the rule and the way out.
-An unknown name is a warning with the closest known one, and is otherwise left alone: a
-server.properties written for Kafka starts a broker.
+An unknown name is only a warning with the closest known name: a server.properties written for Kafka
+starts a broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magnetar.config.setting import InvalidValue, Setting
 
 
 class ConfigError(ValueError):
-    """A configuration nobody can start a broker with."""
+    """A configuration that no broker can start with."""
 
 
 class Given(NamedTuple):
@@ -30,14 +30,14 @@ class Given(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A configuration and what is to be said about its sources."""
+    """A configuration and the warnings about its sources."""
 
     config: BrokerConfig
     warnings: list[str]
 
 
 def read_properties(path: Path) -> list[Given]:
-    """Return what a .properties file gives, in its order; it is UTF-8."""
+    """Return the settings of a .properties file in UTF-8, in the file's order."""
     try:
         text = path.read_text(encoding="utf-8")
         return [
@@ -51,7 +51,7 @@ def read_properties(path: Path) -> list[Given]:
 
 
 def read_assignments(assignments: Iterable[str]) -> list[Given]:
-    """Return what `--set name=value` flags give."""
+    """Return the settings of `--set name=value` flags."""
     given = []
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -62,7 +62,7 @@ def read_assignments(assignments: Iterable[str]) -> list[Given]:
 
 
 def load(given: Sequence[Given]) -> Loaded:
-    """Merge what was given, the last one of a name winning."""
+    """Return the configuration of all that was given; the last value of a name wins."""
     values: dict[str, object] = {}
     warnings: list[str] = []
     places: dict[str, Given] = {}
@@ -85,7 +85,7 @@ def load(given: Sequence[Given]) -> Loaded:
 
 
 def _reconcile(values: dict[str, object]) -> None:
-    """Carry older names over to those that the rest of the broker reads."""
+    """Carry older names over to the names that the rest of the broker reads."""
     if "broker.id" in values and "node.id" not in values:
         values["node.id"] = values["broker.id"]
     if "node.id" in values:

@@ -1,4 +1,4 @@
-"""What a configuration table is made of: a named, typed, checked, documented setting.
+"""The parts of a configuration table: named, typed, checked, documented settings.
 
 A table is a class whose attributes are settings: `message_max_bytes = integer(...)` declares
 `message.max.bytes`. An instance of the class holds one value per setting, as plain attributes.
@@ -114,7 +114,11 @@ class Config:
 
     settings: ClassVar[Mapping[str, Setting[Any]]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, stored: Mapping[str, Setting[Any]] | None = None) -> None:
+        """`stored` are settings without effect, by name, beside those that are attributes."""
+        for name, setting in (stored or {}).items():
+            setting.name = name
+            setattr(cls, attribute_of(name), setting)
         cls.settings = {
             value.name: value for value in vars(cls).values() if isinstance(value, Setting)
         }

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from magnetar.config import compression
 from magnetar.config.broker import CLEANUP_POLICIES, TIMESTAMP_TYPES, BrokerConfig
+from magnetar.config.inert import stored_settings
 from magnetar.config.setting import (
     INT64_MAX,
     Config,
@@ -24,8 +25,28 @@ MS_PER_MINUTE = 60_000
 MS_PER_HOUR = 3_600_000
 
 
-class TopicConfig(Config):
-    """What one topic runs with. `resolve` fills in the broker's defaults."""
+_STORED = {
+    "nothing is tiered to remote storage": """
+        local.retention.bytes long>=-2 -2 3.6 log.local.retention.bytes
+        local.retention.ms long>=-2 -2 3.6 log.local.retention.ms
+        remote.log.copy.disable boolean false 3.9
+        remote.log.delete.on.disable boolean false 3.9
+    """,
+    "one node holds every replica": """
+        min.insync.replicas int>=1 1 0.9 min.insync.replicas
+        unclean.leader.election.enable boolean false 0.8.2 unclean.leader.election.enable
+    """,
+    "files grow as they are written": """
+        preallocate boolean false 0.8.3 log.preallocate
+    """,
+    "logs roll on time": """
+        segment.jitter.ms long>=0 0 0.8.2
+    """,
+}
+
+
+class TopicConfig(Config, stored=stored_settings(_STORED)):
+    """The settings of one topic. `resolve` fills in the broker's defaults."""
 
     cleanup_policy = words(
         ["delete"],
@@ -80,22 +101,6 @@ class TopicConfig(Config):
     leader_replication_throttled_replicas = throttled_replicas(
         doc="Stored and shown: one node holds every replica."
     )
-    local_retention_bytes = long(
-        -2,
-        minimum=-2,
-        synonyms=("log.local.retention.bytes",),
-        since="3.6",
-        doc="Stored and shown: nothing is tiered to remote storage.",
-        acts=False,
-    )
-    local_retention_ms = long(
-        -2,
-        minimum=-2,
-        synonyms=("log.local.retention.ms",),
-        since="3.6",
-        doc="Stored and shown: nothing is tiered to remote storage.",
-        acts=False,
-    )
     max_compaction_lag_ms = long(
         INT64_MAX,
         minimum=1,
@@ -146,33 +151,6 @@ class TopicConfig(Config):
         since="0.10.1",
         doc="Age before which a record is not compacted.",
     )
-    min_insync_replicas = integer(
-        1,
-        minimum=1,
-        synonyms=("min.insync.replicas",),
-        since="0.9",
-        doc="Shown and stored: one node holds every replica.",
-        acts=False,
-    )
-    preallocate = boolean(
-        False,
-        synonyms=("log.preallocate",),
-        since="0.8.3",
-        doc="Stored and shown: files grow as they are written.",
-        acts=False,
-    )
-    remote_log_copy_disable = boolean(
-        False,
-        since="3.9",
-        doc="Stored and shown: nothing is tiered to remote storage.",
-        acts=False,
-    )
-    remote_log_delete_on_disable = boolean(
-        False,
-        since="3.9",
-        doc="Stored and shown: nothing is tiered to remote storage.",
-        acts=False,
-    )
     remote_storage_enable = boolean(
         False, since="3.6", doc="Only false: there is no remote storage.", acts=False
     )
@@ -204,22 +182,12 @@ class TopicConfig(Config):
         since="0.8",
         doc="Largest index file; when it is full the log rolls.",
     )
-    segment_jitter_ms = long(
-        0, minimum=0, since="0.8.2", doc="Stored and shown: logs roll on time.", acts=False
-    )
     segment_ms = long(
         604800000,
         minimum=1,
         synonyms=("log.roll.ms", "log.roll.hours"),
         since="0.7",
         doc="Age at which the log rolls.",
-    )
-    unclean_leader_election_enable = boolean(
-        False,
-        synonyms=("unclean.leader.election.enable",),
-        since="0.8.2",
-        doc="Shown only: there is no other replica to elect.",
-        acts=False,
     )
 
 
@@ -231,11 +199,12 @@ _UNITS = {
 
 
 def broker_default(name: str, broker: BrokerConfig) -> object:
-    """Return the value that topics without `name` of their own have on this broker."""
+    """Return the value of `name` on this broker for topics that do not set it."""
     setting = TopicConfig.settings[name]
     for synonym in setting.synonyms:
         if synonym not in BrokerConfig.settings:
-            continue  # without effect, so that the topic's own default says what is done
+            # The broker's setting has no effect, so the topic's own default applies.
+            continue
         value = broker[synonym]
         if value is None or (synonym not in broker.explicit and synonym in _UNITS):
             continue
@@ -266,9 +235,10 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
 
 
 def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
-    """Return the typed values of stored settings, and why the others are left out.
+    """Return the typed values of stored settings, and the reasons why others are left out.
 
-    Another release may have stored them. Two that are impossible together: the first counts.
+    Another release may have stored what this one refuses. Of two values that are impossible
+    together the first counts.
     """
     with suppress(InvalidValue):
         return parse_topic_configs(texts), []
@@ -297,7 +267,7 @@ def _check_together(values: Mapping[str, object]) -> None:
 
 
 def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
-    """Return every setting of a topic whose `own` values are given; `explicit` are those."""
+    """Return every setting of a topic that has `own` values; `explicit` names these."""
     values = {name: broker_default(name, broker) for name in TopicConfig.settings}
     values.update(own)
     config = TopicConfig(values)

@@ -15,7 +15,6 @@ from uuid import UUID
 
 import wire.internal
 from coordinator.transactions.records import decode_key, decode_value
-from logstore.disk.checkpoints import uuid_text
 from magnetar.importing.metadata_log import decode_record
 from magnetar.storage.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.errors import WireError
@@ -27,6 +26,7 @@ from wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
 from wire.internal.versioned import decode_compatible, decode_versioned, peek_version
 from wire.message import Message, RecordKey, RecordValue, Struct
 from wire.schema import fields_of
+from wire.types import uuid_text
 
 DECODED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, CLUSTER_METADATA})
 _METADATA_TYPE_AT = 1

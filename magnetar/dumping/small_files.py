@@ -14,10 +14,10 @@ from logstore.disk.checkpoints import (
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
-    uuid_text,
 )
 from logstore.sync.journal import read_entries
 from magnetar.dumping.entry import Entry
+from wire.types import uuid_text
 
 _ID_BYTES = 16
 

@@ -155,7 +155,7 @@ class Cleaner:
             found = cleanable_of(log, self._clock.now_ms())
             if found.unread is None:
                 return found
-            await log.ledger.read_max_timestamp(found.unread)
+            await log.ledger.segments.read_max_timestamp(found.unread)
         return Cleanable()
 
     async def _is_overdue(self, log: PartitionLog, found: Cleanable) -> bool:
@@ -164,7 +164,7 @@ class Cleaner:
             return False
         # As in Kafka, the first dirty batch stands for all of them.
         first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
-        source = log.ledger.read_sealed(first.base_offset)
+        source = log.ledger.segments.read_sealed(first.base_offset)
         if source is None:
             return False
         try:

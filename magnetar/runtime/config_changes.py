@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from magnetar.config.changes import Change, Operation, changed, check_changes
-from magnetar.config.resource_type import ResourceType
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.logger_levels import alter_levels
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 
 class ResourceChanges(NamedTuple):

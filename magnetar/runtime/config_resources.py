@@ -13,7 +13,6 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
-from magnetar.config.resource_type import ResourceType
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.storage.broker_configs import BrokerConfigs
@@ -22,6 +21,7 @@ from magnetar.storage.topic_names import check_name
 from magnetar.storage.topics import Topic, Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 
 class Resource(Protocol):

@@ -44,12 +44,12 @@ from coordinator.groups.consumer.soft_state import Wait
 from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord
 from magnetar.config.group import group_integer
-from magnetar.config.resource_type import ResourceType
 from magnetar.logging import get_logger
 from magnetar.runtime import patterns
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker

@@ -98,7 +98,7 @@ class Retention:
         for number, log in enumerate(logs, 1):
             start_offset = await self._due(log)
             if start_offset > log.log_start_offset:
-                count = len(log.ledger.segment_base_offsets)
+                count = len(log.ledger.segments.base_offsets)
                 expiring.append(_Expiring(log, start_offset, count, log.size_bytes))
             if number % _PARTITIONS == 0:
                 await asyncio.sleep(0)
@@ -106,11 +106,11 @@ class Retention:
 
     async def _due(self, log: PartitionLog) -> int:
         while True:
-            segments = islice(log.ledger.segment_facts(), _SEGMENTS)
+            segments = islice(log.ledger.segments.facts(), _SEGMENTS)
             start_offset, unread = due_of(log, segments, self._clock.now_ms())
             if unread is None:
                 return start_offset
-            await log.ledger.read_max_timestamp(unread)
+            await log.ledger.segments.read_max_timestamp(unread)
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
@@ -137,12 +137,12 @@ async def advance(
     """
     segments = size_bytes = 0
     while not log.is_deleted and log.log_start_offset < start_offset:
-        bases = log.ledger.segment_base_offsets
+        bases = log.ledger.segments.base_offsets
         next_start = bases[_DELETED] if len(bases) > _DELETED else start_offset
         segments += len(bases)
         size_bytes += log.size_bytes
         step_to(log, min(next_start, start_offset))
-        segments -= len(log.ledger.segment_base_offsets)
+        segments -= len(log.ledger.segments.base_offsets)
         size_bytes -= log.size_bytes
         await asyncio.sleep(0)
     return segments, size_bytes
@@ -157,7 +157,7 @@ def _report(expiring: _Expiring) -> None:
         log_start_offset=log.log_start_offset,
         segments=expiring.segment_count,
         bytes=expiring.size_bytes,
-        segments_left=len(log.ledger.segment_base_offsets),
+        segments_left=len(log.ledger.segments.base_offsets),
         bytes_left=log.size_bytes,
         retention_ms=log.config.retention_ms,
         retention_bytes=log.config.retention_bytes,

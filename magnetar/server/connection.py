@@ -1,13 +1,14 @@
 """One client's connection: its frames, the order of its answers, and the pressure back to it.
 
 Order: answers leave in the order of the requests. Requests that append and then wait for a sync
-overlap (`OVERLAPPING`), the part of each before its first wait running on arrival; any other
-request starts when all before it are answered. So a client that pipelines gets what it would get
-from Kafka, which works on one at a time.
+overlap (`OVERLAPPING`): the part of each before its first wait runs on arrival. Any other request
+starts when all requests before it are answered. So a client that pipelines gets the answers that
+Kafka would give, which works on one request at a time.
 
-Pressure: no more is read while too many requests are unanswered, while the client does not read
-its answers, or while requests hold too much memory; nothing is started while answers pile up.
-A connection that breaks the protocol is closed, alone, after what came before was answered.
+Pressure: the connection reads no more while too many requests are unanswered, while the client does
+not read its answers, or while requests hold too much memory. It starts no request while answers
+pile up. A connection that breaks the protocol is closed, alone, after the requests before are
+answered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cutting the byte stream of a connection into frames: a 4-byte size, then that many bytes.
+"""The byte stream of a connection, cut into frames: a 4-byte size, then that many bytes.
 
-Sans I/O. Bytes arrive in a buffer shared by all connections, from which complete frames are copied
-out; the rest of a frame that is not complete goes straight into its own buffer. That buffer grows
-with the bytes that are there, four times as many at most: what a peer announces costs nothing.
-Each frame is a bytearray of its own, so a handler may keep views of it and write into it.
+Sans I/O. Bytes arrive in a buffer that all connections share. Whole frames are copied out of it;
+the rest of a frame that is not whole is received straight into a buffer of the frame's own. That
+buffer is at most four times as large as the bytes that have arrived, so an announced size costs
+nothing. Each frame is a bytearray of its own: a handler may keep views of it and write into it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FrameReader:
     __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_memory", "_shared", "_size", "error")
 
     def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
-        """`shared` is used between one `buffer` and its `received` only, hence by all."""
+        """All readers may use `shared`: each does so between a `buffer` and its `received` only."""
         self._shared = shared
         self._memory = memory
         self._max_bytes = max_bytes
@@ -34,12 +34,12 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._filled = 0
         self._size = 0
-        #: Why no more frames come: a size that no request may have.
+        #: Set when the stream has a size that no request may have: no more frames come.
         self.error: WireError | None = None
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun whose end has not arrived."""
+        """Whether a frame has begun to arrive and is not whole."""
         return self._frame is not None
 
     def buffer(self, sizehint: int = -1) -> memoryview:
@@ -54,8 +54,8 @@ class FrameReader:
     def received(self, count: int) -> list[bytearray]:
         """Return the frames that the `count` bytes now in the buffer complete, in order.
 
-        An empty one, the last ever, stands where a size is that no request may have: `error` says
-        which. So what came before it is not lost with it.
+        A size that no request may have is returned as an empty frame, the last one; `error` says
+        which size. So the frames before it are not lost with it.
         """
         if self.error is not None:
             return []

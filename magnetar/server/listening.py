@@ -1,4 +1,4 @@
-"""Accepting connections: listeners, limits, idle connections, an orderly end."""
+"""The server: it listens, accepts connections within limits, and closes idle and slow ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
 from magnetar.storage import open_files
 
-#: Answers that wait for a slow reader before nothing more is started for its connection.
+#: The bytes of answers that may wait for a slow client. Above it no more requests of the
+#: connection are started.
 WRITE_BUFFER_BYTES = 1 << 20
-#: How long a stop waits for answers that are under way.
+#: The time that a stop waits for answers under way.
 STOP_GRACE_SECONDS = 1.0
-#: How often idle connections are looked for, and slow ones while memory is short.
+#: The interval of the search for idle connections, and for slow ones while memory is short.
 _SWEEP_SECONDS = 1.0
 
 _log = get_logger("server")
@@ -70,29 +71,29 @@ class Server:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
-        #: Of connections that have ended.
+        #: The traffic of connections that have ended.
         self._received_bytes = 0
         self._sent_bytes = 0
 
     @property
     def received_bytes(self) -> int:
-        """How many bytes clients have sent."""
+        """The bytes that clients have sent since the start."""
         return self._received_bytes + sum(one.received_bytes for one in self._connections)
 
     @property
     def sent_bytes(self) -> int:
-        """How many bytes were answered to clients."""
+        """The bytes of answers to clients since the start."""
         return self._sent_bytes + sum(one.sent_bytes for one in self._connections)
 
     @property
     def connection_count(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._connections)
 
     def bind(self, listeners: Sequence[Listener]) -> None:
         """Take the addresses of `listeners`; afterwards `self.listeners` has their real ports.
 
-        Nobody can connect before `start`. Raises ConfigError for an address that cannot be had.
+        No client can connect before `start`. Raises ConfigError for an address that is taken.
         """
         for listener in listeners:
             try:
@@ -104,12 +105,12 @@ class Server:
             self.listeners.append(listener.bound_to(bound.getsockname()[1]))
 
     def unbind(self) -> None:
-        """Give the addresses back that `bind` took, where `start` does not follow."""
+        """Give back the addresses that `bind` took. For a start that fails before `start`."""
         for bound in self._bound:
             bound.close()
 
     async def start(self, services: Services) -> None:
-        """Accept connections, whose requests `services` answer."""
+        """Accept connections; `services` answer their requests."""
         self.dispatcher.services = services
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             self._servers.append(
@@ -122,7 +123,7 @@ class Server:
         self._sweep()
 
     async def stop(self) -> None:
-        """Accept no more, let what is under way end for a moment, then close everything."""
+        """Accept no more, answer the requests under way for a moment, then close everything."""
         self._is_stopping = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -141,7 +142,7 @@ class Server:
                 await asyncio.sleep(0)
 
     def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
-        """A connection was accepted: count it, or close it where that is one too many."""
+        """Count a connection that was accepted, or close it where it is one too many."""
         self._connections.add(connection)
         self._per_host[connection.host] += 1
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -150,14 +151,14 @@ class Server:
             self._tune(accepted)
         reason = ""
         if self._is_stopping:
-            # Accepted before, and told of only now: after the stop nothing may be appended.
+            # The event loop accepted it before the stop. After the stop nothing may be appended.
             reason = "the broker stops"
         elif len(self._connections) > self._config.max_connections:
             reason = f"max.connections={self._config.max_connections}"
         elif self._per_host[connection.host] > self._config.max_connections_per_ip:
             reason = f"max.connections.per.ip={self._config.max_connections_per_ip}"
         elif len(self._connections) > self._connections_max:
-            # The logs must be able to open their files: where they cannot, the broker ends.
+            # The logs must be able to open their files: the broker ends where they cannot.
             reason = f"{self._connections_max} connections are what the limit of open files allows"
         if reason:
             _log.warning(
@@ -166,7 +167,7 @@ class Server:
             transport.abort()
 
     def _closed(self, connection: ClientConnection) -> None:
-        """A connection has ended, by whomever."""
+        """Forget a connection that has ended."""
         self._connections.discard(connection)
         self._received_bytes += connection.received_bytes
         self._sent_bytes += connection.sent_bytes
@@ -198,7 +199,7 @@ class Server:
 
     def _tune(self, accepted: socket.socket) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # As Kafka: a peer that vanished without a word is found out by the operating system.
+        # As Kafka does it: the operating system finds peers that have vanished without a word.
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._config.socket_send_buffer_bytes > 0:
             accepted.setsockopt(
@@ -210,7 +211,7 @@ class Server:
             )
 
     def _sweep(self) -> None:
-        """Close connections that were silent for too long, whatever they had begun to send."""
+        """Close connections that were idle for too long, also those with half a request."""
         overdue = self.memory.overdue()
         if isinstance(overdue, ClientConnection):
             _log.warning(

@@ -1,11 +1,13 @@
-"""How much memory requests may hold, over all connections.
+"""The memory that requests hold, over all connections, in two accounts with one limit each.
 
-Two accounts. *In flight*: requests that are worked on; they end by themselves, so whoever is over
-the limit waits for that. *Partial*: requests still being received, or behind another one of their
-connection; when these end is up to their client, so over the limit one connection at a time, the
-favoured, may go on until it has no such request, and has to be quick: `overdue` says who is not. So
-a peer that announces much and sends little delays large requests for a moment and small ones not at
-all.
+*In flight*: requests that wait for a sync. They end by themselves, so over the limit every
+connection waits for that.
+
+*Partial*: requests that are still arriving, or stand behind another one of their connection. Their
+clients decide when these end. So over the limit one connection at a time, the favoured one, may
+read on until it has no such request, and it has to be quick: `overdue` finds a favoured connection
+that is not. A client that announces much and sends little delays large requests for a moment, and
+small requests not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-#: What the favoured connection has to send from one sweep to the next.
+#: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
 
 
@@ -22,21 +24,21 @@ class Receiver(Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """What it has received, ever."""
+        """The bytes that the connection has received since it was accepted."""
         ...
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has a request that is not there whole, or behind another one."""
+        """Whether a request of the connection has not arrived whole, or is behind another."""
         ...
 
     def resume_memory(self) -> None:
-        """Try again to read."""
+        """Read on, if `may_read` allows it now."""
         ...
 
 
 class RequestMemory:
-    """The accounts. `limit_bytes` is for each of the two; negative: no limit."""
+    """The two accounts. `limit_bytes` is the limit of each; negative: no limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = sys.maxsize if limit_bytes < 0 else limit_bytes
@@ -55,14 +57,13 @@ class RequestMemory:
             self._wake()
 
     def resize_partial(self, by_bytes: int) -> None:
-        """Account for a buffer of a half-received request, or one behind others, that grew or
-        came, or went (negative)."""
+        """Account for a partial request that came or grew, or went (negative)."""
         self.partial_bytes += by_bytes
         if by_bytes < 0 and self._waiting:
             self._wake()
 
     def may_read(self, receiver: Receiver) -> bool:
-        """Whether `receiver` may read on; if not it is told when to try again."""
+        """Return whether `receiver` may read on. If not, `resume_memory` is called in time."""
         limit_bytes = self.limit_bytes
         if self.in_flight_bytes <= limit_bytes and (
             self.partial_bytes <= limit_bytes
@@ -74,28 +75,28 @@ class RequestMemory:
         return False
 
     def forget(self, receiver: Receiver) -> None:
-        """A connection has gone; what it held was given back."""
+        """Forget a connection that has gone and has given its memory back."""
         self._waiting.pop(receiver, None)
         if self._favoured is receiver:
             self._favoured = None
             self._wake()
 
     def overdue(self) -> Receiver | None:
-        """Return the favoured connection if it got little done since this was last asked.
+        """Return the favoured connection if it has sent too little since the last call.
 
-        It is to be closed: others wait for the memory.
+        The caller closes it: other connections wait for the memory.
         """
         favoured = self._favoured
         if favoured is None or self.partial_bytes <= self.limit_bytes:
             self._favoured = None
             return None
         if not favoured.is_partial:
-            # It has done what it was let do, and owes nothing; it is the next one's turn.
+            # Its requests have arrived whole: now it is another connection's turn.
             self._favoured = None
             self._wake()
             return None
         if favoured in self._waiting:
-            # For requests in flight: not its fault.
+            # Requests in flight keep it from reading: it is not to blame.
             self._begin_to_count(favoured)
             return None
         received = favoured.received_bytes
@@ -110,7 +111,7 @@ class RequestMemory:
         return self._favoured is receiver
 
     def _begin_to_count(self, favoured: Receiver) -> None:
-        """It has all of the time between the next two sweeps."""
+        """Give a connection the whole time between the next two sweeps."""
         self._favoured_bytes = favoured.received_bytes - PROGRESS_BYTES_MIN
 
     def _wake(self) -> None:

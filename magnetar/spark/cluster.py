@@ -1,7 +1,7 @@
-"""The brokers that a sink asks: whether they are magnetar's, who coordinates what, what passes.
+"""The cluster that a sink writes to: connected again after failures, and checked for its promises.
 
-confluent-kafka can list no votes and fence nobody but itself, so what decides a batch goes through
-the project's own client. Source: docs/joint_transactions.md.
+confluent-kafka cannot list votes, and fences no producer but itself. So the requests that decide a
+batch go through `magnetar.client`. Source: docs/joint_transactions.md.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from coordinator.groups.offsets.store import PROGRESS_TOPIC
-from magnetar.client.cluster import PASSING, Client, ClientError, Refused, Unreachable
+from magnetar.client import Client, ClientError, Refused, Unreachable
+from magnetar.client.cluster import TRANSIENT
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.topics import create_topic
-from magnetar.config.resource_type import ResourceType
 from magnetar.spark.errors import BadOptions, SinkError
+from magnetar.spark.progress import PROGRESS_TOPIC
 from wire.error_code import ErrorCode
+from wire.resource_type import ResourceType
 
 _SEPARATOR = "joint.transactions.separator"
 _TIMEOUT_MAX = "transaction.max.timeout.ms"
-#: The parent's transaction lasts for a few requests; of a driver that dies in it, so long.
+#: The parent's transaction lasts for a few requests. This bounds it if the driver dies meanwhile.
 PARENT_TIMEOUT_MS = 60_000
-#: A broker that starts again, or a coordinator that is busy, is asked again so soon.
 _RETRY_DELAY_S = 0.05
-_WAITED_FOR = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+_WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 T = TypeVar("T")
 
 
 class Promises(NamedTuple):
-    """What the broker's settings say that exactly-once rests on."""
+    """The broker's settings that exactly-once rests on."""
 
     separator: str
     transaction_timeout_ms_max: int
 
 
 class Cluster:
-    """The brokers, connected to anew when they were away, for `timeout_ms`. A context manager."""
+    """The brokers, connected to again for up to `timeout_ms` after a failure. A context manager."""
 
     def __init__(self, bootstrap_servers: str, timeout_ms: int) -> None:
-        """Nothing is connected to yet."""
+        """Connect to nothing yet."""
         self.bootstrap_servers = bootstrap_servers
         self._timeout_ms = timeout_ms
         self._client: Client | None = None
@@ -55,8 +55,8 @@ class Cluster:
     def ask(
         self, question: Callable[[Client], T], codes_of: Callable[[T], Iterable[int]] | None = None
     ) -> T:
-        """Return what `question` answers, repeated while nobody is there, or a code among
-        `codes_of` its answer passes by itself. SinkError: not within the timeout, or refused.
+        """Return the answer of `question`, asked again while no broker is reachable, or while a
+        code among `codes_of` the answer is transient. SinkError: the timeout is over, or refused.
         """
         deadline = time.monotonic() + self._timeout_ms / 1000
         while True:
@@ -65,12 +65,12 @@ class Cluster:
                     self._client = Client(self.bootstrap_servers)
                 answer = question(self._client)
             except (Unreachable, Refused) as failure:
-                passes = isinstance(failure, Unreachable) or failure.code in PASSING
+                passes = isinstance(failure, Unreachable) or failure.code in TRANSIENT
                 self._disconnect()
                 if not passes or time.monotonic() > deadline:
-                    raise SinkError(self._said(failure)) from None
+                    raise SinkError(self._explained(failure)) from None
             except ClientError as failure:
-                raise SinkError(self._said(failure)) from None
+                raise SinkError(self._explained(failure)) from None
             else:
                 codes = () if codes_of is None else codes_of(answer)
                 if _WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
@@ -79,7 +79,7 @@ class Cluster:
             time.sleep(_RETRY_DELAY_S)
 
     def promises(self) -> Promises:
-        """Return what exactly-once rests on. BadOptions: this is not a magnetar that gives it."""
+        """Return what exactly-once rests on. BadOptions: this broker does not promise it."""
 
         def settings(client: Client) -> dict[str, str | None]:
             broker = Resource(ResourceType.BROKER, str(client.node_ids[0]))
@@ -105,37 +105,27 @@ class Cluster:
         self.ask(lambda client: client.topics(names))
 
     def provide_progress_topic(self) -> None:
-        """Make sure that there is a topic to which records of progress belong."""
+        """Create the topic that records of progress name, unless it exists."""
         if self.ask(_has_progress_topic):
             return
         self.ask(
-            lambda client: create_topic(
-                client,
-                PROGRESS_TOPIC,
-                partitions=1,
-                replication_factor=-1,
-                configs={},
-                if_not_exists=True,
-                validate_only=False,
-                timeout_ms=self._timeout_ms,
-            )
+            lambda client: create_topic(client, PROGRESS_TOPIC, partitions=1, if_not_exists=True)
         )
 
     def coordinator_of(self, client: Client, transactional_id: str) -> int:
         """Return the broker that coordinates a transactional id, asked once per connection."""
-        return self._once(client.coordinators, "transaction", transactional_id)
+        return self._once(client.coordinator_of, "transaction", transactional_id)
 
     def group_coordinator_of(self, client: Client, group_id: str) -> int:
-        return self._once(client.group_coordinators, "group", group_id)
+        """Return the broker that coordinates a group, asked once per connection."""
+        return self._once(client.group_coordinator_of, "group", group_id)
 
-    def _once(
-        self, find: Callable[[Iterable[str]], dict[int, list[str]]], kind: str, key: str
-    ) -> int:
+    def _once(self, find: Callable[[str], int], kind: str, key: str) -> int:
         if (kind, key) not in self._coordinators:
-            ((self._coordinators[kind, key], _),) = find([key]).items()
+            self._coordinators[kind, key] = find(key)
         return self._coordinators[kind, key]
 
-    def _said(self, failure: ClientError) -> str:
+    def _explained(self, failure: ClientError) -> str:
         if isinstance(failure, Unreachable):
             what, _, _ = str(failure).partition(". ")
             return f"within {self._timeout_ms} ms (the option brokerTimeoutMs): {what}."

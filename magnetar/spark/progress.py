@@ -1,8 +1,8 @@
-"""The record of how far a query has written, and what it says of a batch. Pure.
+"""The record of a query's progress, and whether it says that a batch is written. Pure.
 
 The record is the offset of partition 0 of `PROGRESS_TOPIC` in the group of the query: the number
 of the last batch, with Spark's query id and run in the metadata. It is committed by the very
-transaction that makes the batch visible, so it is never ahead of the data, nor behind it.
+transaction that makes the batch visible, so the record is never ahead of the data, nor behind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import asdict, dataclass
 
 from magnetar.spark.errors import OtherQuery, SinkError
 
-#: `metadata` of another form is another program's.
+#: The topic that records of progress name; nothing is written to it. Brokers keep offsets of this
+#: topic for ever, whatever offsets.retention.minutes says (`coordinator.groups.offsets.store`).
+PROGRESS_TOPIC = "__magnetar_progress"
+#: Metadata without this version was written by another program.
 _VERSION = 1
 _GROUP = "magnetar.spark."
 
@@ -24,27 +27,26 @@ def group_of(query_id: str) -> str:
 
 @dataclass(frozen=True)
 class Progress:
-    """A batch, and who writes it."""
+    """A batch of a query, and the Spark query or batch job that writes it."""
 
     batch_id: int
     spark_query_id: str | None
     """Spark's id of the streaming query, kept in its checkpoint; None for a batch job."""
     run_id: str | None
     topic: str | None
-    """The option of that name: of a batch job, which may well write to two topics."""
-    rows: int | None = None
-    """How many it has; None: recorded by a release that did not count."""
+    """The option `topic` of a batch job, which may write one batch to each of two topics."""
+    rows: int
 
     @property
     def writer(self) -> str:
-        """Who writes, in words."""
+        """The writer, for messages."""
         if self.spark_query_id is None:
             return "a batch job"
         return f"Spark query {self.spark_query_id}"
 
 
 def encode_metadata(progress: Progress) -> str:
-    """Return what stands beside the offset, which is the batch's number."""
+    """Return the metadata of the offset. The offset itself is the batch's number."""
     fields = asdict(progress)
     del fields["batch_id"]
     return json.dumps({"version": _VERSION, **fields}, separators=(",", ":"))
@@ -65,11 +67,11 @@ def decode_record(offset: int, metadata: str, query_id: str) -> Progress:
 
 
 def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, stream: bool) -> bool:
-    """Return whether `batch` is written already. OtherQuery where the record is no part of the
-    same history: then nothing may be written, and nothing skipped.
+    """Return whether `batch` is written already. OtherQuery: the record is of another history, so
+    the batch may be neither written nor skipped.
 
-    Batches of a stream come in order and are repeated only from the last one on, with the same
-    rows. Where the numbers have a gap, what lies between was written elsewhere.
+    A stream's batches come in order. Only the last one is repeated, with the same rows. Batches in
+    a gap of the numbers were written elsewhere.
     """
     if recorded is None:
         return False
@@ -78,8 +80,8 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
     if batch.batch_id < recorded.batch_id:
         raise OtherQuery(
             f"batch {batch.batch_id} of queryId {query_id!r} comes after batch "
-            f"{recorded.batch_id} was written. Whether it is the same as the one written then, "
-            f"nobody knows: a checkpoint that was set back? {_advice(query_id)}"
+            f"{recorded.batch_id} was written. Its rows may differ from those written then: was "
+            f"the checkpoint set back? {_advice(query_id)}"
         )
     if batch.batch_id > recorded.batch_id:
         return False
@@ -89,12 +91,12 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
             f"{recorded.topic!r}, now it is {batch.topic!r}: two writes of one batch need two "
             "queryIds, or the second would be taken for a repetition of the first."
         )
-    if batch.spark_query_id is not None and recorded.rows not in (None, batch.rows):
-        # To skip it as a repetition would lose what is new in it.
+    if batch.spark_query_id is not None and recorded.rows != batch.rows:
+        # Skipping the batch as a repetition would lose its new rows.
         raise OtherQuery(
             f"batch {batch.batch_id} of queryId {query_id!r} was written with {recorded.rows} rows,"
-            f" now it has {batch.rows}: a checkpoint that was set back, or a query that does not"
-            f" repeat its rows? Go on from the checkpoint that has commits/{batch.batch_id}."
+            f" now it has {batch.rows}: was the checkpoint set back, or does the query not repeat"
+            f" its rows? Go on from the checkpoint that has commits/{batch.batch_id}."
             f" {_advice(query_id)}"
         )
     return True
@@ -104,13 +106,13 @@ def _other_query(recorded: Progress, batch: Progress, query_id: str) -> str:
     return (
         f"queryId {query_id!r} belongs to {recorded.writer}, which has written up to batch "
         f"{recorded.batch_id}; this is {batch.writer} with batch {batch.batch_id}. Two queries "
-        "need two queryIds. Is it the same query with a fresh checkpoint, it would write again "
-        f"what the old one wrote: go on from the old checkpoint. {_advice(query_id)}"
+        "need two queryIds. The same query with a fresh checkpoint would write again what it wrote "
+        f"before: go on from the old checkpoint. {_advice(query_id)}"
     )
 
 
 def _advice(query_id: str) -> str:
     return (
-        "To begin anew on purpose, choose another queryId, or forget the record: "
+        "To begin anew on purpose, choose another queryId, or delete the record: "
         f"`magnetar groups delete '{group_of(query_id)}'`."
     )

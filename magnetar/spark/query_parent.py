@@ -1,7 +1,7 @@
-"""The parent transaction of a query, step by step, as its coordinator is asked for it.
+"""The parent transaction of a query: each step of it is a request to its coordinator.
 
-In transactions of version 1: its steps can be repeated as they are when a broker was away in
-between. Source: docs/joint_transactions.md, KIP-98, KIP-447.
+The transaction is of version 1, whose steps can be repeated unchanged after a broker was away.
+Source: docs/joint_transactions.md, KIP-98, KIP-447.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Set
 from typing import TypeVar
 
-from coordinator.groups.offsets.store import PROGRESS_TOPIC
-from coordinator.transactions.states import State
-from magnetar.apis.describe_transactions import CHILDREN_TAG, PARENT_TAG, decode_children
-from magnetar.client.cluster import Client, Refused, check
+from magnetar.client import Client, Refused
+from magnetar.client.connection import check
+from magnetar.client.transactions import State
 from magnetar.spark.cluster import PARENT_TIMEOUT_MS, Cluster
 from magnetar.spark.errors import BadOptions, SinkError
-from magnetar.spark.progress import Progress, decode_record, encode_metadata, group_of
+from magnetar.spark.progress import (
+    PROGRESS_TOPIC,
+    Progress,
+    decode_record,
+    encode_metadata,
+    group_of,
+)
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -44,8 +49,9 @@ from wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from wire.transaction_tags import CHILDREN_TAG, PARENT_TAG, decode_children
 
-#: The last ones of one group, and of transactions of version 1.
+#: The last versions that ask for one group, and the last of transaction version 1.
 _OFFSET_FETCH, _ADD_PARTITIONS, _TXN_OFFSET_COMMIT, _END_TXN = 7, 3, 4, 4
 _PATTERNS_SINCE = 2
 _NO_PRODUCER = -1
@@ -56,7 +62,7 @@ R = TypeVar("R", bound=Message)
 class QueryParent:
     """The parent transaction of a query: `committing.Parent` on a cluster.
 
-    With `keeps_record` False nothing is recorded: a write that has no name cannot be repeated.
+    `keeps_record` False: nothing is recorded, because a write without a name is never repeated.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class QueryParent:
         timeout_ms_max: int = PARENT_TIMEOUT_MS,
         keeps_record: bool = True,
     ) -> None:
-        """`timeout_ms_max`: what the broker allows a transaction at most."""
+        """`timeout_ms_max`: the longest transaction timeout that the broker allows."""
         self._cluster = cluster
         self._query_id = query_id
         self._timeout_ms = min(PARENT_TIMEOUT_MS, timeout_ms_max)
@@ -101,9 +107,9 @@ class QueryParent:
         self._identity = self._initialised(self._query_id)
 
     def end_abandoned(self) -> None:
-        """End what a driver sealed that died before it decided: until then no task may begin.
+        """Abort the votes that a dead driver sealed and did not decide: no task may begin before.
 
-        BadOptions: the query is itself a child, so it decides nothing.
+        BadOptions: the query's id names a child of another parent, so it can decide nothing.
         """
         found = self._described()
         parent_id = dict(found.unknown_tags).get(PARENT_TAG)
@@ -112,21 +118,19 @@ class QueryParent:
                 f"the queryId {self._query_id!r} is a transactional id that votes for "
                 f"{str(parent_id, 'utf-8')!r}: choose another one."
             )
-        if found.transaction_state == State.ONGOING.label:
+        if found.transaction_state == State.ONGOING:
             self.initialise()
 
     def undecided(self) -> Set[str]:
-        # As their records say it: their names may be of a time of another separator.
+        # Their records name their parent. Their names do not: the separator may have changed.
         tags = dict(self._described().unknown_tags)
         return set(decode_children(tags.get(CHILDREN_TAG, b"")))
 
     def votes(self) -> Set[str]:
-        # Letters, digits and whatever is not ASCII stand for themselves in RE2, too.
+        # What re.escape leaves as it is, RE2 takes literally too: letters, digits, non-ASCII.
         pattern = re.escape(self._query_id) + ".+"
         answer = self._decided(
-            ListTransactionsRequest(
-                state_filters=[State.VOTED.label], transactional_id_pattern=pattern
-            ),
+            ListTransactionsRequest(state_filters=[State.VOTED], transactional_id_pattern=pattern),
             ListTransactionsResponse,
             lambda answer: [answer.error_code],
             at_least=_PATTERNS_SINCE,
@@ -186,7 +190,7 @@ class QueryParent:
         try:
             code = self._end(committed=False)
         except SinkError:
-            return  # Nobody is there. What was sealed ends with the parent's timeout.
+            return  # No broker is reachable. The parent's timeout aborts the sealed votes.
         if code not in (ErrorCode.NONE, *_REPLACED):
             _check(code, self._doing("aborting"))
 
@@ -217,7 +221,7 @@ class QueryParent:
         return answer.error_code
 
     def _initialised(self, transactional_id: str) -> tuple[int, int]:
-        """Return a new producer id and epoch; what an earlier one left open is aborted."""
+        """Return a new producer id and epoch; the open transaction of earlier ones is aborted."""
         answer = self._decided(
             InitProducerIdRequest(
                 transactional_id=transactional_id,
@@ -232,7 +236,7 @@ class QueryParent:
         return answer.producer_id, answer.producer_epoch
 
     def _described(self) -> TransactionState:
-        """Return what is known of the parent, which nobody may have seen yet."""
+        """Return what the coordinator knows of the parent; an unknown parent is no error."""
         answer = self._decided(
             DescribeTransactionsRequest(transactional_ids=[self._query_id]),
             DescribeTransactionsResponse,
@@ -252,7 +256,7 @@ class QueryParent:
         *,
         at_least: int = 0,
     ) -> R:
-        """Ask the parent's coordinator, which is that of its children too."""
+        """Ask the parent's coordinator, which coordinates its children too."""
 
         def call(client: Client) -> R:
             node_id = self._cluster.coordinator_of(client, self._query_id)

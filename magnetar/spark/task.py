@@ -18,10 +18,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from magnetar.spark.cluster import Cluster
 from magnetar.spark.errors import SinkError
 from magnetar.spark.options import SinkOptions
+from magnetar.spark.progress import PROGRESS_TOPIC
 from magnetar.spark.rows import send_rows, topics_of
 
 if TYPE_CHECKING:

@@ -203,7 +203,7 @@ def committed_records(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes 
     found: dict[int, tuple[bytes | None, bytes | None]] = {}
     position = log.log_start_offset
     while position < log.last_stable_offset:
-        next(log.ledger.headers(position))  # its segment's indexes are in memory now
+        next(log.ledger.batches.headers(position))  # its segment's indexes are in memory now
         piece = log.read(position, _FETCH_BYTES, Isolation.READ_COMMITTED)
         assert piece is not None and piece.aborted is not None
         headers = list(iterate_batches(piece.records))
@@ -257,7 +257,7 @@ def check_compacted(log: PartitionLog, sent: dict[int, Sent]) -> None:
 def check_replay(log: PartitionLog, now_ms: int) -> None:
     """The state replayed from all that is left equals the live one, but for aborted transactions
     of which nothing is left."""
-    first_offset = next(iter(log.ledger.segment_base_offsets), log.log_start_offset)
+    first_offset = next(iter(log.ledger.segments.base_offsets), log.log_start_offset)
     state = PartitionState(first_offset)
     replay(log.ledger, state, now_ms)
     live = log.state
@@ -269,7 +269,7 @@ def check_replay(log: PartitionLog, now_ms: int) -> None:
     )
     batches = [
         (header.producer_id, header.base_offset)
-        for header in log.ledger.headers(first_offset)
+        for header in log.ledger.batches.headers(first_offset)
         if header.is_transactional and not header.is_control
     ]
     with_data = {

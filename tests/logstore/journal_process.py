@@ -45,7 +45,7 @@ class Process(LogProcess):
 
 def stored(log: PartitionLog) -> bytes:
     """What is in the file of the active segment."""
-    base = log.ledger.segment_base_offsets[-1]
+    base = log.ledger.segments.base_offsets[-1]
     assert isinstance(log.ledger, FileLedger)
     return read_file(log.ledger._files, f"/data/t-{log.partition}/{base:020d}.log")
 

@@ -15,6 +15,7 @@ from logstore.partition.reads import Appended
 from logstore.partition.transaction_marker import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
+from tests.logstore.ledgers import crash
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import Compression, SimpleRecord, build_batch
 
@@ -83,7 +84,7 @@ class SteppedPartition:
 
     def crash(self) -> PartitionLog:
         """Lose what is not durable, and open again."""
-        self.ledger.crash()
+        crash(self.ledger)
         self.executor.close()
         self.commit = GroupCommit(
             None, Durability.MEMORY, on_failure=_raise, executor=self.executor

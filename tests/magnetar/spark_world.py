@@ -175,7 +175,7 @@ class FakeParent:
 
 
 def progress(batch_id: int, spark_query: str | None = "spark-1", run: str = "run") -> Progress:
-    return Progress(batch_id, spark_query, run, None)
+    return Progress(batch_id, spark_query, run, None, rows=10)
 
 
 def commit(parent: FakeParent, batch: Progress, children: Set[str], *, stream: bool = True) -> bool:

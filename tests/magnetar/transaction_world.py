@@ -30,6 +30,7 @@ from logstore.sync.group_commit import GroupCommit
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
@@ -234,7 +235,7 @@ class World:
         self.failures.clear()
         for partition, ledger in self.ledgers.items():
             ledger.appends_left = None
-            ledger.crash()
+            crash(ledger)
             self.executors[partition].run()
             self.open(partition)
         self.coordinator = Transactions(self.broker())

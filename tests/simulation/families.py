@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
-from magnetar.apis.describe_transactions import VOTED_TAG
 from tests.simulation.history import Transaction
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Fenced, Worker
 from wire.error_code import ErrorCode
 from wire.messages import describe_transactions, init_producer_id, list_transactions
+from wire.transaction_tags import VOTED_TAG
 
 SEPARATOR = "~>"
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from wire import api
 from wire.errors import WireError
 from wire.internal.consumer_group_member_metadata import (
     ClassicMemberMetadata,
@@ -23,7 +22,6 @@ from wire.internal.versioned import (
     peek_version,
 )
 from wire.message import ZERO_UUID, Buffer, Message, Struct, in_versions, int8, int32
-from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.fetch import (
     FetchableTopicResponse,
@@ -241,12 +239,6 @@ def test_the_client_id_of_a_header_is_never_compact() -> None:
 
 def test_an_unstable_version_is_not_declared() -> None:
     assert InitProducerIdRequest.max_version == 5
-
-
-def test_the_table_of_apis() -> None:
-    assert api.request_class(24) is AddPartitionsToTxnRequest
-    with pytest.raises(WireError, match="no API with key 4"):
-        api.request_class(4)
 
 
 def test_keys_and_values_begin_with_their_kind_or_version() -> None:

@@ -18,16 +18,16 @@ from wire.records.header import Buffer, Compression
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 _FIRST_GUESS_MIN = 16 * 1024
 _GROWTH = 4
-#: What cramjam says when the output buffer is too small.
+#: The message of cramjam's error when the output buffer is too small.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
-#: Snappy as snappy-java frames it: this, then blocks of (length int32, raw snappy).
+#: The first bytes of snappy as snappy-java frames it; blocks of (length int32, raw snappy) follow.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
-#: What the streams of the other codecs begin with.
+#: The first bytes of the other codecs' streams.
 _MAGIC = {
     Compression.GZIP: b"\x1f\x8b\x08",
     Compression.LZ4: b"\x04\x22\x4d\x18",
@@ -79,7 +79,7 @@ _DECOMPRESS_INTO: dict[Compression, Callable[[Buffer, bytearray], int]] = {
 
 
 def begins_like(codec: Compression, data: memoryview) -> bool:
-    """Whether the first bytes are those of the codec's stream: tells garbage by a look."""
+    """Return whether the first bytes are those of the codec's stream: a quick look for garbage."""
     if codec is Compression.NONE:
         return True
     if codec is Compression.SNAPPY:

@@ -39,7 +39,7 @@ _MARKER_BYTES_MAX = 4096
 
 
 class ControlType(IntEnum):
-    """What a marker says of its producer's open transaction."""
+    """The outcome that a marker gives its producer's open transaction."""
 
     ABORT = 0
     COMMIT = 1

@@ -1,4 +1,4 @@
-"""The records inside a batch: decoding and building. Every length is checked.
+"""The records inside a batch: decoding, building, compressing again. Every length is checked.
 
     record     length varint (of all that follows) | attributes int8, unused |
                timestamp delta varlong | offset delta varint | key | value |
@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from wire.errors import WireError
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 from wire.records.header import (
+    ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
@@ -32,6 +34,9 @@ from wire.records.header import (
     pack_batch,
 )
 from wire.records.varint import VARINTS, read_varint, read_varlong
+
+#: Records that inflate to more are not compressed again: it is done on the event loop.
+RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 
 RecordHeader = tuple[str, bytes | None]
 
@@ -212,3 +217,23 @@ def build_batch(
         count,
     )
     return pack_batch(header, body)
+
+
+def recompressed(
+    header: BatchHeader, batch: Buffer, codec: Compression, level: int | None = None
+) -> bytearray:
+    """Return the batch with its records compressed by `codec`, CRC set.
+
+    A topic's `compression.type` asks for it. No record is decoded. Raises INVALID_RECORD for a
+    malformed stream and for one that inflates beyond RECOMPRESSED_BYTES_MAX.
+    """
+    try:
+        records = records_of(header, batch, RECOMPRESSED_BYTES_MAX)
+    except WireError as failure:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
+    body = compress(codec, records, level)
+    made = header._replace(
+        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        attributes=header.attributes & ~ATTRIBUTE_COMPRESSION | codec,
+    )
+    return pack_batch(made, body)

@@ -19,7 +19,7 @@ def encode_varint(value: int) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """What is not in it is encoded, and not kept."""
+    """Encodings by value. A value that is absent is encoded, and not kept."""
 
     __slots__ = ()
 

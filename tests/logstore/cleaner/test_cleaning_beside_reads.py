@@ -15,6 +15,7 @@ from logstore.disk.files import DiskFiles
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from tests.logstore import ledgers
+from tests.logstore.ledgers import close_cleanly
 from wire.records import BatchHeader
 
 LIMITS = LogConfig(segment_bytes=3000, index_interval_bytes=150)
@@ -41,8 +42,8 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 async def replace_first_segment(ledger: FileLedger, batches: list[bytes]) -> None:
     """Put every other batch of the first segment in its place, and the last one."""
-    last = ledger.segment_base_offsets[1] - 1
-    replacement = ledger.replacement([0])
+    last = ledger.segments.base_offsets[1] - 1
+    replacement = ledger.segments.replacement([0])
     assert replacement is not None
     for offset in sorted({*range(1, last, 2), last}):
         replacement.append(batches[offset], BatchHeader.parse(batches[offset]))
@@ -72,10 +73,10 @@ async def test_a_read_does_not_use_the_index_of_what_has_replaced_its_segment(
 ) -> None:
     ledger, batches = filled(files, str(tmp_path / "t-0"))
     stalled = StalledIndex(monkeypatch)
-    reader = asyncio.create_task(ledger.read_cold(place, 300, ALL))
+    reader = asyncio.create_task(ledger.batches.read_cold(place, 300, ALL))
     await asyncio.to_thread(stalled.is_opening.wait, 10)
     await replace_first_segment(ledger, batches)
     stalled.go_on.set()
     found = bytes(await reader)
     assert found and b"".join(batches[place:]).startswith(found)
-    ledger.close(clean=True)
+    close_cleanly(ledger)

@@ -100,7 +100,7 @@ class World(LogProcess):
     def trim(self) -> None:
         """Retention beside compaction: the first segment goes."""
         log = self.log
-        ends = [facts.end_offset for facts in log.ledger.segment_facts()]
+        ends = [facts.end_offset for facts in log.ledger.segments.facts()]
         if len(ends) > 1 and log.log_start_offset < ends[0] <= log.last_stable_offset:
             self.persist_start(log, ends[0])
             self.deleted_before = ends[0]
@@ -170,7 +170,7 @@ def filled(seed: int) -> World:
     """A world of some segments, nothing clean yet."""
     world = World(SimulatedDisk(seed=seed))
     fill(world, 30)
-    assert len(world.log.ledger.segment_base_offsets) > 4
+    assert len(world.log.ledger.segments.base_offsets) > 4
     return world
 
 
@@ -194,13 +194,13 @@ def test_power_loss_at_every_step_of_a_swap(first_point: int, is_merging: bool) 
             # What is left of these segments becomes one.
             clean(world.log, world.traffic.now_ms, world.executor.run)
             fill(world, 8)
-            count = len(world.log.ledger.segment_base_offsets)
+            count = len(world.log.ledger.segments.base_offsets)
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
             clean(world.log, world.traffic.now_ms, world.executor.run)
             world.disk.keep_power()
             if is_merging:
-                assert len(world.log.ledger.segment_base_offsets) < count
+                assert len(world.log.ledger.segments.base_offsets) < count
             world.check()
         world.restart(world.disk.crash(random))
         world.check_recovered()
@@ -239,7 +239,7 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
             assert not disk.exists("/data/topic-0")
             continue
         # The log's own files, which stay open when they were read.
-        assert disk.open_files <= before + len(world.log.ledger.segment_base_offsets)
+        assert disk.open_files <= before + len(world.log.ledger.segments.base_offsets)
         world.check()
         world.stop()
         world.restart(disk)
@@ -277,7 +277,7 @@ def test_a_clean_stop_in_the_middle_of_a_run_leaves_nothing_to_come_back() -> No
 def test_what_no_crc_protects_is_not_believed(at: int, damage: bytes, number: int) -> None:
     """A batch's offset and its length: records behind it would go, or earlier ones for it."""
     world = filled(1)
-    path = f"/data/topic-0/{world.log.ledger.segment_base_offsets[1]:020d}.log"
+    path = f"/data/topic-0/{world.log.ledger.segments.base_offsets[1]:020d}.log"
     file = world.disk.open(path)
     positions = [at for at, _, _ in scan(file, 0, file.size(), whole=False)]
     file.write((damage,), positions[number] + at)

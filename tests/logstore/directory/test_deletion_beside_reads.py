@@ -70,7 +70,7 @@ async def test_a_read_that_would_go_on_in_the_next_segment_ends(
     """Behind the last batch that compaction has left of a segment there is nothing to be read."""
     opened = Opened(tmp_path)
     log = await filled(opened)
-    last = log.ledger.segment_base_offsets[1] - 1
+    last = log.ledger.segments.base_offsets[1] - 1
     path = tmp_path / "topic-0" / f"{0:020d}.log"
     batch_bytes = path.stat().st_size // (last + 1)
     await opened.stop()

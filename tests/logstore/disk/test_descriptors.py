@@ -16,6 +16,7 @@ from logstore.disk.files import DiskFiles
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.group_commit import GroupCommit
+from tests.logstore.ledgers import open_now
 from tests.logstore.simulated_executors import SteppedExecutor
 
 MAX = 16
@@ -251,8 +252,8 @@ def test_small_files_that_wait_for_a_sync_take_no_descriptors(
         disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
     )
     ledger = FileLedger(disk, str(tmp_path / "t-0"), group_commit, LogConfig())
-    ledger.open(0)
+    open_now(ledger)
     for number in range(10 * MAX):
-        ledger.write_attachment("leader-epoch-checkpoint", b"%d" % number, sync=False)
-        ledger.write_attachment(f"{number}.state", b"", sync=False)
+        ledger.attachments.write("leader-epoch-checkpoint", b"%d" % number, sync=False)
+        ledger.attachments.write(f"{number}.state", b"", sync=False)
     assert descriptors_of(tmp_path) <= MAX

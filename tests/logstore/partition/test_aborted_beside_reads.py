@@ -56,8 +56,8 @@ async def read_beside(
 
 async def clean(log: PartitionLog) -> None:
     """Leave nothing of the transaction, as the cleaner does in time."""
-    end_offset = log.ledger.segment_base_offsets[1]
-    replacement = log.ledger.replacement([0])
+    end_offset = log.ledger.segments.base_offsets[1]
+    replacement = log.ledger.segments.replacement([0])
     assert replacement is not None
     for header, batch in log.iterate_batches_from(2):
         if header.base_offset < end_offset:

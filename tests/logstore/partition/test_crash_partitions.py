@@ -75,7 +75,7 @@ class World(LogProcess):
     def expire(self, count: int) -> None:
         """Retention's way: whole segments, the active one at last, below the stable offset."""
         log = self.log
-        ends = [facts.end_offset for facts in log.ledger.segment_facts()]
+        ends = [facts.end_offset for facts in log.ledger.segments.facts()]
         due = [end for end in ends if end <= log.last_stable_offset][:count]
         if due and due[-1] > log.log_start_offset:
             self.persist_start(log, due[-1])
@@ -222,7 +222,7 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         for _ in range(80):
             world.perform("plain", 0, 2)
         world.perform("settle", 0, 0)
-        bases = world.log.ledger.segment_base_offsets
+        bases = world.log.ledger.segments.base_offsets
         assert len(bases) > 4
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
@@ -235,7 +235,7 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         check_recovered(world, traffic)
         assert world.log.log_start_offset in (0, bases[3], world.highest_seen)
         if is_whole and world.log.log_start_offset:
-            assert len(world.log.ledger.segment_base_offsets) <= 2
+            assert len(world.log.ledger.segments.base_offsets) <= 2
 
 
 def test_power_loss_in_a_stop_forgets_none_of_the_batches_that_may_be_sent_again() -> None:

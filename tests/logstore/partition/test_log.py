@@ -35,7 +35,7 @@ def refusal_of(partition: SteppedPartition, batch: bytes | bytearray) -> ErrorCo
         partition.log.append(bytearray(batch), partition.now_ms)
     assert repr(partition.log.state) == state
     assert partition.ledger.end_offset == end_offset
-    assert partition.ledger.list_attachments() == []
+    assert partition.ledger.attachments.names() == []
     return refused.value.code
 
 

@@ -10,7 +10,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.records import BatchHeader, Compression, crc_ok, iterate_records
 from wire.records.header import pack_batch
-from wire.records.recompression import RECOMPRESSED_BYTES_MAX
+from wire.records.record import RECOMPRESSED_BYTES_MAX
 
 VALUES = [b"value %d" % number * 20 for number in range(50)]
 

@@ -154,7 +154,7 @@ def fill(partition: SteppedPartition, count: int) -> None:
 
 def give_up(partition: SteppedPartition) -> int:
     log = partition.log
-    found = due_of(log, log.ledger.segment_facts(), partition.now_ms).start_offset
+    found = due_of(log, log.ledger.segments.facts(), partition.now_ms).start_offset
     expire(log, found)
     return found
 
@@ -215,13 +215,13 @@ def test_aborted_entries_and_snapshots_go_with_their_segments(
         partition.end(7, commit=False)
         partition.settle()
         partition.now_ms += 100
-    bases = list(partition.ledger.segment_base_offsets)
-    names = partition.ledger.list_attachments()
+    bases = list(partition.ledger.segments.base_offsets)
+    names = partition.ledger.attachments.names()
     assert aborted_name(0) in names and snapshot_name(bases[1], KAFKA_SUFFIX) in names
     partition.now_ms += 200
     found = give_up(partition)
     assert found in bases[2:]
-    names = partition.ledger.list_attachments()
+    names = partition.ledger.attachments.names()
     for base_offset in bases:
         is_kept = base_offset >= found
         assert is_kept or aborted_name(base_offset) not in names

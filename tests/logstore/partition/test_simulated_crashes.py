@@ -24,6 +24,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.segments import file_ledger
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.group_commit import GroupCommit
+from tests.logstore.ledgers import close_cleanly, open_now
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from tests.soak import SOAK
@@ -92,7 +93,7 @@ class Story:
                 start_offset=partition.start_offset,
                 recovery_point=partition.recovery_point,
             )
-            partition.ledger.open(0)
+            open_now(partition.ledger)
 
     def check(self) -> None:
         """After a start: compare what is there with what was promised; it is the truth now."""
@@ -103,12 +104,12 @@ class Story:
             assert partition.durable_end_offset <= ledger.end_offset <= partition.end_offset
             assert ledger.durable_end_offset == ledger.end_offset
             assert ledger.start_offset == partition.start_offset
-            found = [bytes(batch) for _, batch in ledger.batches(partition.start_offset)]
+            found = [bytes(batch) for _, batch in ledger.batches.iterate(partition.start_offset)]
             self._take_over(partition, ledger.end_offset)
             tail = [b for b in partition.batches if last(b) >= partition.start_offset]
             assert found == tail
             self._check_reads(partition, ledger)
-            journal = ledger.read_attachment(JOURNAL) or b""
+            journal = ledger.attachments.read(JOURNAL) or b""
             assert (
                 journal[: partition.durable_journal]
                 == (partition.journal[: partition.durable_journal])
@@ -125,15 +126,15 @@ class Story:
             if partition.start_offset == ledger.end_offset:
                 return
             offset = self.random.randrange(partition.start_offset, ledger.end_offset)
-            found = ledger.batch_at(offset)
+            found = ledger.batches.batch_at(offset)
             assert found is not None
             assert bytes(found) == next(b for b in partition.batches if last(b) >= offset)
 
     def _replace_journal(self, partition: Partition, ledger: FileLedger) -> None:
         """As its owner does after recovery: what was durable is written again, the rest dropped."""
         partition.journal = partition.journal[: partition.durable_journal]
-        if partition.journal != (ledger.read_attachment(JOURNAL) or b""):
-            ledger.write_attachment(JOURNAL, partition.journal)
+        if partition.journal != (ledger.attachments.read(JOURNAL) or b""):
+            ledger.attachments.write(JOURNAL, partition.journal)
 
     def note_durable(self) -> None:
         for partition in self.partitions:
@@ -161,7 +162,7 @@ class Story:
         partition = self.partitions[which]
         assert partition.ledger is not None
         entry = self.random.randbytes(5)
-        partition.ledger.append_attachment(JOURNAL, entry)
+        partition.ledger.attachments.append(JOURNAL, entry)
         partition.journal += entry
         self.append(which, 1)
         partition.journal_at[partition.end_offset] = len(partition.journal)
@@ -194,13 +195,13 @@ class Story:
         self.disk = disk = self.disk.kill(self.random)
         for partition in self.partitions:
             assert partition.ledger is not None
-            partition.journal = partition.ledger.read_attachment(JOURNAL) or b""
+            partition.journal = partition.ledger.attachments.read(JOURNAL) or b""
         self._after_stop(killed=disk)
 
     def stop_cleanly(self) -> None:
         for partition in self.partitions:
             assert partition.ledger is not None
-            partition.ledger.close(clean=True)
+            close_cleanly(partition.ledger)
         self.executor.run()  # a sync under way ends after the close
         if self.group_commit.failure is not None:
             # The disk told that one alone what it has lost: no clean stop, as `LogDirectory` sees.

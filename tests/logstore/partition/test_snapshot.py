@@ -120,7 +120,7 @@ def test_a_few_snapshots_are_kept() -> None:
         fill(partition, 3)
         partition.settle()
     assert len(snapshots_of(partition)) <= 3
-    bases = list(partition.ledger.segment_base_offsets)
+    bases = list(partition.ledger.segments.base_offsets)
     assert snapshot_offsets(partition.ledger, KAFKA_SUFFIX) == bases[1:]
 
 
@@ -129,7 +129,7 @@ def test_snapshots_of_trimmed_segments_are_deleted() -> None:
     fill(partition, 30)
     partition.settle()
     delete_records(partition.log, 20)
-    bases = partition.ledger.segment_base_offsets
+    bases = partition.ledger.segments.base_offsets
     assert bases[0] > 0
     assert all(offset >= bases[0] for offset in snapshot_offsets(partition.ledger, KAFKA_SUFFIX))
 
@@ -138,8 +138,8 @@ def test_a_snapshot_beyond_the_recovered_end_is_deleted() -> None:
     partition = SteppedPartition()
     fill(partition, 3)
     partition.settle()
-    partition.ledger.write_attachment(snapshot_name(9), encode_snapshot(partition.log.state))
-    partition.ledger.write_attachment(snapshot_name(9, KAFKA_SUFFIX), b"")
+    partition.ledger.attachments.write(snapshot_name(9), encode_snapshot(partition.log.state))
+    partition.ledger.attachments.write(snapshot_name(9, KAFKA_SUFFIX), b"")
     partition.crash()
     assert snapshots_of(partition) == snapshot_offsets(partition.ledger, KAFKA_SUFFIX) == []
 
@@ -151,7 +151,7 @@ def test_a_snapshot_of_another_log_is_passed_over() -> None:
     partition = SteppedPartition()
     partition.append(b"b", producer_id=1, epoch=0, sequence=0)
     partition.settle()
-    partition.ledger.write_attachment(snapshot_name(1), encode_snapshot(other.log.state))
+    partition.ledger.attachments.write(snapshot_name(1), encode_snapshot(other.log.state))
     partition.crash()
     assert set(partition.log.producers) == {1}
     assert snapshots_of(partition) == []
@@ -164,7 +164,7 @@ def test_a_torn_snapshot_gives_way_to_the_older_one() -> None:
         partition.settle()
     state = partition.log.state
     older, newer = snapshots_of(partition)
-    partition.ledger.write_attachment(snapshot_name(newer), b"MGNS")
+    partition.ledger.attachments.write(snapshot_name(newer), b"MGNS")
     partition.crash()
     assert partition.log.state == state
     assert older in snapshots_of(partition)
@@ -177,13 +177,13 @@ def test_a_lost_aborted_index_is_rebuilt_from_the_log() -> None:
     partition.settle()
     partition.restart()
     state = partition.log.state
-    name = next(name for name in partition.ledger.list_attachments() if "txnindex" in name)
-    whole = partition.ledger.read_attachment(name)
+    name = next(name for name in partition.ledger.attachments.names() if "txnindex" in name)
+    whole = partition.ledger.attachments.read(name)
     for damaged in (b"", b"\x00" * 34, b"\x07" * 50, (whole or b"")[:20]):
-        partition.ledger.write_attachment(name, damaged)
+        partition.ledger.attachments.write(name, damaged)
         partition.crash()
         assert partition.log.state == state
-        assert partition.ledger.read_attachment(name) == whole
+        assert partition.ledger.attachments.read(name) == whole
 
 
 def test_without_our_snapshot_kafkas_serves() -> None:
@@ -192,7 +192,7 @@ def test_without_our_snapshot_kafkas_serves() -> None:
         partition.append(b"x", producer_id=1, epoch=0, sequence=n, transactional=True)
     partition.restart()
     for offset in snapshots_of(partition):
-        partition.ledger.delete_attachment(snapshot_name(offset))
+        partition.ledger.attachments.delete(snapshot_name(offset))
     partition.crash()
     last = partition.log.producers[1].last_batch()
     assert last is not None and (last.base_sequence, last.base_offset) == (2, 2)
@@ -207,7 +207,7 @@ def test_an_unclean_start_writes_a_snapshot_before_anything_can_be_trimmed() -> 
     fill(partition, 20)
     partition.settle()
     for offset in snapshots_of(partition):
-        partition.ledger.delete_attachment(snapshot_name(offset))
+        partition.ledger.attachments.delete(snapshot_name(offset))
     partition.crash()
     assert snapshots_of(partition) == [20]
 
@@ -220,10 +220,10 @@ def test_the_aborted_indexes_of_segments_that_are_gone_go_too() -> None:
         partition.end(1, commit=False)
     partition.settle()
     delete_records(partition.log, 12)
-    bases = partition.ledger.segment_base_offsets
+    bases = partition.ledger.segments.base_offsets
     assert bases[0] > 0
     assert indexed(partition) == list(bases)
-    partition.ledger.write_attachment(f"{99:020d}.txnindex", b"")
+    partition.ledger.attachments.write(f"{99:020d}.txnindex", b"")
     partition.crash()
     assert indexed(partition) == list(bases)
 

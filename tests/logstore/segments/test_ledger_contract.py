@@ -17,6 +17,7 @@ from logstore.segments.ledger import Ledger, LedgerFenced, SegmentFacts, Timesta
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.durable_end import LedgerClosed
 from logstore.sync.group_commit import GroupCommit
+from tests.logstore.ledgers import close_cleanly, durable, open_now
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
@@ -48,7 +49,7 @@ class Store:
                 self._memory = MemoryLedger(
                     self.group_commit, segment_bytes=self.limits.segment_bytes
                 )
-            self._memory.open(epoch)
+            open_now(self._memory, epoch)
             return self._memory
         ledger = FileLedger(
             self.files,
@@ -58,7 +59,7 @@ class Store:
             recovery_point=recovery_point,
             clean=clean,
         )
-        ledger.open(epoch)
+        open_now(ledger, epoch)
         return ledger
 
 
@@ -91,9 +92,9 @@ def append(ledger: Ledger, count: int = 1, **kwargs: int) -> bytes:
 
 def read(ledger: Ledger, offset: int, max_bytes: int = 10**6, end_offset: int = ALL) -> bytes:
     """Read hot, and where that would block, cold."""
-    data = ledger.read(offset, max_bytes, end_offset)
+    data = ledger.batches.read(offset, max_bytes, end_offset)
     if data is None:
-        data = asyncio.run(ledger.read_cold(offset, max_bytes, end_offset))
+        data = asyncio.run(ledger.batches.read_cold(offset, max_bytes, end_offset))
     return bytes(data)
 
 
@@ -121,12 +122,12 @@ def last_header(data: bytes) -> BatchHeader:
 def test_a_new_ledger_is_empty(store: Store) -> None:
     ledger = store.open()
     assert (ledger.start_offset, ledger.end_offset, ledger.durable_end_offset) == (0, 0, 0)
-    assert ledger.size_bytes == 0
+    assert ledger.segments.size_bytes == 0
     assert read(ledger, 0) == b""
-    assert list(ledger.headers(0)) == []
-    assert ledger.batch_at(0) is None
-    assert ledger.max_timestamp() is None
-    assert ledger.offset_for_timestamp(0, ALL) is None
+    assert list(ledger.batches.headers(0)) == []
+    assert ledger.batches.batch_at(0) is None
+    assert ledger.batches.max_timestamp() is None
+    assert ledger.batches.offset_for_timestamp(0, 0, ALL) is None
 
 
 def test_an_append_is_readable_at_once_and_durable_after_a_sync(store: Store) -> None:
@@ -136,7 +137,7 @@ def test_an_append_is_readable_at_once_and_durable_after_a_sync(store: Store) ->
     assert read(ledger, 0) == data
     store.executor.run()
     assert ledger.durable_end_offset == 3
-    assert ledger.size_bytes == len(data)
+    assert ledger.segments.size_bytes == len(data)
 
 
 def test_the_hook_hears_of_durability_before_waiters_and_after_all_ledgers(store: Store) -> None:
@@ -146,13 +147,13 @@ def test_the_hook_hears_of_durability_before_waiters_and_after_all_ledgers(store
 
     async def wait() -> None:
         append(ledger, 2)
-        waiter = asyncio.create_task(ledger.durable(2))
+        waiter = asyncio.create_task(durable(ledger, 2))
         await asyncio.sleep(0)
         assert not waiter.done() and not heard
         store.executor.run()
         assert heard == [(2, 2)]
         await waiter
-        await ledger.durable(1)
+        await durable(ledger, 1)
 
     asyncio.run(wait())
 
@@ -175,9 +176,9 @@ def test_waiters_of_a_closed_ledger_are_told(store: Store) -> None:
 
     async def wait() -> None:
         append(ledger)
-        waiter = asyncio.create_task(ledger.durable(1))
+        waiter = asyncio.create_task(durable(ledger, 1))
         await asyncio.sleep(0)
-        ledger.close(clean=False)
+        ledger.close()
         with pytest.raises(LedgerClosed):
             await waiter
 
@@ -202,8 +203,8 @@ def test_a_read_returns_whole_batches_within_its_limits(store: Store) -> None:
     assert read(ledger, 0, len(first) + len(second) + 1) == first + second
     assert read(ledger, 0, len(first) + len(second) - 1) == first
     assert read(ledger, 2, 1) == first, "at least one batch"
-    assert bytes(ledger.read(2, 1, ALL, at_least_one=False) or b"") == b""
-    assert bytes(ledger.read(2, len(first), ALL, at_least_one=False) or b"") == first
+    assert bytes(ledger.batches.read(2, 1, ALL, at_least_one=False) or b"") == b""
+    assert bytes(ledger.batches.read(2, len(first), ALL, at_least_one=False) or b"") == first
 
 
 def test_a_read_ends_at_its_end_offset(store: Store) -> None:
@@ -219,17 +220,17 @@ def test_a_read_ends_at_its_end_offset(store: Store) -> None:
 def test_batches_are_found_across_segments(store: Store) -> None:
     ledger = store.open()
     batches = [append(ledger, 1 + i % 3, size=20 + i) for i in range(100)]
-    assert len(ledger.segment_base_offsets) > 3
+    assert len(ledger.segments.base_offsets) > 3
     headers = [BatchHeader.parse(data) for data in batches]
-    assert list(ledger.headers(0)) == headers
+    assert list(ledger.batches.headers(0)) == headers
     for data, header in zip(batches, headers, strict=True):
         for offset in range(header.base_offset, header.next_offset):
-            found = ledger.batch_at(offset)
+            found = ledger.batches.batch_at(offset)
             assert found is not None and bytes(found) == data
             assert read(ledger, offset, 1) == data
-    assert [bytes(data) for _, data in ledger.batches(0)] == batches
+    assert [bytes(data) for _, data in ledger.batches.iterate(0)] == batches
     assert read_all(ledger, 0, 500) == b"".join(batches)
-    assert ledger.size_bytes == sum(map(len, batches))
+    assert ledger.segments.size_bytes == sum(map(len, batches))
 
 
 def test_cold_reads_answer_as_hot_ones(store: Store) -> None:
@@ -240,14 +241,14 @@ def test_cold_reads_answer_as_hot_ones(store: Store) -> None:
     for offset in range(0, ledger.end_offset, 3):
         for max_bytes in (1, 150, 400, 10_000):
             for end_offset in (offset + 3, ALL):
-                hot = ledger.read(offset, max_bytes, end_offset)
-                cold = asyncio.run(ledger.read_cold(offset, max_bytes, end_offset))
+                hot = ledger.batches.read(offset, max_bytes, end_offset)
+                cold = asyncio.run(ledger.batches.read_cold(offset, max_bytes, end_offset))
                 assert hot is None or hot == cold
                 for _ in range(50):
                     # A page that is being written back just then would have to be waited for.
-                    if (hot := ledger.read(offset, max_bytes, end_offset)) is not None:
+                    if (hot := ledger.batches.read(offset, max_bytes, end_offset)) is not None:
                         break
-                    asyncio.run(ledger.read_cold(offset, max_bytes, end_offset))
+                    asyncio.run(ledger.batches.read_cold(offset, max_bytes, end_offset))
                 assert hot == cold, "hot once read"
 
 
@@ -257,14 +258,14 @@ def test_a_roll_is_announced_before_its_segment_begins(store: Store) -> None:
     ledger.on_roll = lambda base_offset: rolls.append((base_offset, ledger.end_offset))
     for _ in range(40):
         append(ledger, size=100)
-    assert [base for base, _ in rolls] == list(ledger.segment_base_offsets)[1:]
+    assert [base for base, _ in rolls] == list(ledger.segments.base_offsets)[1:]
     assert all(base == end for base, end in rolls)
 
 
 def test_everything_is_there_again_after_a_clean_stop(store: Store) -> None:
     ledger = store.open()
     batches = [append(ledger, 2, size=50) for _ in range(50)]
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     point = ledger.recovery_point
     assert point == ledger.end_offset
     again = store.open(recovery_point=point, clean=True)
@@ -278,7 +279,7 @@ def test_an_unclean_stop_of_the_process_loses_nothing(store: Store) -> None:
     ledger = store.open()
     batches = [append(ledger, 2, size=50) for _ in range(50)]
     store.executor.run()
-    ledger.close(clean=False)
+    ledger.close()
     again = store.open()
     assert (again.end_offset, again.durable_end_offset) == (100, 100)
     assert read_all(again, 0) == b"".join(batches)
@@ -288,7 +289,7 @@ def test_a_lower_epoch_than_the_last_writers_is_fenced(store: Store) -> None:
     ledger = store.open(3)
     append(ledger, epoch=3)
     store.executor.run()
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     with pytest.raises(LedgerFenced):
         store.open(2)
     assert store.open(3).end_offset == 1
@@ -298,52 +299,52 @@ def test_records_are_found_by_their_timestamp(store: Store) -> None:
     ledger = store.open()
     for i in range(50):
         append(ledger, 3, size=30, timestamp=1000 + 10 * i)
-    assert ledger.offset_for_timestamp(0, ALL) == TimestampOffset(0, 1000, 0)
-    assert ledger.offset_for_timestamp(1001, ALL) == TimestampOffset(1, 1001, 0)
-    assert ledger.offset_for_timestamp(1003, ALL) == TimestampOffset(3, 1010, 0)
-    assert ledger.offset_for_timestamp(1492, ALL) == TimestampOffset(149, 1492, 0)
-    assert ledger.offset_for_timestamp(1492, 149) is None, "not below the end offset"
-    assert ledger.offset_for_timestamp(1493, ALL) is None
-    assert ledger.max_timestamp() == TimestampOffset(149, 1492, 0)
+    assert ledger.batches.offset_for_timestamp(0, 0, ALL) == TimestampOffset(0, 1000, 0)
+    assert ledger.batches.offset_for_timestamp(1001, 0, ALL) == TimestampOffset(1, 1001, 0)
+    assert ledger.batches.offset_for_timestamp(1003, 0, ALL) == TimestampOffset(3, 1010, 0)
+    assert ledger.batches.offset_for_timestamp(1492, 0, ALL) == TimestampOffset(149, 1492, 0)
+    assert ledger.batches.offset_for_timestamp(1492, 0, 149) is None, "not below the end offset"
+    assert ledger.batches.offset_for_timestamp(1493, 0, ALL) is None
+    assert ledger.batches.max_timestamp() == TimestampOffset(149, 1492, 0)
 
 
 def test_the_largest_timestamp_may_be_anywhere(store: Store) -> None:
     ledger = store.open()
     for i in range(50):
         append(ledger, size=30, timestamp=9000 if i == 7 else 1000 + i)
-    assert ledger.max_timestamp() == TimestampOffset(7, 9000, 0)
-    assert ledger.offset_for_timestamp(8000, ALL) == TimestampOffset(7, 9000, 0)
+    assert ledger.batches.max_timestamp() == TimestampOffset(7, 9000, 0)
+    assert ledger.batches.offset_for_timestamp(8000, 0, ALL) == TimestampOffset(7, 9000, 0)
 
 
 def timed_segments(ledger: Ledger) -> list[SegmentFacts]:
     """All facts, those read from the disk that the memory does not have."""
-    for unknown in [facts for facts in ledger.segment_facts() if facts.max_timestamp_ms is None]:
-        asyncio.run(ledger.read_max_timestamp(unknown.base_offset))
-    return list(ledger.segment_facts())
+    for unknown in [facts for facts in ledger.segments.facts() if facts.max_timestamp_ms is None]:
+        asyncio.run(ledger.segments.read_max_timestamp(unknown.base_offset))
+    return list(ledger.segments.facts())
 
 
 def test_segments_tell_their_bounds_sizes_and_largest_timestamps(store: Store) -> None:
     ledger = store.open()
-    assert sum(facts.size_bytes for facts in ledger.segment_facts()) == 0
+    assert sum(facts.size_bytes for facts in ledger.segments.facts()) == 0
     for i in range(60):
         append(ledger, size=100, timestamp=9000 if i == 7 else 1000 + i if i < 50 else -1)
     store.executor.run()
     facts = timed_segments(ledger)
-    bases = list(ledger.segment_base_offsets)
+    bases = list(ledger.segments.base_offsets)
     assert [each.base_offset for each in facts] == bases
     assert [each.end_offset for each in facts] == [*bases[1:], 60]
-    assert sum(each.size_bytes for each in facts) == ledger.size_bytes
+    assert sum(each.size_bytes for each in facts) == ledger.segments.size_bytes
     largest = [
         max([9000 if i == 7 else 1000 + i if i < 50 else -1 for i in range(start, end)])
         for start, end in zip(bases, [*bases[1:], 60], strict=True)
     ]
     assert len(set(largest)) > 3 and 9000 in largest and -1 in largest
     assert [each.max_timestamp_ms for each in facts] == largest
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     again = store.open(recovery_point=60, clean=True)
     assert timed_segments(again) == facts
-    asyncio.run(again.read_max_timestamp(1))  # no segment begins there: nothing happens
-    again.close(clean=False)
+    asyncio.run(again.segments.read_max_timestamp(1))  # no segment begins there: nothing happens
+    again.close()
     scanned = store.open()
     assert timed_segments(scanned) == facts
 
@@ -359,15 +360,15 @@ def test_a_roll_ends_the_active_segment_so_that_a_trim_takes_it_whole(store: Sto
     ledger.roll()
     ledger.roll()
     assert rolled == [3], "an empty segment is not ended"
-    assert list(ledger.segment_base_offsets) == [0, 3]
+    assert list(ledger.segments.base_offsets) == [0, 3]
     ledger.trim(3)
-    assert list(ledger.segment_facts()) == [SegmentFacts(3, 3, 0, -1)]
-    assert ledger.size_bytes == 0
+    assert list(ledger.segments.facts()) == [SegmentFacts(3, 3, 0, -1)]
+    assert ledger.segments.size_bytes == 0
     append(ledger, timestamp=5000)
     store.executor.run()
-    assert list(ledger.segment_base_offsets) == [3]
+    assert list(ledger.segments.base_offsets) == [3]
     assert last_header(read(ledger, 3)).base_offset == 3
-    ledger.close(clean=False)
+    ledger.close()
     again = store.open()
     assert (again.start_offset, again.end_offset) == (3, 4)
     assert [facts.max_timestamp_ms for facts in timed_segments(again)] == [5000]
@@ -378,12 +379,12 @@ def test_a_trim_deletes_whole_segments_and_hides_the_rest(store: Store) -> None:
     for _ in range(60):
         append(ledger, size=100)
     store.executor.run()
-    bases = ledger.segment_base_offsets
-    size = ledger.size_bytes
+    bases = ledger.segments.base_offsets
+    size = ledger.segments.size_bytes
     ledger.trim(bases[2] + 1)
     assert ledger.start_offset == bases[2] + 1
-    assert ledger.segment_base_offsets == bases[2:]
-    assert ledger.size_bytes < size
+    assert ledger.segments.base_offsets == bases[2:]
+    assert ledger.segments.size_bytes < size
     assert last_header(read(ledger, bases[2] + 1, 1)).base_offset == bases[2] + 1
     ledger.trim(0)
     assert ledger.start_offset == bases[2] + 1, "never back"
@@ -395,25 +396,25 @@ def test_a_trim_deletes_whole_segments_and_hides_the_rest(store: Store) -> None:
 
 def test_attachments_are_replaced_appended_listed_and_deleted(store: Store) -> None:
     ledger = store.open()
-    assert ledger.list_attachments() == []
-    ledger.write_attachment("a.snapshot", b"long first")
-    ledger.write_attachment("a.snapshot", b"second")
-    ledger.write_attachment("b.snapshot", b"", sync=False)
-    ledger.append_attachment("c.txnindex", b"one")
-    ledger.append_attachment("c.txnindex", b"two")
+    assert ledger.attachments.names() == []
+    ledger.attachments.write("a.snapshot", b"long first")
+    ledger.attachments.write("a.snapshot", b"second")
+    ledger.attachments.write("b.snapshot", b"", sync=False)
+    ledger.attachments.append("c.txnindex", b"one")
+    ledger.attachments.append("c.txnindex", b"two")
     store.executor.run()
-    ledger.append_attachment("c.txnindex", b"three")
+    ledger.attachments.append("c.txnindex", b"three")
     append(ledger)
-    assert ledger.list_attachments() == ["a.snapshot", "b.snapshot", "c.txnindex"]
-    assert ledger.read_attachment("a.snapshot") == b"second"
-    assert ledger.read_attachment("b.snapshot") == b""
-    assert ledger.read_attachment("c.txnindex") == b"onetwothree"
-    assert ledger.read_attachment("d") is None
-    ledger.delete_attachment("a.snapshot")
-    ledger.delete_attachment("a.snapshot")
+    assert ledger.attachments.names() == ["a.snapshot", "b.snapshot", "c.txnindex"]
+    assert ledger.attachments.read("a.snapshot") == b"second"
+    assert ledger.attachments.read("b.snapshot") == b""
+    assert ledger.attachments.read("c.txnindex") == b"onetwothree"
+    assert ledger.attachments.read("d") is None
+    ledger.attachments.delete("a.snapshot")
+    ledger.attachments.delete("a.snapshot")
     store.executor.run()
-    ledger.close(clean=True)
-    assert store.open().list_attachments() == ["b.snapshot", "c.txnindex"]
+    close_cleanly(ledger)
+    assert store.open().attachments.names() == ["b.snapshot", "c.txnindex"]
 
 
 def test_a_batch_that_does_not_begin_at_the_end_is_a_bug(store: Store) -> None:

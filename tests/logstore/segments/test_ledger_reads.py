@@ -17,6 +17,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
+from tests.logstore.ledgers import close_cleanly, open_now
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
@@ -35,7 +36,7 @@ def reopened(disk: SimulatedDisk) -> FileLedger:
         disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
     )
     ledger = FileLedger(disk, "/data/t-0", group_commit, LIMITS, recovery_point=40, clean=True)
-    ledger.open(0)
+    open_now(ledger)
     return ledger
 
 
@@ -60,14 +61,14 @@ async def test_a_trim_takes_nothing_from_a_reader(
         return read(file, size, position)
 
     monkeypatch.setattr(DiskFile, "read", slow)
-    reader = asyncio.create_task(ledger.read_cold(0, 1, ALL))
+    reader = asyncio.create_task(ledger.batches.read_cold(0, 1, ALL))
     await asyncio.to_thread(reading.wait, 10)
     ledger.trim(30)
     assert not files.exists(str(tmp_path / "t-0" / f"{0:020d}.log"))
     trimmed.set()
     assert bytes(await reader) == batches[0]
-    assert bytes(await ledger.read_cold(30, 1, ALL)) == batches[30]
-    ledger.close(clean=True)
+    assert bytes(await ledger.batches.read_cold(30, 1, ALL)) == batches[30]
+    close_cleanly(ledger)
 
 
 async def test_cold_pages_are_read_in_a_thread() -> None:
@@ -76,10 +77,10 @@ async def test_cold_pages_are_read_in_a_thread() -> None:
     ledger, batches = filled(disk, "/data/t-0")
     disk.is_cold = True
     for offset in range(40):
-        assert ledger.read(offset, 200, ALL) is None
-        found = bytes(await ledger.read_cold(offset, 200, ALL))
+        assert ledger.batches.read(offset, 200, ALL) is None
+        found = bytes(await ledger.batches.read_cold(offset, 200, ALL))
         assert found and b"".join(batches[offset:]).startswith(found)
-    assert bytes(await ledger.read_cold(40, 200, ALL)) == b""
+    assert bytes(await ledger.batches.read_cold(40, 200, ALL)) == b""
 
 
 async def test_a_read_that_fails_is_final() -> None:
@@ -88,10 +89,10 @@ async def test_a_read_that_fails_is_final() -> None:
     ledger, _ = filled(disk, "/data/t-0")
     disk.fail("read", errno.EIO)
     with pytest.raises(StorageFailure, match="Input/output"):
-        await ledger.read_cold(0, 200, ALL)
+        await ledger.batches.read_cold(0, 200, ALL)
     disk.fail("read", errno.EIO)
     with pytest.raises(StorageFailure, match="Input/output"):
-        ledger.read(39, 200, ALL)
+        ledger.batches.read(39, 200, ALL)
 
 
 async def test_bytes_that_rotted_are_the_partitions_trouble_alone() -> None:
@@ -100,9 +101,9 @@ async def test_bytes_that_rotted_are_the_partitions_trouble_alone() -> None:
     ledger, batches = filled(disk, "/data/t-0")
     disk.open(f"/data/t-0/{0:020d}.log").write([bytes(60)], 0)
     with pytest.raises(KafkaError) as refusal:
-        await ledger.read_cold(1, 200, ALL)
+        await ledger.batches.read_cold(1, 200, ALL)
     assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
+    assert bytes(await ledger.batches.read_cold(39, 200, ALL)) == batches[39]
 
 
 @pytest.mark.parametrize("cut", [1, 100])
@@ -110,17 +111,17 @@ async def test_half_a_batch_is_refused_and_not_handed_out_for_ever(cut: int) -> 
     disk = SimulatedDisk()
     disk.make_directory("/data")
     ledger, batches = filled(disk, "/data/t-0")
-    last = ledger.segment_base_offsets[1] - 1
-    ledger.close(clean=True)
+    last = ledger.segments.base_offsets[1] - 1
+    close_cleanly(ledger)
     file = disk.open(f"/data/t-0/{0:020d}.log")
     file.truncate(file.size() - cut)
     again = reopened(disk)
     for max_bytes in (1, 10**6):
         with pytest.raises(KafkaError) as refusal:
-            await again.read_cold(last, max_bytes, ALL)
+            await again.batches.read_cold(last, max_bytes, ALL)
         assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert bytes(await again.read_cold(last - 1, 1, ALL)) == batches[last - 1]
-    assert bytes(await again.read_cold(last + 1, 1, ALL)) == batches[last + 1]
+    assert bytes(await again.batches.read_cold(last - 1, 1, ALL)) == batches[last - 1]
+    assert bytes(await again.batches.read_cold(last + 1, 1, ALL)) == batches[last + 1]
 
 
 async def test_a_batch_that_claims_more_than_the_file_has_is_refused() -> None:
@@ -129,9 +130,9 @@ async def test_a_batch_that_claims_more_than_the_file_has_is_refused() -> None:
     ledger, batches = filled(disk, "/data/t-0")
     disk.open(f"/data/t-0/{0:020d}.log").write([b"\x10"], 8)
     with pytest.raises(KafkaError) as refusal:
-        await ledger.read_cold(0, 200, ALL)
+        await ledger.batches.read_cold(0, 200, ALL)
     assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert bytes(await ledger.read_cold(39, 200, ALL)) == batches[39]
+    assert bytes(await ledger.batches.read_cold(39, 200, ALL)) == batches[39]
 
 
 @pytest.mark.parametrize("max_bytes", [1, 130, 1000, 10**6])
@@ -139,14 +140,14 @@ async def test_every_range_is_read_alike_whatever_is_in_memory(max_bytes: int) -
     disk = SimulatedDisk()
     disk.make_directory("/data")
     ledger, _ = filled(disk, "/data/t-0")
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     ledger, batches = filled(SimulatedDisk(), "/t-0")
     again = reopened(disk)
     for offset in range(40):
         for end_offset in (offset, offset + 1, offset + 3, ALL):
-            expected = ledger.read(offset, max_bytes, end_offset)
+            expected = ledger.batches.read(offset, max_bytes, end_offset)
             if expected is None:
-                expected = await ledger.read_cold(offset, max_bytes, end_offset)
-            assert await again.read_cold(offset, max_bytes, end_offset) == expected
+                expected = await ledger.batches.read_cold(offset, max_bytes, end_offset)
+            assert await again.batches.read_cold(offset, max_bytes, end_offset) == expected
             assert bool(expected) == (end_offset > offset)
     assert len(batches) == again.end_offset

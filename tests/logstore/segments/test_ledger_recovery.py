@@ -15,6 +15,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
+from tests.logstore.ledgers import close_cleanly, open_now
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch, place
@@ -54,14 +55,14 @@ class Disk:
             recovery_point=recovery_point,
             clean=clean,
         )
-        ledger.open(epoch)
+        open_now(ledger, epoch)
         return ledger
 
     def filled(self, count: int = 30) -> tuple[FileLedger, list[bytes]]:
         ledger = self.open()
         batches = [append(ledger) for _ in range(count)]
         self.executor.run()
-        assert len(ledger.segment_base_offsets) > 2
+        assert len(ledger.segments.base_offsets) > 2
         return ledger, batches
 
     def edit(self, name: str, position: int, data: bytes) -> None:
@@ -87,16 +88,16 @@ def append(ledger: FileLedger, size: int = 50, epoch: int = 0) -> bytes:
 
 
 def contents(ledger: FileLedger) -> list[bytes]:
-    return [bytes(batch) for _, batch in ledger.batches(ledger.start_offset)]
+    return [bytes(batch) for _, batch in ledger.batches.iterate(ledger.start_offset)]
 
 
 def log_name(ledger: FileLedger, segment: int) -> str:
-    return f"{ledger.segment_base_offsets[segment]:020d}.log"
+    return f"{ledger.segments.base_offsets[segment]:020d}.log"
 
 
 def test_the_log_ends_at_the_first_batch_with_a_wrong_crc(disk: Disk) -> None:
     ledger, batches = disk.filled()
-    second = ledger.segment_base_offsets[1]
+    second = ledger.segments.base_offsets[1]
     disk.edit(log_name(ledger, 1), len(batches[0]) + 80, b"\xff")
     again = disk.open()
     assert again.end_offset == second + 1
@@ -120,8 +121,8 @@ def test_zeros_behind_the_log_are_dropped(disk: Disk) -> None:
     disk.edit(name, disk.size(name), bytes(5000))
     again = disk.open()
     assert contents(again) == batches
-    assert disk.size(name) == again.size_bytes - sum(
-        disk.size(log_name(again, i)) for i in range(len(again.segment_base_offsets) - 1)
+    assert disk.size(name) == again.segments.size_bytes - sum(
+        disk.size(log_name(again, i)) for i in range(len(again.segments.base_offsets) - 1)
     )
 
 
@@ -129,7 +130,7 @@ def test_a_length_that_lies_costs_nothing(disk: Disk) -> None:
     ledger, batches = disk.filled()
     for length in (0, -1, 48, 2**31 - 1):
         name = log_name(ledger, -1)
-        base = ledger.segment_base_offsets[-1]
+        base = ledger.segments.base_offsets[-1]
         disk.edit(name, 8, length.to_bytes(4, "big", signed=True))
         again = disk.open()
         assert contents(again) == batches[:base]
@@ -149,7 +150,7 @@ def test_a_valid_batch_that_leaves_a_gap_is_not_shown(disk: Disk) -> None:
 
 def test_a_segment_that_leaves_a_gap_is_not_shown(disk: Disk) -> None:
     ledger, batches = disk.filled()
-    bases = ledger.segment_base_offsets
+    bases = ledger.segments.base_offsets
     disk.disk.unlink(f"{DIRECTORY}/{log_name(ledger, 1)}")
     again = disk.open()
     assert contents(again) == batches[: bases[1]]
@@ -164,9 +165,9 @@ def test_gaps_below_the_recovery_point_are_compactions(disk: Disk) -> None:
     disk.disk.open(f"{DIRECTORY}/{0:020d}.log", create=True).write(batches, 0)
     ledger = disk.open(recovery_point=1000)
     assert ledger.end_offset == 96
-    found = ledger.batch_at(7)
+    found = ledger.batches.batch_at(7)
     assert found is not None and BatchHeader.parse(found).base_offset == 10, "the next one"
-    hot = ledger.read(7, 1, 1000)
+    hot = ledger.batches.read(7, 1, 1000)
     assert hot is not None and BatchHeader.parse(hot).base_offset == 10
     assert contents(disk.open(recovery_point=96, clean=True)) == batches
 
@@ -174,7 +175,7 @@ def test_gaps_below_the_recovery_point_are_compactions(disk: Disk) -> None:
 def test_a_log_begins_with_the_first_segment_there_is(disk: Disk) -> None:
     """The checkpoint of the start offset may be lost; what a trim has left is not, with it."""
     ledger, batches = disk.filled()
-    second = ledger.segment_base_offsets[1]
+    second = ledger.segments.base_offsets[1]
     for suffix in (".log", ".index", ".timeindex"):
         disk.disk.unlink(f"{DIRECTORY}/{0:020d}{suffix}")
     again = disk.open()
@@ -184,7 +185,7 @@ def test_a_log_begins_with_the_first_segment_there_is(disk: Disk) -> None:
 
 def test_a_roll_makes_the_names_before_it_durable(disk: Disk) -> None:
     ledger = disk.open()
-    while len(ledger.segment_base_offsets) < 3:
+    while len(ledger.segments.base_offsets) < 3:
         append(ledger)
     for seed in range(50):
         after = disk.disk.crash(Random(seed))
@@ -194,18 +195,18 @@ def test_a_roll_makes_the_names_before_it_durable(disk: Disk) -> None:
 
 def test_segments_of_a_trim_that_came_back_are_deleted(disk: Disk) -> None:
     ledger, batches = disk.filled()
-    bases = ledger.segment_base_offsets
+    bases = ledger.segments.base_offsets
     for suffix in (".log", ".index", ".timeindex"):  # of three segments trimmed two came back
         disk.disk.unlink(f"{DIRECTORY}/{bases[1]:020d}{suffix}")
     again = disk.open(start_offset=bases[2] + 1)
-    assert again.segment_base_offsets == bases[2:]
+    assert again.segments.base_offsets == bases[2:]
     assert again.start_offset == bases[2] + 1
     assert contents(again) == batches[bases[2] + 1 :]
 
 
 def test_a_clean_stop_is_taken_at_its_word_unless_the_file_says_otherwise(disk: Disk) -> None:
     ledger, batches = disk.filled()
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     again = disk.open(recovery_point=30, clean=True)
     assert again.recovered is not None and again.recovered.scanned_bytes == 0
     assert contents(again) == batches
@@ -230,7 +231,7 @@ def test_a_directory_in_a_partitions_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "t-0" / "backup.d").mkdir(parents=True)
     group_commit = GroupCommit(files, Durability.FSYNC, on_failure=lambda _: None)
     ledger = FileLedger(files, path, group_commit, LIMITS)
-    ledger.open(0)
+    open_now(ledger)
     assert (tmp_path / "t-0" / "backup.d").is_dir()
     group_commit.close()
     files.close()
@@ -239,11 +240,11 @@ def test_a_directory_in_a_partitions_is_left_alone(tmp_path: Path) -> None:
 def test_recovery_reads_no_more_than_what_lies_past_the_recovery_point(disk: Disk) -> None:
     ledger, batches = disk.filled()
     point = ledger.recovery_point
-    assert point == ledger.segment_base_offsets[-1]
+    assert point == ledger.segments.base_offsets[-1]
     again = disk.open(recovery_point=point)
     assert again.recovered is not None
     assert again.recovered.scanned_bytes == sum(map(len, batches[point:]))
-    middle = again.segment_base_offsets[1] + 5
+    middle = again.segments.base_offsets[1] + 5
     third = disk.open(recovery_point=middle)
     assert third.recovered is not None
     assert third.recovered.scanned_bytes < sum(map(len, batches[middle - 4 :]))
@@ -255,7 +256,7 @@ def test_a_clean_stop_waits_for_no_sync_but_covers_what_one_has_begun(disk: Disk
     batches = [append(ledger) for _ in range(30)]
     disk.executor.step()  # a sync has begun, of closed segments too
     batches.append(append(ledger))
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     for seed in range(50):
         after = Disk()
         after.disk = disk.disk.crash(Random(seed))
@@ -267,12 +268,12 @@ def test_a_clean_stop_waits_for_no_sync_but_covers_what_one_has_begun(disk: Disk
 @pytest.mark.parametrize("clean", [True, False])
 def test_only_the_active_segment_is_kept_open(disk: Disk, clean: bool) -> None:
     ledger, _ = disk.filled()
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     assert disk.disk.open_files == 0
     again = disk.open(recovery_point=30 if clean else 0, clean=clean)
     assert disk.disk.open_files == 1
-    assert again.batch_at(0) is not None
-    again.close(clean=False)
+    assert again.batches.batch_at(0) is not None
+    again.close()
     assert disk.disk.open_files == 0
 
 
@@ -282,7 +283,7 @@ def test_damaged_indexes_only_make_searches_longer(
     disk: Disk, damage: str, recovery_point: int
 ) -> None:
     ledger, batches = disk.filled()
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     for name in [*disk.names(".index"), *disk.names(".timeindex")]:
         path = f"{DIRECTORY}/{name}"
         if damage == "missing":
@@ -295,10 +296,12 @@ def test_damaged_indexes_only_make_searches_longer(
             disk.edit(name, 0, Random(0).randbytes(disk.size(name)))
     again = disk.open(recovery_point=recovery_point)
     assert contents(again) == batches
-    assert all(bytes(again.batch_at(offset) or b"") == batches[offset] for offset in range(30))
-    found = again.offset_for_timestamp(1017, 100)
+    assert all(
+        bytes(again.batches.batch_at(offset) or b"") == batches[offset] for offset in range(30)
+    )
+    found = again.batches.offset_for_timestamp(1017, 0, 100)
     assert found is not None and found.offset == 17
-    latest = again.max_timestamp()
+    latest = again.batches.max_timestamp()
     assert latest is not None and latest.offset == 29
 
 
@@ -314,7 +317,7 @@ def test_what_interrupted_replacements_left_is_removed(disk: Disk) -> None:
 def test_an_older_epoch_is_fenced_even_when_the_last_segment_is_empty(disk: Disk) -> None:
     ledger = disk.open(epoch=7)
     append(ledger, epoch=7)
-    ledger._roll()
+    ledger._begin_segment()
     disk.executor.run()
     with pytest.raises(LedgerFenced):
         disk.open(epoch=6)
@@ -327,7 +330,7 @@ def test_a_full_disk_is_final_and_shows_nothing_of_the_batch(disk: Disk) -> None
     with pytest.raises(StorageFailure, match="No space left"):
         append(ledger)
     assert ledger.end_offset == 50
-    assert bytes(ledger.read(50, 1000, 100) or b"") == b""
+    assert bytes(ledger.batches.read(50, 1000, 100) or b"") == b""
     assert contents(ledger) == batches
     disk.disk.space_left = None
     with pytest.raises(StorageFailure):
@@ -342,14 +345,14 @@ def test_a_disk_that_fails_during_recovery_stops_it(disk: Disk, operation: str) 
     disk.disk.fail(operation, errno.EIO)
     with pytest.raises(StorageFailure):
         disk.open()
-    assert contents(disk.open()) == batches[: ledger.segment_base_offsets[1]]
+    assert contents(disk.open()) == batches[: ledger.segments.base_offsets[1]]
 
 
 def test_a_log_goes_on_with_other_limits_than_before(disk: Disk) -> None:
     ledger, batches = disk.filled()
-    ledger.close(clean=True)
+    close_cleanly(ledger)
     limits = replace(LIMITS, segment_bytes=300, index_interval_bytes=10)
     again = disk.open(recovery_point=30, clean=True, limits=limits)
     batches += [append(again) for _ in range(10)]
     assert contents(again) == batches
-    assert len(again.segment_base_offsets) > len(ledger.segment_base_offsets) + 2
+    assert len(again.segments.base_offsets) > len(ledger.segments.base_offsets) + 2

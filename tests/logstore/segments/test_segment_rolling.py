@@ -29,21 +29,21 @@ def header(offset: int, *, size: int = 100, timestamp: int = 5000, count: int = 
 def test_a_batch_that_does_not_fit_any_more_begins_a_new_segment(segment: Segment) -> None:
     limits = LogConfig(segment_bytes=1000)
     assert not segment.is_full_for(header(100, size=5000), limits), "an empty one takes any batch"
-    segment.note(header(100, size=900), INTERVAL)
+    segment.append(header(100, size=900), INTERVAL, is_recent=False)
     assert not segment.is_full_for(header(101, size=100), limits)
     assert segment.is_full_for(header(101, size=101), limits)
 
 
 def test_time_is_counted_by_the_records(segment: Segment) -> None:
     limits = LogConfig(segment_ms=7 * DAY_MS)
-    segment.note(header(100, timestamp=5000), INTERVAL)
-    segment.note(header(101, timestamp=6000), INTERVAL)
+    segment.append(header(100, timestamp=5000), INTERVAL, is_recent=False)
+    segment.append(header(101, timestamp=6000), INTERVAL, is_recent=False)
     assert not segment.is_full_for(header(102, timestamp=5000 + 7 * DAY_MS), limits)
     assert segment.is_full_for(header(102, timestamp=5001 + 7 * DAY_MS), limits)
 
 
 def test_records_without_a_time_never_roll(segment: Segment) -> None:
-    segment.note(header(100, timestamp=-1), INTERVAL)
+    segment.append(header(100, timestamp=-1), INTERVAL, is_recent=False)
     assert not segment.is_full_for(header(101, timestamp=10**12), LogConfig())
 
 
@@ -66,7 +66,7 @@ def test_full_indexes_begin_a_new_segment(segment: Segment) -> None:
     limits = LogConfig(segment_index_bytes=40)
     offset = 100
     while not segment.is_full_for(header(offset, timestamp=offset), limits):
-        segment.note(header(offset, timestamp=offset), 10)
+        segment.append(header(offset, timestamp=offset), 10, is_recent=False)
         offset += 1
     assert segment.offset_index is not None and segment.time_index is not None
     assert len(segment.offset_index.encode()) <= 40
@@ -101,7 +101,7 @@ def test_full_indexes_are_known_after_a_restart() -> None:
 
 
 def test_an_offset_beyond_32_bits_begins_a_new_segment(segment: Segment) -> None:
-    segment.note(header(100), INTERVAL)
+    segment.append(header(100), INTERVAL, is_recent=False)
     last_that_fits = 100 + 2**31 - 1
     assert not segment.is_full_for(header(last_that_fits), LogConfig())
     assert segment.is_full_for(header(last_that_fits, count=2), LogConfig())

@@ -14,6 +14,7 @@ from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
 from logstore.sync.durable_end import CommittedLedger
 from logstore.sync.group_commit import GroupCommit, Sync
 from tests.logstore.counted_disk import Counted
+from tests.logstore.ledgers import durable
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 
@@ -29,7 +30,7 @@ class Journal(CommittedLedger):
 
     def append(self, data: bytes, *, may_wait: bool = False) -> None:
         self.file.write([data], self.end_offset)
-        self._end_offset += len(data)
+        self.end_offset += len(data)
         self._group_commit.touch(self, may_wait=may_wait)
 
     def begin_sync(self) -> Sync:
@@ -115,7 +116,7 @@ def test_every_end_moves_before_any_hook_and_every_hook_before_any_waiter() -> N
     b.on_durable = lambda _offset: hear("hook b")
 
     async def wait(journal: Journal, name: str) -> None:
-        await journal.durable(journal.end_offset)
+        await durable(journal, journal.end_offset)
         hear(name)
 
     async def story() -> None:
@@ -138,7 +139,7 @@ def test_a_waiter_for_more_keeps_waiting_and_one_that_left_harms_nobody() -> Non
 
     async def story() -> None:
         a.append(b"x")
-        waiters = [asyncio.create_task(a.durable(offset)) for offset in (1, 1, 2)]
+        waiters = [asyncio.create_task(durable(a, offset)) for offset in (1, 1, 2)]
         await asyncio.sleep(0)
         waiters[0].cancel()
         await asyncio.sleep(0)
@@ -178,14 +179,14 @@ def test_a_failed_sync_is_final(count: int) -> None:
             journal.append(b"x")
         executor.step()
         first.append(b"y")  # rides a sync that will never be
-        waiters = [asyncio.create_task(first.durable(offset)) for offset in (1, 2)]
+        waiters = [asyncio.create_task(durable(first, offset)) for offset in (1, 2)]
         await asyncio.sleep(0)
         executor.run()
         for waiter in waiters:
             with pytest.raises(StorageFailure, match="Input/output error"):
                 await waiter
         with pytest.raises(StorageFailure):
-            await first.durable(1)
+            await durable(first, 1)
 
     asyncio.run(story())
     assert len(failures) == 1
@@ -232,7 +233,7 @@ async def test_the_thread_syncs_real_files(tmp_path: Path) -> None:
     for i in range(20):
         for journal in ledgers[: 1 + i % 5]:
             journal.append(b"x" * 100)
-        await asyncio.gather(*(journal.durable(journal.end_offset) for journal in ledgers))
+        await asyncio.gather(*(durable(journal, journal.end_offset) for journal in ledgers))
     assert all(journal.durable_end_offset == journal.end_offset for journal in ledgers)
     group_commit.close()
     files.close()
@@ -247,7 +248,7 @@ async def test_the_thread_reports_a_failure_on_the_event_loop() -> None:
     (a,) = journals(disk, group_commit, 1)
     a.append(b"x")
     with pytest.raises(StorageFailure):
-        await a.durable(1)
+        await durable(a, 1)
     assert isinstance(await told, StorageFailure)
     group_commit.close()
 
@@ -275,7 +276,7 @@ async def test_what_may_wait_is_synced_when_somebody_asks_for_it() -> None:
     journal = Journal(group_commit, disk.open("journal", create=True))
     journal.append(b"one", may_wait=True)
     assert not executor.pending and not group_commit.is_idle
-    waiting = asyncio.ensure_future(journal.durable(3))
+    waiting = asyncio.ensure_future(durable(journal, 3))
     await asyncio.sleep(0)
     executor.run()
     await waiting
@@ -311,7 +312,7 @@ async def test_what_came_during_a_sync_and_may_wait_begins_no_other() -> None:
     journal.append(b"one")
     executor.step()  # it has begun
     journal.append(b"two", may_wait=True)
-    waiting = asyncio.ensure_future(journal.durable(3))
+    waiting = asyncio.ensure_future(durable(journal, 3))
     await asyncio.sleep(0)
     executor.run()
     await waiting
@@ -327,7 +328,7 @@ async def test_who_waits_for_what_came_during_a_sync_has_the_next() -> None:
     journal.append(b"one")
     executor.step()
     journal.append(b"two", may_wait=True)
-    waiting = asyncio.ensure_future(journal.durable(6))
+    waiting = asyncio.ensure_future(durable(journal, 6))
     await asyncio.sleep(0)
     executor.run()
     await waiting

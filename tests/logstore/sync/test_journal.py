@@ -210,20 +210,22 @@ def test_a_marker_is_missing_in_its_file_until_it_is_durable_and_nothing_else_is
     process = Process(SimulatedDisk())
     log, _ = process.start()
     process.append_all(b"makes the files")
-    before = log.ledger.size_bytes
+    before = log.ledger.segments.size_bytes
     log.append_marker(marker(), NOW_MS)
-    end = log.ledger.size_bytes
+    end = log.ledger.segments.size_bytes
     process.append(0, b"behind it")
     assert stored(log)[before:end] == bytes(end - before), "not even in the page cache"
-    assert len(list(log.ledger.headers(0))) == 3, "and yet in the log"
+    assert len(list(log.ledger.batches.headers(0))) == 3, "and yet in the log"
     process.executor.step()  # It begins.
     process.append(0, b"while it is under way")
     process.executor.step()  # Synced.
     assert stored(log)[before:end] == bytes(end - before)
-    assert len(list(log.ledger.headers(0))) == 4
+    assert len(list(log.ledger.batches.headers(0))) == 4
     process.executor.step()  # Completed.
     assert log.high_watermark == 3
-    marked = next(bytes(data) for header, data in log.ledger.batches(0) if header.is_control)
+    marked = next(
+        bytes(data) for header, data in log.ledger.batches.iterate(0) if header.is_control
+    )
     assert stored(log)[before:end] == marked
     process.executor.run()
     assert log.high_watermark == 4
@@ -239,13 +241,13 @@ def test_readers_at_the_end_of_what_is_durable_find_nothing_and_no_hole() -> Non
         log.append_marker(marker(), NOW_MS)
         process.append(0, b"behind it")
     for offset in (0, 1):
-        piece = log.ledger.read(offset, 10_000, 1)
+        piece = log.ledger.batches.read(offset, 10_000, 1)
         assert piece is not None and bool(piece) == (offset == 0)
-        assert asyncio.run(log.ledger.read_cold(offset, 10_000, 1)) == piece
+        assert asyncio.run(log.ledger.batches.read_cold(offset, 10_000, 1)) == piece
     process.executor.run()
-    piece = log.ledger.read(1, 200_000, log.log_end_offset)
-    assert piece is not None and len(piece) == log.ledger.size_bytes - len(
-        log.ledger.read(0, 1, 1) or b""
+    piece = log.ledger.batches.read(1, 200_000, log.log_end_offset)
+    assert piece is not None and len(piece) == log.ledger.segments.size_bytes - len(
+        log.ledger.batches.read(0, 1, 1) or b""
     )
 
 
@@ -257,7 +259,7 @@ def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
         process.append_all(b"makes the files")
         for _ in range(20):
             log.append_marker(marker(), NOW_MS)
-        assert len(log.ledger.segment_base_offsets) > 1
+        assert len(log.ledger.segments.base_offsets) > 1
         for _ in range(random.randrange(8)):
             process.executor.step()
         seen = log.high_watermark
@@ -271,7 +273,7 @@ def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
 
 
 async def settle(process: Process, log: PartitionLog) -> None:
-    settled = asyncio.ensure_future(log.ledger.settled())
+    settled = asyncio.ensure_future(log.ledger.segments.settled())
     while not settled.done():
         await asyncio.sleep(0)
         process.executor.run()

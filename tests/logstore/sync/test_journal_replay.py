@@ -97,7 +97,7 @@ def test_what_somebody_else_has_written_there_since_is_left_alone() -> None:
     process.append_all(b"made files")
     process.append_all(b"journaled.")
     content = read_file(disk, f"/data/{JOURNAL}")
-    size = first.ledger.size_bytes // 2
+    size = first.ledger.segments.size_bytes // 2
     process.directory.abandon()
     log = disk.open("/data/t-0/00000000000000000000.log")
     log.truncate(size)

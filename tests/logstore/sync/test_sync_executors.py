@@ -15,8 +15,8 @@ import pytest
 
 from logstore.disk.descriptors import DiskFile
 from logstore.disk.files import DiskFiles
+from logstore.disk.linux import KernelSync, KernelSyncUnavailable
 from logstore.sync import sync_executors
-from logstore.sync.kernel_sync import KernelSync, KernelSyncUnavailable
 from logstore.sync.sync_executors import BesideLoop
 
 

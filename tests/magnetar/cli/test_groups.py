@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import Committer
 from magnetar.broker import Broker
-from magnetar.cli.group_resets import Bounds, parse_moment, shifted, to_current, to_offset
 from magnetar.cli.groups import _partitions
 from magnetar.cli.main import main
+from magnetar.cli.readable import parse_moment
+from magnetar.client.group_offsets import Bounds, shifted, to_current, to_offset
 from magnetar.client.groups import Member, Position
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient

@@ -11,13 +11,13 @@ from aiokafka.partitioner import murmur2 as aiokafkas_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.cli.escapes import unescape
-from magnetar.cli.input_records import InputRecord, LineFormat, read_records
-from magnetar.cli.record_format import compile_format, json_line, lines
-from magnetar.client.cluster import ClientError
+from magnetar.cli.commands import unescape
+from magnetar.cli.consume import parse_begin
+from magnetar.cli.record_text import LineFormat, compile_format, json_line, lines, read_records
+from magnetar.client import ClientError
+from magnetar.client.batching import ProducerRecord, murmur2, partition_for
 from magnetar.client.consumer import Begin, Fetched, Reader
 from magnetar.client.group_member import assign_by_range
-from magnetar.client.partitioner import murmur2, partition_for
 from magnetar.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
 from wire.messages.fetch import (
     AbortedTransaction,
@@ -40,7 +40,7 @@ def test_a_partition_is_never_negative() -> None:
     assert {partition_for(b"%d" % number, 3) for number in range(100)} == {0, 1, 2}
 
 
-def records(text: bytes, form: LineFormat) -> list[InputRecord]:
+def records(text: bytes, form: LineFormat) -> list[ProducerRecord]:
     return [record for each in read_records(io.BytesIO(text), form) for record in each]
 
 
@@ -132,13 +132,13 @@ def test_escapes() -> None:
     ],
 )
 def test_where_to_begin(text: str, begin: Begin) -> None:
-    assert Begin.parse(text) == begin
+    assert parse_begin(text) == begin
 
 
 @pytest.mark.parametrize("text", ["", "begin", "s@", "s@soon", "1.5"])
 def test_where_not_to_begin(text: str) -> None:
     with pytest.raises(ValueError, match="no offset|neither"):
-        Begin.parse(text)
+        parse_begin(text)
 
 
 def test_ranges_are_shared_out_topic_by_topic() -> None:
@@ -238,5 +238,5 @@ def test_reading_begins_inside_a_batch_and_ends_before_half_of_one() -> None:
 def test_a_damaged_batch_is_named_with_the_way_round_it() -> None:
     damaged = bytearray(LOG)
     damaged[len(data(0, b"plain")) - 1] ^= 1
-    with pytest.raises(ClientError, match="a-0 is damaged at offset 0: .* --offset 1 begins"):
+    with pytest.raises(ClientError, match="a-0 is damaged at offset 0: .* Offset 1 begins"):
         read(READ_UNCOMMITTED, bytes(damaged))

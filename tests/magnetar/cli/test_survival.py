@@ -14,8 +14,8 @@ from typing import IO
 import pytest
 from click.testing import CliRunner
 
+from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED
 from magnetar.cli.main import main
-from magnetar.cli.options import EXIT_FAILURE, EXIT_INTERRUPTED
 from magnetar.testing import BrokerProcess, start_broker
 
 Start = Callable[..., "subprocess.Popen[str]"]

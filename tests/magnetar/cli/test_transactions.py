@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.broker import Broker
+from magnetar.cli.commands import DURATION
 from magnetar.cli.main import main
-from magnetar.cli.readable import DurationType, count, duration, fields, moment, table
+from magnetar.cli.readable import count, duration, fields, moment, table
 from tests.logstore.partitions import batch_of
 
 HOUR_MS = 3_600_000
@@ -213,7 +214,7 @@ def test_durations_show_their_two_largest_units(value_ms: int, shown: str) -> No
     ("typed", "value_ms"), [("500ms", 500), ("1.5s", 1500), ("15m", 900_000), ("1d", 24 * HOUR_MS)]
 )
 def test_durations_are_typed_with_their_unit(typed: str, value_ms: int) -> None:
-    assert DurationType().convert(typed, None, None) == value_ms
+    assert DURATION.convert(typed, None, None) == value_ms
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from magnetar.client.cluster import Client, ClientError, Connection, Refused, parse_addresses
-from wire.api import request_class
+from magnetar.apis.registry import load_apis
+from magnetar.client.cluster import Client, parse_addresses
+from magnetar.client.connection import ClientError, Connection, Refused
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -84,7 +85,7 @@ def serving(script: Script) -> Callable[[socket.socket], None]:
             while size := stream.read(_SIZE.size):
                 frame = stream.read(_SIZE.unpack(size)[0])
                 key, version = _START.unpack_from(frame)
-                asked = request_class(key)
+                asked = load_apis()[key].request_class
                 header, start = RequestHeader.decode_from(frame, asked.header_version(version))
                 response = script(key, version, asked.decode(frame[start:], version))
                 body = ResponseHeader(correlation_id=header.correlation_id).encode(

@@ -129,7 +129,7 @@ async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: Han
     good, bad = (broker.topics.partition(name, 0) for name in ("good", "bad"))
     assert offsets(good) == [1, 2]
     assert bad in broker.cleaner.uncleanable and bad.first_dirty_offset == 0
-    assert len(bad.ledger.segment_base_offsets) == 3
+    assert len(bad.ledger.segments.base_offsets) == 3
 
 
 async def test_a_topic_deleted_in_between_is_nobodys_loss(

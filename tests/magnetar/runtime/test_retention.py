@@ -126,7 +126,7 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     checking = asyncio.create_task(broker.retention.check())
     counts = []
     while not checking.done():
-        counts.append(sum(len(log.ledger.segment_base_offsets) for log in logs))
+        counts.append(sum(len(log.ledger.segments.base_offsets) for log in logs))
         await asyncio.sleep(0)
     await checking
     assert [log.log_start_offset for log in logs] == [149, 49]

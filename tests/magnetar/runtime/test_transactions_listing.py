@@ -11,13 +11,7 @@ from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.txn_id import TxnId
 from logstore.partition.transaction_marker import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
-from magnetar.apis.describe_transactions import (
-    CHILDREN_TAG,
-    TXN_ID_TAG,
-    VOTED_TAG,
-    decode_children,
-    describe_transactions,
-)
+from magnetar.apis.describe_transactions import describe_transactions
 from magnetar.apis.list_transactions import list_transactions
 from magnetar.apis.registry import load_apis
 from magnetar.runtime.request_context import RequestContext
@@ -37,6 +31,7 @@ from wire.messages.describe_transactions import (
     TransactionState,
 )
 from wire.messages.list_transactions import ListTransactionsRequest
+from wire.transaction_tags import CHILDREN_TAG, TXN_ID_TAG, VOTED_TAG, decode_children
 
 
 @pytest.fixture

@@ -159,7 +159,6 @@ def test_a_checkpoint_that_was_set_back_by_one_batch_is_refused_if_the_batch_has
     for stream in (True, False):
         with pytest.raises(OtherQuery, match=r"batch 4 .* 10 rows, now it has 12: .*commits/4"):
             is_written(written, grown, QUERY, stream=stream)
-    assert is_written(progress(4), grown, QUERY, stream=True)  # of before rows were counted
 
 
 def test_a_batch_job_that_names_its_batch_is_done_once_whatever_it_reads_then() -> None:
@@ -184,7 +183,7 @@ def test_a_batch_job_and_a_stream_do_not_share_a_query_id() -> None:
         Progress,
         st.integers(0, 2**63 - 1),
         *[st.none() | st.text()] * 3,
-        st.none() | st.integers(0),
+        st.integers(0),
     )
 )
 def test_a_record_is_read_as_it_was_written(written: Progress) -> None:

@@ -1,9 +1,10 @@
-"""From declarations to Python functions: one constructor per struct, one decoder and one encoder
-per (message, version).
+"""Python text under construction, from declarations: what decoders and encoders have in common.
 
-The text made here is straight-line code: loops only over arrays, nested structs in place, fields of
-fixed width read and written in runs by one struct format. It is built from our own declarations
-alone, never from input. It interprets no schema and calls itself nowhere: nothing can recurse.
+The text is straight-line code: loops over arrays only, nested structs in place, fields of fixed
+width read and written in runs by one struct format. It is built from our own declarations, never
+from input. It interprets no schema and calls itself nowhere, so hostile input cannot make it
+recurse. `wire.decoder` and `wire.encoder` write the text of one (message, version); constructors
+are written here.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ class Source:
         self._count = 0
 
     def emit(self, line: str) -> None:
+        """Add a line at the present depth."""
         self.lines.append("    " * self.depth + line)
 
     def fresh(self, prefix: str) -> str:
-        """A variable name used nowhere else."""
+        """Return a variable name that the text uses nowhere else."""
         self._count += 1
         return f"{prefix}{self._count}"
 
     def constant(self, prefix: str, key: Any, value: Any) -> str:
-        """The name of a constant; the same for the same prefix and key."""
+        """Return the name of a constant: the same for the same prefix and key."""
         name = self._named.get((prefix, key))
         if name is None:
             name = self._named[prefix, key] = f"{prefix}{len(self._named)}"
@@ -46,7 +48,7 @@ class Source:
         return name
 
     def struct_method(self, method: str, codes: str) -> str:
-        """The name of a bound method of the big-endian struct format `codes`."""
+        """Return the name of a bound method of the big-endian struct format `codes`."""
         return self.constant(method[0].upper(), codes, getattr(struct.Struct(f">{codes}"), method))
 
     def function(self, head: str, label: str) -> Callable[..., Any]:
@@ -58,7 +60,7 @@ class Source:
         return made
 
     def default(self, field: Field) -> str:
-        """An expression for the default of a field; a list or a struct is new each time.
+        """Return an expression for the default of a field; a list or a struct is new each time.
 
         The lines that make a struct are emitted here, in front of the expression.
         """
@@ -70,7 +72,7 @@ class Source:
         return repr(default)
 
     def empty_struct(self, declared: Any) -> str:
-        """Emit the making of a struct with all its defaults; the name of its variable."""
+        """Emit the making of a struct with all its defaults; return the name of its variable."""
         self.constants["new"] = object.__new__
         var = self.fresh("d")
         self.emit(f"{var} = new({self.constant('C', declared, declared)})")
@@ -81,11 +83,12 @@ class Source:
 
 
 def is_flexible(message: Any, version: int) -> bool:
+    """Return whether a version has compact lengths and tagged fields (KIP-482)."""
     return message.flexible_since is not None and version >= message.flexible_since
 
 
 def has_records(declared: Any, version: int) -> bool:
-    """Whether a struct holds record batches, in itself or further down."""
+    """Return whether a struct holds record batches, in itself or further down."""
     return any(
         _holds_records(f.type, version) for f in fields_of(declared) if version in f.versions
     )
@@ -100,7 +103,11 @@ def _holds_records(wire_type: types.WireType, version: int) -> bool:
 
 
 def size_min(wire_type: types.WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes a value can take: what a count is multiplied with before it is believed."""
+    """Return the fewest bytes a value can take.
+
+    A decoder multiplies a count with it and compares the product with the bytes that remain,
+    before it allocates anything.
+    """
     match wire_type:
         case types.Scalar():
             return wire_type.size_bytes
@@ -128,7 +135,7 @@ def _struct_size_min(declared: Any, version: int, flexible: bool) -> int:
 
 
 def compile_constructor(declared: Any) -> Callable[..., None]:
-    """Build `__init__(self, *, field=default, ..., unknown_tags=())`."""
+    """Return `__init__(self, *, field=default, ..., unknown_tags=())` for a struct."""
     source = Source()
     source.constants["MISSING"] = object()
     parameters = ["self", "*"]
@@ -146,17 +153,3 @@ def compile_constructor(declared: Any) -> Callable[..., None]:
     source.emit("self.unknown_tags = unknown_tags")
     head = f"__init__({', '.join([*parameters, 'unknown_tags=()'])})"
     return source.function(head, f"{declared.__name__}()")
-
-
-def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
-    """Build `decode(buf, pos) -> (message, position behind it)`."""
-    from wire.compiler_decode import DecoderSource
-
-    return DecoderSource(message, version).build()
-
-
-def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
-    """Build `encode(message) -> parts`."""
-    from wire.compiler_encode import EncoderSource
-
-    return EncoderSource(message, version).build()

@@ -1,15 +1,16 @@
-"""Telling the C library to keep some of the memory that was freed.
+"""What the broker asks of the C library: the one file of magnetar with ctypes.
 
 Requests and answers of a megabyte come and go. glibc by default gives such memory back to the
 operating system at once and takes new pages for the next: 250 page faults for each. Kept, the same
-work costs a third less CPU time (docs/decisions/0005-server.md). What is kept is bounded.
+work costs a third less CPU time (docs/decisions/0005-server.md). The memory kept is bounded. The
+storage has a file of its own kind, for the disk.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-#: The most that is kept at the heap's end, and the size from which memory is mapped by itself.
+#: The most memory kept at the heap's end, and the size from which glibc maps memory by itself.
 KEPT_BYTES = 32 << 20
 
 # <malloc.h> of glibc.
@@ -18,7 +19,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> bool:
-    """Return whether the C library took the advice; others than glibc need none."""
+    """Tell glibc to keep freed memory, and return whether it will. Others need no telling."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

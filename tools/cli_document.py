@@ -1,31 +1,33 @@
-"""docs/cli.md, written from the commands: `python -m magnetar.cli.document`."""
+"""Writes docs/cli.md from the commands: `python -m tools.cli_document > docs/cli.md`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from textwrap import fill
 
 import click
 
 from magnetar.cli.main import main
 
+_COLUMNS = 120
 _INTRODUCTION = """# Command line
 
-Written by `python -m magnetar.cli.document` from the commands; not edited by hand. `--help` after
-any command says the same.
+Written by `python -m tools.cli_document` from the commands; do not edit it. `--help` after any
+command says the same.
 
 Commands that talk to a broker work with magnetar and with Apache Kafka. They take its address from
 `--bootstrap`, or from the environment variable `MAGNETAR_BOOTSTRAP`. With `--json` they print JSON
 on standard output, for programs; errors go to standard error.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake in
-the command; 130 interrupted. An error says what, why, and what to do.
+the command; 130 interrupted. An error message names what happened, to what, and what to do.
 """
 
 
 def document() -> str:
     """Return the whole page."""
-    return "\n".join([_INTRODUCTION, *_described(main, None, "magnetar", 2)]) + "\n"
+    return "\n".join([_help(_INTRODUCTION), *_described(main, None, "magnetar", 2)]) + "\n"
 
 
 def _described(
@@ -46,13 +48,13 @@ def _described(
 
 
 def _help(text: str) -> str:
-    """Return help as Markdown: click's mark of lines that are kept as they are makes a block."""
+    """Return help as Markdown. A paragraph that click does not wrap becomes a block of code."""
     parts = []
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             parts.append(f"```console\n{paragraph.removeprefix(chr(8)).strip()}\n```")
         else:
-            parts.append(" ".join(paragraph.split()))
+            parts.append(fill(" ".join(paragraph.split()), _COLUMNS, break_long_words=False))
     return "\n\n".join(parts) + "\n"
 
 

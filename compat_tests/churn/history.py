@@ -1,5 +1,4 @@
-"""What group coordinators wrote into `__consumer_offsets`, and whether a partition ever had two
-owners by it.
+"""What group coordinators wrote into `__consumer_offsets`: whether a partition ever had two owners.
 
 A classic group's record is one stable generation: in it no partition may be assigned twice. A
 group of the newer protocol (KIP-848) has a record per member with what it owns, also what it has
@@ -113,7 +112,7 @@ def read_history(bootstrap: str, partitions: int) -> History:
 
 
 def _assigned(assignment: bytes) -> Iterator[tuple[str, int]]:
-    """Yield what a leader assigned; nothing where it cannot be read."""
+    """Yield the partitions that a leader assigned; none if the assignment cannot be read."""
     if not assignment:
         return
     try:

@@ -1,4 +1,4 @@
-"""The text of decoders. See `wire.compiler`.
+"""Decoders: one straight-line function for each (message, version). See `wire.source`.
 
 Invariant of the text: `pos` never passes `limit`, the end of the input. Lengths and counts are
 compared with what remains before anything is cut out or allocated; fixed fields are bounds-checked
@@ -12,17 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.compiler import DEPTH_MAX, Source, has_records, is_flexible, size_min
 from wire.errors import WireError
 from wire.schema import Field, fields_of
+from wire.source import DEPTH_MAX, Source, has_records, is_flexible, size_min
 
 #: The elements of all arrays, and tagged fields, that one message may have. An element of a byte or
 #: two on the wire is an object of a hundred in memory; no real request comes near.
 ELEMENTS_MAX = 1 << 20
 
 
-class DecoderSource(Source):
-    """Builds the decoder of one message at one version."""
+def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
+    """Return `decode(buf, pos) -> (message, position behind it)`."""
+    return _DecoderSource(message, version).build()
+
+
+class _DecoderSource(Source):
+    """The decoder of one message at one version."""
 
     def __init__(self, message: Any, version: int) -> None:
         super().__init__()

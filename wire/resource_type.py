@@ -1,4 +1,4 @@
-"""What configs belong to: the broker and the command line say it by the same codes."""
+"""What settings belong to, by the codes of the protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """The codes of Kafka's ConfigResource (KIP-133, KIP-412, KIP-714, KIP-1043)."""
+    """The codes of Kafka's ConfigResource. Source: KIP-133, KIP-412, KIP-714, KIP-1043."""
 
     TOPIC = 2
     BROKER = 4

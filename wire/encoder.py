@@ -1,4 +1,4 @@
-"""The text of encoders. See `wire.compiler`.
+"""Encoders: one straight-line function for each (message, version). See `wire.source`.
 
 The text trusts its message: a wrong one fails inside `struct`, `len` or `str.encode`, and only then
 does `wire.diagnosis` look for the field at fault. What would not fail by itself is checked in the
@@ -12,16 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.compiler import Source, has_records, is_flexible
 from wire.diagnosis import unencodable
 from wire.schema import Field, fields_of
+from wire.source import Source, has_records, is_flexible
 
 #: Record batches shorter than this are copied into the piece before them: cheaper than one more.
 COPIED_BYTES_MAX = 1024
 
 
-class EncoderSource(Source):
-    """Builds the encoder of one message at one version."""
+def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
+    """Return `encode(message) -> parts`."""
+    return _EncoderSource(message, version).build()
+
+
+class _EncoderSource(Source):
+    """The encoder of one message at one version."""
 
     def __init__(self, message: Any, version: int) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from magnetar.cli import main
-from magnetar.spark.jars import ARTIFACTS, CONNECTOR
+from magnetar.cli.spark_jars import ARTIFACTS, CONNECTOR
 
 Run = Callable[..., Result]
 #: Stands in for Maven: copies an empty jar per artifact, and counts its calls.

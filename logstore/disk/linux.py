@@ -1,0 +1,141 @@
+"""What the log store asks of Linux that Python's `os` does not offer: syncfs, and native AIO.
+
+Every call by ctypes is in this file. Each one is looked for when it is first wanted, and its caller
+has another way where a kernel, a sandbox or another system lacks it.
+
+- `find_syncfs`: syncfs(2), all dirty pages of one file system at once. Since 5.8 it reports
+  write-back errors that happened after its descriptor was opened; before, it reported none.
+- `KernelSync`: fdatasync by the kernel's own workers, announced by an eventfd
+  (`IOCB_CMD_FDSYNC`, since 4.18 on any file system). A thread of ours that syncs takes the
+  interpreter's lock from the event loop and gives it back, three times for each sync, which costs
+  more than the sync itself (docs/decisions/0018-journal.md).
+
+Source: syncfs(2), io_submit(2), linux/aio_abi.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+#: The system calls' numbers by machine: io_setup, io_destroy, io_submit, io_getevents.
+_NUMBERS = {
+    "x86_64": (206, 207, 209, 208),
+    "aarch64": (0, 1, 2, 4),
+    "riscv64": (0, 1, 2, 4),
+}
+_FDSYNC = 3
+_FLAG_RESFD = 1
+#: What a kernel or a sandbox without native AIO answers to a request.
+_UNAVAILABLE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES, errno.EAGAIN})
+
+
+def find_syncfs() -> Callable[[int], None] | None:
+    """Return syncfs, which takes a descriptor of the file system and raises OSError. None: there
+    is no such call here."""
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if function is None:
+        return None
+
+    def syncfs(descriptor: int) -> None:
+        if function(descriptor) != 0:
+            raise _last_error("syncfs")
+
+    return syncfs
+
+
+class _Request(ctypes.Structure):
+    """struct iocb, of a little-endian machine."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("descriptor", ctypes.c_uint32),
+        ("buffer", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("position", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("event_descriptor", ctypes.c_uint32),
+    )
+
+
+class _Event(ctypes.Structure):
+    """struct io_event."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("request", ctypes.c_uint64),
+        ("result", ctypes.c_int64),
+        ("result2", ctypes.c_int64),
+    )
+
+
+class KernelSyncUnavailable(Exception):
+    """This kernel has no native AIO, or refuses it to this process. Sync in a thread instead."""
+
+
+class KernelSync:
+    """One fdatasync at a time. On the event loop's thread."""
+
+    def __init__(self) -> None:
+        """Raises KernelSyncUnavailable."""
+        # `uname` tells the kernel's machine: a process of 32 bits has other numbers.
+        numbers = _NUMBERS.get(os.uname().machine) if sys.maxsize > 2**32 else None
+        if not sys.platform.startswith("linux") or numbers is None or sys.byteorder != "little":
+            raise KernelSyncUnavailable
+        setup, self._destroy, submit, getevents = map(ctypes.c_long, numbers)
+        self._system_call = ctypes.CDLL(None, use_errno=True).syscall
+        self._system_call.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        if self._system_call(setup, ctypes.c_uint(1), ctypes.byref(self._context)) < 0:
+            raise KernelSyncUnavailable(str(_last_error("io_setup")))
+        #: Readable when the sync is done.
+        self.event_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._request = _Request(
+            opcode=_FDSYNC, flags=_FLAG_RESFD, event_descriptor=self.event_descriptor
+        )
+        requests = (ctypes.POINTER(_Request) * 1)(ctypes.pointer(self._request))
+        self._events = (_Event * 1)()
+        one = ctypes.c_long(1)
+        # Built once: each sync spends these microseconds on the event loop.
+        self._submission = (submit, self._context, one, requests)
+        self._collection = (getevents, self._context, one, one, self._events, None)
+
+    def begin(self, descriptor: int) -> None:
+        """Begin to sync a file. Raises KernelSyncUnavailable or OSError: then nothing has begun."""
+        self._request.descriptor = descriptor
+        if self._system_call(*self._submission) < 0:
+            error = _last_error("io_submit")
+            if error.errno in _UNAVAILABLE:
+                raise KernelSyncUnavailable(str(error))
+            raise error
+
+    def result(self) -> OSError | None:
+        """Return how the sync ended, once `event_descriptor` is readable."""
+        os.eventfd_read(self.event_descriptor)
+        count = self._system_call(*self._collection)
+        if count < 0:
+            raise _last_error("io_getevents")
+        assert count == 1, "one request, one event"
+        result: int = self._events[0].result
+        return None if result == 0 else OSError(-result, os.strerror(-result), "fdatasync")
+
+    def close(self) -> None:
+        """Wait for the sync under way and release everything."""
+        if self._system_call(self._destroy, self._context) < 0:
+            raise _last_error("io_destroy")
+        os.close(self.event_descriptor)
+
+
+def _last_error(name: str) -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code), name)

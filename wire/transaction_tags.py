@@ -1,0 +1,41 @@
+"""Tagged fields of magnetar's own in DescribeTransactions, which other clients skip.
+
+tag 1000   16 bytes   TxnId of the current or last transaction
+tag 1001   UTF-8      of a child in joint transactions: its parent's transactional id
+tag 1002   children   of a parent, also of an unknown one: its children that are open or have
+                      voted; for each the size of its id in UTF-8 (2 bytes), and the id
+tag 1003   empty      of a child that has voted: clients refuse states that Kafka does not
+                      have, so its state is told as Ongoing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wire.errors import WireError
+
+TXN_ID_TAG = 1000
+PARENT_TAG = 1001
+CHILDREN_TAG = 1002
+VOTED_TAG = 1003
+
+_SIZE_BYTES = 2
+
+
+def encode_children(transactional_ids: Iterable[str]) -> bytes:
+    """Return the value of tag 1002."""
+    names = [each.encode() for each in transactional_ids]
+    return b"".join(len(name).to_bytes(_SIZE_BYTES) + name for name in names)
+
+
+def decode_children(value: bytes) -> list[str]:
+    """Return the transactional ids in tag 1002. WireError: the value is cut short."""
+    rest = memoryview(value)
+    found = []
+    while rest:
+        end = _SIZE_BYTES + int.from_bytes(rest[:_SIZE_BYTES])
+        if len(rest) < end:
+            raise WireError("children of a transactional id: cut short")
+        found.append(str(rest[_SIZE_BYTES:end], "utf-8"))
+        rest = rest[end:]
+    return found
