@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from  import EARLIEST, LATEST, READ_COMMITTED
 from magnetar.client.cluster import Client, TopicPartition, by_topic
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.connection import check
-from magnetar.client.partitions import list_offsets
+from magnetar.client.partitions import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,
