@@ -115,12 +115,14 @@ class Broker:
             topic = self.topics.by_name(name)
             assert topic is not None
             stay_above(topic.partitions, self.catalog)
+        # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         await self.groups.start()
         await self.transactions.start()
         self.healing = Healing(self)
         await self.healing.start()
+        # After healing: a timeout must not abort what healing is about to adopt.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
         self.retention = Retention(*parts)
@@ -135,6 +137,7 @@ class Broker:
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""
         self.is_stopped = True
+        # Requests first: after this nothing new is appended.
         await self.server.stop()
         self.retention.stop()
         self.flushing.stop()

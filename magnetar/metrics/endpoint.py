@@ -91,6 +91,7 @@ class MetricsEndpoint:
                 with suppress(OSError):
                     self.connection.shutdown(socket.SHUT_RDWR)
 
+            # The base class writes a line for each request to standard error.
             def log_message(self, format: str, *args: Any) -> None:
                 _log.debug("metrics asked for", request=format % args)
 
@@ -98,11 +99,13 @@ class MetricsEndpoint:
         registry.register(_Collector(gather, loop))
         ProcessCollector(registry=registry)
         server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
+        # The server's own socket is not bound; the bound one is older than the broker.
         server.socket.close()
         server.socket = self._socket
         server.server_name, server.server_port = self._socket.getsockname()[:2]
         server.setup_environ()
         server.set_app(make_wsgi_app(registry))
+        # Not `serve_forever`: its `shutdown` blocks the caller, which is the event loop.
         server.timeout = _POLL_SECONDS
         while not self._is_stopped.is_set():
             server.handle_request()

@@ -191,12 +191,14 @@ class Cleaner:
         try:
             cleaned = await cleaning.perform()
         except (Overtaken, PartitionDeleted):
+            # Retention, or a deletion, was faster: the log looks different now.
             return False
         except WireError as error:
             self.uncleanable.add(log)
             _report("a damaged log is not cleaned any more", log, error)
             return False
         except OSError as error:
+            # The files of a deleted log vanish under the cleaner.
             if not log.is_deleted:
                 _report("a log could not be cleaned", log, error)
             return False

@@ -92,6 +92,7 @@ class BrokerResource:
 
     async def store(self, texts: Mapping[str, str]) -> None:
         self._configs.replace(self._name, texts)
+        # Topics take over what they inherit before the request is answered.
         await self._topics.inherit()
 
 

@@ -78,6 +78,7 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
     except KafkaError:
         return False
     ids: set[UUID] = {found.topic_id for found in partitions if found.topic_id is not None}
+    # Directories of two topics of one name, copied from two clusters.
     if len(ids) > 1:
         _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
         return False

@@ -112,6 +112,7 @@ class Catalog:
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         with self._failing("open"):
+            # `isolation_level=None`: this class begins and ends transactions itself.
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
             )
@@ -133,6 +134,7 @@ class Catalog:
         """Return every topic, in the order of names."""
         with self._failing("read topics"):
             configs: dict[bytes, dict[str, str]] = {}
+            # Two queries for all topics, not two for each: there may be tens of thousands.
             for topic_id, name, value in self._database.execute(
                 "SELECT topic_id, name, value FROM topic_configs"
             ):
@@ -288,6 +290,7 @@ class Catalog:
 
     def _migrate(self) -> None:
         done = int(self._database.execute("PRAGMA user_version").fetchone()[0])
+        # A newer schema may mean anything: a start that guessed would damage it.
         if done > len(_MIGRATIONS):
             raise CatalogFailure(
                 f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
@@ -314,10 +317,12 @@ class Catalog:
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         """Run the block in one transaction, rolled back on any exception."""
         with self._failing(doing):
+            # The lock is taken at once: a transaction that takes it later could fail half-way.
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
             except BaseException:
+                # SQLite has rolled back by itself after some errors, a full disk among them.
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise

@@ -16,6 +16,7 @@ _OTHERS = 40
 
 def raise_limit() -> int:
     """Raise the soft limit to the hard one, where the system lets us; return the soft limit."""
+    # A process may raise its own soft limit up to the hard one without privileges.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft

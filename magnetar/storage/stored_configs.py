@@ -39,6 +39,7 @@ class StoredConfigs:
     def replace(self, resource_type: int, name: str, texts: Mapping[str, str]) -> None:
         """Replace the configs of a resource, durably; without any it is forgotten."""
         self._catalog.set_resource_configs(resource_type, name, texts)
+        # A resource without configs does not count towards the limit.
         if texts:
             self._texts[resource_type, name] = dict(texts)
         else:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from magnetar.config.broker import BrokerConfig
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.config.broker import BrokerConfig
 
 #: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
@@ -36,6 +34,7 @@ def counts_of_new(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be larger than 0, not {replication_factor}.",
         )
+    # In Kafka's order, so that a request with two mistakes is told of the same one.
     _check_partition_count(partition_count)
     if replication_factor > 1:
         raise KafkaError(
@@ -98,3 +97,19 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
             f"{name} keeps the partitions it was created with: the coordinators' state is"
             " spread over them by their count.",
         )
+
+
+def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` is this broker, once."""
+    others = [replica for replica in replicas if replica != node_id]
+    if others:
+        reason = f"broker {others[0]}, but no such broker is registered"
+    elif not replicas:
+        reason = "an empty replica list"
+    elif len(replicas) > 1:
+        reason = f"the broker {node_id} more than once"
+    else:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
+    )

@@ -198,10 +198,12 @@ class Topics:
     async def _create(self, row: TopicRow) -> Topic:
         try:
             async with self._changing:
+                # Before the catalog has the topic, as in `create`.
                 await self._logs.free_all()
                 await asyncio.to_thread(self._catalog.add_topic, row)
                 settings = self._settings(row)
                 topic = Topic(row, settings, await self._open(row, settings, 0))
+                # The broker's settings may have changed while the logs were opened.
                 topic.settings = self._settings(row)
                 self._catch_up(topic.partitions, settings, topic.settings)
                 return self._enter(topic)
@@ -249,6 +251,7 @@ class Topics:
 
     async def _grow(self, name: str, partition_count: int) -> Topic:
         async with self._changing:
+            # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
             await asyncio.to_thread(self._catalog.set_partition_count, topic.id, partition_count)
@@ -314,6 +317,7 @@ class Topics:
 
     async def _delete(self, topics: list[Topic]) -> list[Topic]:
         async with self._changing:
+            # Another request may have deleted one while this change waited for its turn.
             found = [topic for topic in topics if self._by_id.get(topic.id) is topic]
             ids = [topic.id for topic in found]
             self._leaving.update(ids)
@@ -321,6 +325,7 @@ class Topics:
                 await asyncio.to_thread(self._catalog.remove_topics, ids)
             finally:
                 self._leaving.difference_update(ids)
+            # No await from here to the end of the loop: the topics go in one step.
             for topic in found:
                 del self._by_name[topic.name]
                 del self._by_id[topic.id]
