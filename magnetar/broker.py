@@ -122,7 +122,7 @@ class Broker:
         await self.transactions.start()
         self.healing = Healing(self)
         await self.healing.start()
-        # After healing: a timeout must not abort what healing is about to adopt.
+        # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
         self.retention = Retention(*parts)
