@@ -184,7 +184,7 @@ def test_input_in_a_transaction_is_seen_as_one_or_not_at_all(
     large.write_bytes(b"x" * 3_000_000)
     said = refusal(broker, "produce", orders, *option, str(small), str(large))
     assert "MESSAGE_TOO_LARGE" in said
-    assert "The transaction is aborted: nobody sees any of it." in said
+    assert "The transaction is aborted: read_committed readers see none of it." in said
     assert b"small" not in output(broker, "consume", orders, "-e")
     everything = output(broker, "consume", orders, "-e", "--isolation", "read_uncommitted")
     assert b"small" in everything

@@ -71,7 +71,7 @@ def test_the_audit_names_everything_that_exactly_once_forbids(spark_session: Spa
         " ones, the first in t-0 at 21",
         "partly visible": "transaction 5 of w (unknown, 10 records): 9 records, 9 different ones, "
         "the first in t-0 at 31",
-        "visible, but nobody wrote it": "transaction 25 of w (unknown to its writer): 10 records, "
+        "visible, but never written": "transaction 25 of w (unknown to its writer): 10 records, "
         "10 different ones, the first in t-0 at 40",
         "out of order": "record 5 of w behind its 9 in t-0 at 10",
     }

@@ -48,7 +48,3 @@ class Decision(Generic[RecordT, AnswerT]):
     answer: AnswerT
     """What the client is told once the records are durable."""
     timers: tuple[Timer, ...] = ()
-
-
-#: The name that the groups' rules know it by.
-Answered = Decision

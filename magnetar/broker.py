@@ -116,9 +116,9 @@ class Broker:
             assert topic is not None
             stay_above(topic.partitions, self.catalog)
         # Groups first: the transactions that are replayed send their markers to them.
-        self.groups = Groups(self)
+        self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
         self.transactions = Transactions(self)
-        await self.groups.start()
+        self.groups.start()
         await self.transactions.start()
         self.healing = Healing(self)
         await self.healing.start()
@@ -144,7 +144,7 @@ class Broker:
         await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()
-        await self.groups.stop()
+        self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
         self.catalog.close()

@@ -24,7 +24,7 @@ PARTITIONS = 4
 
 
 class Size(NamedTuple):
-    """How much is written, and how often something is killed on the way."""
+    """How many records are written, and what is killed meanwhile."""
 
     writers: int = 3
     transactions_each: int = 350
@@ -36,7 +36,7 @@ FULL = Size()
 
 
 def write(setting: Setting, size: Size) -> list[Transaction]:
-    """Let the crew write, kill on the way, return what its journals say when all are done."""
+    """Let the crew write, with kills; return the transactions in its journals."""
     create_topic(setting.broker.bootstrap_servers, TOPIC, PARTITIONS)
     order = Order(
         writer=0,
@@ -93,7 +93,7 @@ def example(setting: Setting) -> Sequence[str]:
 
 
 def told(found: Audit, hidden: int) -> Sequence[str]:
-    """Say what was found; raises Failed where that is not exactly once."""
+    """Yield the findings as lines; raises Failed if they are not exactly once."""
     if found.faults:
         raise Failed("not exactly once:\n" + "\n".join(map(str, found.faults)))
     lines = [

@@ -28,12 +28,12 @@ PARTITIONS = 4
 TASKS = 8
 _READ_TIMEOUT_S = 60.0
 _TELL_EVERY_S = 1.0
-#: Spark leaves out files with such names.
+#: Spark does not read files whose names begin with these.
 _HIDDEN = ("_", ".")
 
 
 class Size(NamedTuple):
-    """How many lines are written at most, about, and what is killed meanwhile."""
+    """About how many lines are written at most, and what is killed meanwhile."""
 
     lines_max: int = 500_000
     kills: tuple[str, ...] = ("task", "task", "broker", "task")
@@ -54,7 +54,7 @@ def lines(spark: SparkSession, lines_max: int) -> DataFrame:
 
 
 def _files(root: Path, lines_max: int) -> Iterator[Path]:
-    """Yield files of Python's, until they have about so many lines."""
+    """Yield files of Python's library, until they have about `lines` lines."""
     left = lines_max
     for path in sorted(root.rglob("*.py")):
         if left > 0 and not path.name.startswith(_HIDDEN):
@@ -71,7 +71,7 @@ class Reader:
     def __init__(self, bootstrap_servers: str, rows: int) -> None:
         self.samples: list[Sample] = []
         self.seen = 0
-        #: Rows that were not even in the log yet when the first could be seen.
+        #: Rows that were not in the log yet when the first row was visible.
         self.missing_beside_visible = 0
         self._rows = rows
         self._gauge = Gauge(bootstrap_servers, TOPIC, PARTITIONS)
@@ -91,7 +91,7 @@ class Reader:
 
     @property
     def written(self) -> int:
-        """How many offsets the log has."""
+        """Return how many offsets the log has."""
         return self.samples[-1].ends.written if self.samples else 0
 
     def __enter__(self) -> Reader:
@@ -116,7 +116,7 @@ class Reader:
 
 
 class Killing:
-    """Kills while something is written, in a thread; tells how far it has come."""
+    """Kills while rows are written, in a thread, and prints the progress."""
 
     def __init__(self, setting: Setting, reader: Reader, kills: Sequence[str], rows: int) -> None:
         self._report = setting.report
@@ -151,13 +151,13 @@ class Killing:
 
 
 def write(setting: Setting, frame: DataFrame, kills: Sequence[str], rows: int) -> Reader:
-    """Write, kill on the way, return what a reader saw. Raises Failed where it did not see all."""
+    """Write with kills, and return what a reader saw. Raises Failed if it did not see all rows."""
     bootstrap_servers = setting.broker.bootstrap_servers
     with Reader(bootstrap_servers, rows) as reader, ThreadPoolExecutor(1) as aside:
         killing = Killing(setting, reader, kills, rows)
         killed = aside.submit(killing.run)
         try:
-            # Here, not in a thread: Spark finds the sink through the session of the thread.
+            # Not in a thread: Spark finds the sink through the session of the calling thread.
             writer = frame.write.format(setting.sink).mode("append").option("topic", TOPIC)
             writer.option("kafka.bootstrap.servers", bootstrap_servers).save()
         finally:
@@ -175,7 +175,7 @@ def write(setting: Setting, frame: DataFrame, kills: Sequence[str], rows: int) -
 
 
 def faults(reader: Reader, frame: DataFrame, written: DataFrame) -> list[str]:
-    """Compare the topic with the rows, file by file, and say what the reader saw too early."""
+    """Compare the topic with the rows, file by file, and with what the reader saw too early."""
     found = []
     if reader.missing_beside_visible:
         found.append(

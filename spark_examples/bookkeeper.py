@@ -1,4 +1,4 @@
-"""The process of the streaming job: started, listened to, killed, started again."""
+"""The process of the streaming job: it is started, listened to, killed, and started again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_examples.running import Failed
 
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
-#: More often than this no job ends that can go on.
+#: A job that ends more often than this cannot go on.
 _STARTS_MAX = 10
 
 
@@ -46,7 +46,7 @@ class Bookkeeper:
 
     @property
     def offset(self) -> int:
-        """How far the job has come, in offsets summed over the partitions it reads."""
+        """Return the job's progress, in offsets summed over the partitions that it reads."""
         return self.batches[-1]["offset"] if self.batches else 0
 
     def await_ready(self) -> None:
@@ -57,7 +57,7 @@ class Bookkeeper:
                 raise Failed(f"the job did not start within {_START_TIMEOUT_S:.0f} s")
 
     def keep_running(self) -> None:
-        """Start the job again where it has ended. Raises Failed where that does not help."""
+        """Start the job again if it has ended. Raises Failed if that happens too often."""
         if self._process.poll() is None:
             return
         if self._starts > _STARTS_MAX:
@@ -66,13 +66,13 @@ class Bookkeeper:
         self._start()
 
     def kill(self) -> None:
-        """SIGKILL to the driver, and to Spark with it."""
+        """Kill the driver, and Spark with it, with SIGKILL."""
         self._kill()
         self._report("kill -9 the job")
         self._start()
 
     def stop(self) -> None:
-        """End it in order. Raises Failed where it ends otherwise."""
+        """Stop the job cleanly. Raises Failed if it ends in another way."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if self._process.wait(_STOP_TIMEOUT_S):

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ROOT = Path(__file__).resolve().parent.parent
-#: With fewer moments than this there is nothing to see.
+#: A picture of fewer moments than this shows nothing.
 _MOMENTS_MIN = 50
 _EVENTS_MAX = 20_000
-#: Begins the line of a commit; no path can have it.
+#: The begin of a commit's line; no path can have it.
 _COMMIT = "\0"
 
 
 class Event(NamedTuple):
-    """That a part of the project was changed: in `path`, by so many lines (or bytes of a file)."""
+    """A change of a part of the project: in `path`, by a number of lines (or bytes of a file)."""
 
     at_s: int
     part: str
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Changes of a part, each less than the gap behind the one before; times are inclusive."""
+    """Changes of a part, each less than the gap after the one before; times are inclusive."""
 
     part: str
     first_s: int
@@ -44,7 +44,7 @@ class Session(NamedTuple):
 
 
 def events() -> tuple[str, list[Event]]:
-    """Return what the events are, in words, and the events in the order of their times."""
+    """Return a description of the events, and the events in the order of their times."""
     found = list(of_git(_git_log()))
     if len({event.at_s for event in found}) >= _MOMENTS_MIN:
         return "changes in the history of this clone", _latest(found)
@@ -56,7 +56,7 @@ def _latest(found: Iterable[Event]) -> list[Event]:
 
 
 def _git_log() -> str:
-    """Return the history; nothing where there is no git, or no repository."""
+    """Return the history; empty without git, or outside a repository."""
     command = ["git", "-C", str(_ROOT), "log", "--no-renames", "--numstat", "--format=%x00%ct"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout

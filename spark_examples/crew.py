@@ -47,7 +47,7 @@ class Crew:
     """Writers with one order each. Leaving the `with` block ends their processes."""
 
     def __init__(self, order: Order, writers: int, report: Callable[[str], None]) -> None:
-        """Every writer is given `order`, with a number and a journal of its own beside it."""
+        """Give every writer `order`, with a number and a journal of its own."""
         self._orders = [
             replace(order, writer=number, journal=f"{order.journal}-{number}")
             for number in range(writers)
@@ -66,7 +66,7 @@ class Crew:
             process.wait()
 
     def keep_running(self) -> bool:
-        """Start again whoever ended too early; return whether anybody still has work."""
+        """Start writers again that ended too early; return whether any still has work."""
         working = False
         for order in self._orders:
             code = self._processes[order.writer].poll()
@@ -76,7 +76,7 @@ class Crew:
         return working
 
     def stop(self) -> None:
-        """End all writers, each behind the transaction that it has open."""
+        """End all writers, each after its open transaction."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -87,7 +87,7 @@ class Crew:
         return sum(len(_latest_events(Path(order.journal))) for order in self._orders)
 
     def kill_one(self) -> None:
-        """SIGKILL to one that is working, if any is."""
+        """Kill a writer that is working, if any is, with SIGKILL."""
         working = [n for n, process in self._processes.items() if process.poll() is None]
         if working:
             number = random.choice(working)
@@ -96,7 +96,7 @@ class Crew:
             self._processes[number].wait()
 
     def close_transactions(self) -> None:
-        """Take over every writer's id: a killed one's open transaction would hide what follows."""
+        """Take over every writer's id, since an open transaction would hide later ones."""
         for order in self._orders:
             successor = Producer(
                 {

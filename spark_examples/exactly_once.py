@@ -22,7 +22,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 
 _HISTORY = "writer STRING, transaction LONG, first_number LONG, end_number LONG, outcome STRING"
-#: What is said of each transaction that is not as it should be.
+#: The findings about single transactions.
 _TRANSACTIONS = """
 WITH visible AS (
     SELECT writer, transaction, count(*) AS found, count(DISTINCT number) AS different,
@@ -32,12 +32,12 @@ WITH visible AS (
 ), judged AS (
     SELECT writer, transaction, outcome, found, different, end_number - first_number AS expected,
         place, CASE
-            WHEN outcome IS NULL THEN 'visible, but nobody wrote it'
+            WHEN outcome IS NULL THEN 'visible, but never written'
             WHEN found IS NULL AND outcome = 'committed' THEN 'lost'
             WHEN found IS NULL THEN NULL
             WHEN outcome = 'aborted' THEN 'aborted, but visible'
             WHEN found > different THEN 'duplicated'
-            WHEN lowest < first_number OR highest >= end_number THEN 'visible, but nobody wrote it'
+            WHEN lowest < first_number OR highest >= end_number THEN 'visible, but never written'
             WHEN different < expected THEN 'partly visible'
         END AS fault
     FROM {history} FULL OUTER JOIN visible USING (writer, transaction)
@@ -62,7 +62,7 @@ FROM {history} GROUP BY outcome
 
 
 class Fault(NamedTuple):
-    """Something that exactly-once forbids, how often it was found, and one witness in words."""
+    """A breach of exactly-once: its kind, how often it was found, and one witness."""
 
     kind: str
     times: int
@@ -73,18 +73,18 @@ class Fault(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What was compared, and what is wrong with it: nothing, where `faults` is empty."""
+    """The comparison and its faults: without any, everything is there exactly once."""
 
     visible_records: int
     #: By outcome.
     transactions: dict[str, int]
-    #: What the writers put into these transactions, by outcome.
+    #: Records in these transactions, by outcome.
     records: dict[str, int]
     faults: tuple[Fault, ...]
 
 
 def table_of(spark: SparkSession, history: Iterable[tuple[str, int, int, int, str]]) -> DataFrame:
-    """Return the table `history` of its rows."""
+    """Return the table `history` with these rows."""
     return spark.createDataFrame(list(history), _HISTORY)
 
 

@@ -1,4 +1,4 @@
-"""Kills spread over the progress of a run, and what there is to kill."""
+"""Kills that are spread over the progress of a run, and their victims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from magnetar.testing import BrokerProcess
 
-#: What the processes that run Python for Spark's tasks have in their command line.
+#: In the command lines of the processes that run Python for Spark's tasks.
 _PYTHON_WORKER = b"pyspark.daemon"
 
 _LOOKS = 100
@@ -20,7 +20,7 @@ _BETWEEN_LOOKS_S = 0.02
 
 
 class Kill(NamedTuple):
-    """That something was killed, and when, in seconds of the monotonic clock."""
+    """A kill: of what, and when, in seconds of the monotonic clock."""
 
     at: float
     victim: str
@@ -36,7 +36,7 @@ class Killer:
         self._kills = list(kills)
 
     def at(self, progress: float) -> None:
-        """Kill what is due where the run has come so far, 0 to 1."""
+        """Kill what is due at this progress of the run, 0 to 1."""
         while self._points and progress >= self._points[0]:
             self._points.pop(0)
             victim = self._kills.pop(0)
@@ -49,7 +49,7 @@ class Killer:
 
 
 def kill_broker(broker: BrokerProcess, report: Callable[[str], None]) -> None:
-    """SIGKILL, and start it again on the same port and data."""
+    """Kill the broker with SIGKILL, and start it again on the same port and data."""
     broker.kill()
     began_at = time.monotonic()
     broker.start()
@@ -57,7 +57,7 @@ def kill_broker(broker: BrokerProcess, report: Callable[[str], None]) -> None:
 
 
 def kill_task(ancestor: int, report: Callable[[str], None]) -> bool:
-    """SIGKILL to a process that runs a task of Spark's in Python; False where there is none.
+    """Kill a process that runs a task of Spark in Python; return False if there is none.
 
     `ancestor` is the process that started Spark, or Spark itself.
     """
@@ -79,7 +79,7 @@ def kill_task(ancestor: int, report: Callable[[str], None]) -> bool:
 
 
 def kill_task_when_there_is_one(ancestor: int, report: Callable[[str], None]) -> None:
-    """SIGKILL to a task, soon: in some sinks there are tasks in Python for moments only."""
+    """Kill a task soon: some sinks run tasks in Python for moments only."""
     for _ in range(_LOOKS):
         if kill_task(ancestor, report):
             return
@@ -104,7 +104,7 @@ def _ancestors(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
 
 
 def _runs_python(pid: int) -> bool:
-    """Say whether it is Spark's daemon, or a worker that it forked."""
+    """Return whether the process is Spark's daemon, or a worker that the daemon forked."""
     try:
         return _PYTHON_WORKER in (Path("/proc") / str(pid) / "cmdline").read_bytes()
     except OSError:

@@ -30,7 +30,7 @@ _TELL_EVERY_S = 2.0
 
 
 class Size(NamedTuple):
-    """What is killed in the course of so many batches, and how fast is written meanwhile."""
+    """What is killed during how many batches, and how fast writers write meanwhile."""
 
     batches: int = 16
     writers: int = 3
@@ -43,7 +43,7 @@ FULL = Size()
 
 
 class Watch:
-    """Samples how far the transfers reach, in a thread; a broker that is away is asked again."""
+    """Samples the ends of the transfers in a thread, and asks a broker that is away again."""
 
     def __init__(self, gauge: Gauge) -> None:
         self.samples: list[Sample] = []
@@ -69,7 +69,7 @@ class Watch:
 
 
 def order_of(setting: Setting, size: Size) -> Order:
-    """Return what each of the writers is to do."""
+    """Return the order of each writer."""
     return Order(
         writer=0,
         bootstrap_servers=setting.broker.bootstrap_servers,
@@ -94,7 +94,7 @@ class Run:
         self._told_at = 0.0
 
     def run(self) -> list[Transaction]:
-        """Write and keep the books until all that is written is booked; return the history."""
+        """Write and keep the books until all transfers are booked; return the history."""
         setting = self._setting
         books = Books(
             bootstrap_servers=setting.broker.bootstrap_servers,
@@ -140,7 +140,7 @@ class Run:
         crew.stop()
 
     def _await_booked(self, keeper: Bookkeeper, watch: Watch) -> None:
-        """Wait until the job has read all there is."""
+        """Wait until the job has read all transfers."""
         end = self._gauge.ends_when_back().stable
         deadline = time.monotonic() + _DEADLINE_S
         while keeper.offset < end:
@@ -178,7 +178,7 @@ def example(setting: Setting) -> Sequence[str]:
 
 
 def told(found: Finding) -> Sequence[str]:
-    """Say what was found; raises Failed where a balance is not true."""
+    """Yield the findings as lines; raises Failed if a balance is not true."""
     if found.faults:
         raise Failed("the books are wrong:\n" + "\n".join(found.faults))
     assert found.total == found.accounts * OPENING_BALANCE, found

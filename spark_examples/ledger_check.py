@@ -1,4 +1,4 @@
-"""Whether the balances are true: against what the writers know, and batch by batch."""
+"""The check of the ledger: compares balances with the writers' journals, and batch by batch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SELECT *, balance - lag(balance, 1, {opening}) OVER history AS change,
     lag(batch) OVER history AS batch_before, lag(postings) OVER history AS postings_before
 FROM {balances} WINDOW history AS (PARTITION BY account ORDER BY offset)
 """
-#: A batch that is written a second time, or after a later one.
+#: Batches that are written a second time, or after a later one.
 _REPEATED = "SELECT * FROM {changes} WHERE batch <= batch_before OR postings <= postings_before"
-#: Money moves, it neither comes nor goes: so the changes of a batch sum to nothing, if it is whole.
+#: A transfer only moves money, so the changes of a whole batch sum to nothing.
 _TORN = "SELECT batch, sum(change) AS over FROM {changes} GROUP BY batch HAVING sum(change) <> 0"
 _LATEST = "SELECT account, max_by(balance, offset) AS balance FROM {balances} GROUP BY account"
 _UNKNOWN_BUT_VISIBLE = """
@@ -32,13 +32,13 @@ FROM {history} history JOIN {transfers} USING (writer, transaction) WHERE outcom
 
 
 class Finding(NamedTuple):
-    """What was checked. Empty `faults`: every balance is true, and was written once."""
+    """The result of the check. Without faults, every balance is true and was written once."""
 
     transfers: int
     accounts: int
     total: int
     batches: int
-    #: Records of tasks that came to nothing: in the log, and invisible.
+    #: Records of failed tasks: in the log, and invisible.
     hidden: int
     faults: tuple[str, ...]
 
@@ -84,7 +84,7 @@ def _parsed(records: DataFrame) -> DataFrame:
 
 
 def faults_of_batches(spark: SparkSession, written: DataFrame) -> list[str]:
-    """Say which batches of balances are there again, or in part."""
+    """Return faults for batches of balances that are there twice, or in part."""
     changes = spark.sql(_CHANGES, balances=written, opening=OPENING_BALANCE)
     repeated = spark.sql(_REPEATED, changes=changes).collect()
     torn = spark.sql(_TORN, changes=changes).collect()

@@ -24,21 +24,21 @@ from spark_examples.session import start_session
 from spark_examples.transfers import OPENING_BALANCE, parsed, postings
 
 QUERY = "ledger"
-#: What the value of a record of the balances says, as JSON.
+#: The value of a record of the balances, as JSON.
 SCHEMA = "account INT, balance LONG, postings LONG, batch LONG"
-#: Between two looks at the query's reports.
+#: Seconds between two looks at the query's reports.
 _LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the job reads and writes. It travels to the process as JSON."""
+    """The job's input and output, passed to its process as JSON."""
 
     bootstrap_servers: str
     transfers_topic: str
     balances_topic: str
     sink: str
-    #: The checkpoint and Spark's files are kept below it.
+    #: The directory of the checkpoint and of Spark's files.
     directory: str
 
     def to_json(self) -> str:
@@ -50,7 +50,7 @@ class Order:
 
 
 def start_query(spark: SparkSession, order: Order, **trigger: Any) -> StreamingQuery:
-    """Start the query, or go on from its checkpoint; `trigger` as Spark's writers take it."""
+    """Start the query, or go on from its checkpoint; `trigger` is as in Spark's writers."""
     transfers = parsed(_transfers(spark, order))
     balances = (
         postings(transfers)

@@ -24,7 +24,7 @@ _PARTS_MAX = 20
 
 
 class Sample(NamedTuple):
-    """How far a topic reached at a moment of the monotonic clock, in seconds."""
+    """The end of a topic at a moment of the monotonic clock, in seconds."""
 
     at: float
     ends: Ends
@@ -63,7 +63,7 @@ def draw_ledger(
 
 
 def draw_backfill(directory: Path, samples: Sequence[Sample], kills: Sequence[Kill]) -> Path:
-    """Draw what is in the log beside what a reader sees, over time."""
+    """Draw the records in the log and those that a reader sees, over time."""
     began_at = samples[0].at
     _, axes = pyplot.subplots(figsize=(9, 4))
     times = [sample.at - began_at for sample in samples]

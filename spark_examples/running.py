@@ -1,4 +1,4 @@
-"""What all examples share: a broker of their own, lines of progress, an end with a verdict."""
+"""The frame of all examples: a broker of their own, lines of progress, and a verdict."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CALL_TIMEOUT_S = 30.0
 _GAUGE_TIMEOUT_S = 5.0
 #: The exit status of a process that SIGTERM has ended.
 _TERMINATED = 143
-#: Where pictures go by default, below the directory an example is started in.
+#: The default place of pictures, below the directory in which an example is started.
 PICTURES = Path("build") / "pictures"
 
 
 class Failed(Exception):
-    """The example did not come to its end, or its check found something; says what."""
+    """The example did not end, or its check found something, which the message names."""
 
 
 class Report:
@@ -43,20 +43,20 @@ class Report:
 
 
 class Setting(NamedTuple):
-    """What an example runs in."""
+    """The surroundings of a running example."""
 
     broker: BrokerProcess
-    #: For checkpoints, journals, Parquet; gone at the end.
+    #: For checkpoints, journals and Parquet; deleted at the end.
     directory: Path
     report: Report
     #: None: no pictures are drawn.
     pictures: Path | None = None
-    #: A format of Spark's: `magnetar` writes exactly once; `kafka`, which is Spark's own, at least
-    #: once, and the check at the end of an example may say so.
+    #: Spark's format: `magnetar` writes exactly once; Spark's own, `kafka`, writes at least
+    #: once, which the check at the end of an example may find.
     sink: str = "magnetar"
 
 
-#: Returns what it found, as lines to be printed; raises Failed.
+#: An example. Returns its findings as lines to print; raises Failed.
 Example = Callable[[Setting], Sequence[str]]
 
 
@@ -92,11 +92,11 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 class Ends(NamedTuple):
-    """How far a topic reaches, in offsets summed over its partitions."""
+    """The ends of a topic, in offsets summed over its partitions."""
 
-    #: Of what is written and on disk.
+    #: The end of the records on disk.
     written: int
-    #: Of what a read_committed reader may see; open transactions hold it back.
+    #: The end for read_committed readers, which open transactions hold back.
     stable: int
 
 
@@ -115,17 +115,17 @@ class Gauge:
         self._latest = {TopicPartition(topic, each): latest for each in range(partitions)}
 
     def ends(self) -> Ends:
-        """Return the ends now. Raises KafkaException where the broker is away."""
+        """Return the ends now. Raises KafkaException if the broker is away."""
         try:
             stable = self._sum(IsolationLevel.READ_COMMITTED)
             return Ends(written=self._sum(IsolationLevel.READ_UNCOMMITTED), stable=stable)
         except KafkaException:
-            # It would ask with the leader's epoch from before a restart again and again.
+            # The old client would keep asking with the leader epoch from before a restart.
             self._admin = AdminClient(self._settings)
             raise
 
     def ends_when_back(self) -> Ends:
-        """Return the ends as soon as the broker says them. Raises KafkaException after a while."""
+        """Return the ends as soon as a broker answers. Raises KafkaException after a while."""
         deadline = time.monotonic() + _CALL_TIMEOUT_S
         while True:
             try:

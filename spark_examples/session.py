@@ -41,7 +41,7 @@ def start_session(directory: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        # Thousands of small files: listed here rather than by a task each, read many by a task.
+        # For thousands of small files: the driver lists them, and each task reads many.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.sql.files.openCostInBytes": "65536",
         "spark.ui.enabled": "false",
@@ -65,7 +65,7 @@ def _jars() -> str:
 
 @contextmanager
 def working(spark: SparkSession, report: Callable[[str], None]) -> Iterator[None]:
-    """Tell what Spark works on, now and then, while the block runs."""
+    """Print now and then what Spark works on, while the block runs."""
     tracker = spark.sparkContext.statusTracker()
     over = threading.Event()
 
@@ -88,7 +88,7 @@ def working(spark: SparkSession, report: Callable[[str], None]) -> Iterator[None
 def read_topic(
     spark: SparkSession, bootstrap_servers: str, topic: str, isolation: str, **options: Any
 ) -> DataFrame:
-    """Return all of a topic as it is now; `isolation` as Kafka's consumers name it."""
+    """Return all records that a topic has now; `isolation` is Kafka's isolation.level."""
     reader = spark.read.format("kafka").options(**options)
     reader = reader.option("kafka.bootstrap.servers", bootstrap_servers)
     reader = reader.option("kafka.isolation.level", isolation)

@@ -23,7 +23,7 @@ from spark_examples.session import read_topic, start_session
 CHANGES, SESSIONS = "changes", "sessions"
 PARTITIONS = 4
 GAP_S = 20 * 60
-#: Partitions are not read at one pace: so much older an event may be than the newest one read.
+#: How much older than the newest one read an event may be: partitions are read at different paces.
 _LATE = "1 hour"
 _BATCHES = 5
 _EVENTS_PER_TRANSACTION = 100
@@ -31,7 +31,7 @@ _CALL_TIMEOUT_S = 60.0
 _QUERY_TIMEOUT_S = 1200.0
 _EVENT = "at_s LONG, part STRING, path STRING, size LONG"
 _SESSION = "part STRING, first_s LONG, last_s LONG, changes LONG, size LONG"
-#: The part of an event that only tells the time.
+#: The part of an event that only advances the time.
 _CLOCK = ""
 
 
@@ -74,7 +74,7 @@ def _transact(producer: Producer, chunk: Sequence[Event], *, commit: bool) -> No
 
 
 def sessions_of(spark: SparkSession, bootstrap_servers: str, batch_offsets: int) -> DataFrame:
-    """Return the stream of sessions that are over."""
+    """Return the stream of ended sessions."""
     reader = spark.readStream.format("kafka").option("subscribe", CHANGES)
     reader = reader.option("kafka.bootstrap.servers", bootstrap_servers)
     reader = reader.option("kafka.isolation.level", "read_committed")
@@ -96,7 +96,7 @@ def sessions_of(spark: SparkSession, bootstrap_servers: str, batch_offsets: int)
 def start_queries(
     stream: DataFrame, directory: Path, bootstrap_servers: str, sink: str
 ) -> list[StreamingQuery]:
-    """Start the two queries over what there is now: to Parquet, and to the topic."""
+    """Start the two queries over the present records: to Parquet, and to the topic."""
     to_files = stream.writeStream.format("parquet").option("path", str(directory / "sessions"))
     to_files = to_files.option("checkpointLocation", str(directory / "to-files"))
     value = f.to_json(f.struct("part", "first_s", "last_s", "changes", "size"))
@@ -113,7 +113,7 @@ def start_queries(
 
 
 def await_queries(setting: Setting, queries: Sequence[StreamingQuery]) -> None:
-    """Return when both have come to their end; raises what one failed by."""
+    """Return when both queries have ended; raises the failure of one."""
     deadline = time.monotonic() + _QUERY_TIMEOUT_S
     told = 0
     killed = False
@@ -147,7 +147,7 @@ def read_back(
 
 
 def faults(found: dict[str, list[Session]], expected: Sequence[Session]) -> list[str]:
-    """Say which sessions are missing, more than once, or should not be there."""
+    """Return faults for sessions that are missing, doubled, or wrong."""
     return [
         f"{name}: {len(there)} sessions, not {len(expected)}; different ones are "
         f"{sorted(set(there) ^ set(expected))[:3]}"

@@ -27,7 +27,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 class Event(StrEnum):
-    """What a writer notes of a transaction, in this order; the last two exclude each other."""
+    """The notes of a writer about a transaction, in this order; the last two exclude each other."""
 
     BEGIN = "begin"
     COMMITTING = "committing"
@@ -37,19 +37,19 @@ class Event(StrEnum):
 
 @dataclass(frozen=True)
 class Order:
-    """What a writer is to write. It travels to the process as JSON."""
+    """A writer's order, passed to its process as JSON."""
 
     writer: int
     bootstrap_servers: str
     topic: str
     partitions: int
     journal: str
-    #: None: until it is terminated.
+    #: None: the writer writes until SIGTERM.
     transactions: int | None
-    #: Each transaction has between one and twice as many transfers.
+    #: Each transaction has between this number of transfers and twice as many.
     transfers_each: int
     abort_probability: float
-    #: Between two transactions.
+    #: The pause between two transactions.
     pause_s: float
 
     def to_json(self) -> str:
@@ -96,14 +96,14 @@ class Writer:
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 500,
-                # Rebootstrapping forgets the coordinator a transaction waits for.
+                # Rebootstrapping would forget the coordinator that a transaction waits for.
                 "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
         )
 
     def run(self) -> None:
-        """Write what is left of the order; SIGTERM ends it behind the transaction that is open."""
+        """Write the rest of the order. SIGTERM ends it after the open transaction."""
         signal.signal(signal.SIGTERM, self._on_termination)
         self._producer.init_transactions(_CALL_TIMEOUT_S)
         while self._next_transaction < self._end_transaction:

@@ -1,4 +1,4 @@
-"""Bank transfers: what the n-th transfer of a writer says, known without asking anybody.
+"""Bank transfers: the n-th transfer of a writer, computed from its number alone.
 
 A record names its writer, its transaction and its number among the writer's, and so can be told
 from every other; the accounts and the amount follow from writer and number alone.
@@ -28,7 +28,7 @@ class Transfer(NamedTuple):
 
 
 def transfer(writer: int, number: int) -> Transfer:
-    """Return what transfer `number` of a writer says."""
+    """Return transfer `number` of a writer."""
     mixed = (number * _SPREAD + writer * 40_503) & 0xFFFF_FFFF
     debited = mixed % ACCOUNTS
     credited = (debited + 1 + (mixed >> 8) % (ACCOUNTS - 1)) % ACCOUNTS
@@ -50,7 +50,7 @@ def value_of(writer: int, transaction: int, number: int) -> bytes:
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """Return the columns of SCHEMA beside topic, partition and offset of records of Spark's."""
+    """Return records read by Spark as the columns of SCHEMA, with topic, partition and offset."""
     columns = f.from_csv(f.col("value").cast("string"), SCHEMA).alias("transfer")
     return records.select("topic", "partition", "offset", columns).select(
         "topic", "partition", "offset", "transfer.*"

@@ -11,14 +11,18 @@ import click
 from magnetar.cli.main import main
 
 _COLUMNS = 120
+#: The introduction describes these options.
+_SHARED = ("bootstrap_server", "timeout_ms")
 _INTRODUCTION = """# Command line
 
 Written by `python -m tools.cli_document` from the commands; do not edit it. `--help` after any
 command says the same.
 
-Commands that talk to a broker work with magnetar and with Apache Kafka. They take its address from
-`--bootstrap`, or from the environment variable `MAGNETAR_BOOTSTRAP`. With `--json` they print JSON
-on standard output, for programs; errors go to standard error.
+Commands that talk to a broker work with magnetar and with Apache Kafka. All of them have two
+options that are not repeated below. `--bootstrap HOST:PORT[,HOST:PORT...]` (`-b`,
+`--bootstrap-server`) names brokers to begin with; the default is `MAGNETAR_BOOTSTRAP` of the
+environment, or 127.0.0.1:9092. `--timeout 10s` bounds the wait for each answer. With `--json` they
+print JSON on standard output, for programs; errors go to standard error.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake in
 the command; 130 interrupted. An error message names what happened, to what, and what to do.
@@ -64,6 +68,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
         for parameter in command.get_params(context)
         if isinstance(parameter, click.Option)
         and (record := parameter.get_help_record(context)) is not None
+        and parameter.name not in _SHARED
         and "--help" not in parameter.opts
     ]
     if rows:

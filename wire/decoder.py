@@ -62,8 +62,10 @@ class _DecoderSource(Source):
             "uuid_of": primitives.uuid_of,
         }
         if has_records(self.message, self.version):
+            # A slice of a memoryview copies nothing; a slice of bytes would copy the records.
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         self.emit("limit = len(buf)")
+        # One budget for the whole message: arrays within arrays multiply.
         self.emit(f"left = {ELEMENTS_MAX}")
         self.emit("try:")
         self.depth += 1
@@ -71,6 +73,7 @@ class _DecoderSource(Source):
         self.flush()
         self.emit("return m0, pos")
         self.depth -= 1
+        # Fixed fields check no bounds of their own: to read past the end raises one of these.
         self.emit("except (StructError, IndexError):")
         self.emit(f"    raise WireError(f'{label} ends early, after byte {{pos}}') from None")
         self.emit("except UnicodeDecodeError as error:")
@@ -89,6 +92,7 @@ class _DecoderSource(Source):
         if run:
             codes = "".join(code for code, _ in run)
             if codes == "B":
+                # To index a byte is quicker than to unpack one, and raises IndexError likewise.
                 self.emit(f"{run[0][1]} = buf[pos]")
             else:
                 targets = ", ".join(target for _, target in run)
@@ -133,6 +137,7 @@ class _DecoderSource(Source):
 
     def tags(self, tagged: list[Field], var: str) -> None:
         """Read the tagged fields at the end of a struct."""
+        # A tagged field that is left out has its default, so all begin with it.
         for field in tagged:
             self.absent(field, var)
         self.emit(f"{var}.unknown_tags = ()")
@@ -170,6 +175,7 @@ class _DecoderSource(Source):
         self.emit("else:")
         self.emit(f"    {unknown}[{tag}] = bytes(buf[pos:{stop}])")
         self.emit(f"    pos = {stop}")
+        # Each tagged field says its size: one that is read otherwise belongs to no known schema.
         self.emit(f"if pos != {stop}: raise short({self.where('tags')}, pos)")
         self.depth -= 1
         self.emit(f"if {unknown}: {var}.unknown_tags = tuple(sorted({unknown}.items()))")
@@ -220,6 +226,7 @@ class _DecoderSource(Source):
         if nullable:
             self.emit(f"if {n}{'' if flexible else ' >= 0'}:")
             self.depth += 1
+        # The left side refuses negative lengths: they would move `pos` back.
         self.emit(f"if not pos <= {end} <= limit: raise short({self.where()}, pos)")
         self.emit(f"{target} = {value}")
         self.emit(f"pos = {end}")
@@ -244,11 +251,13 @@ class _DecoderSource(Source):
             self.depth += 1
         least = size_min(kind.element, self.version, self.flexible)
         if least < 1:
+            # Elements of no bytes would make every count plausible.
             raise TypeError(f"{self.message.__name__}: elements of {target} may take no bytes")
         needed = n if least == 1 else f"{n} * {least}"
         self.emit(f"if not 0 <= {needed} <= limit - pos: raise short({self.where()}, pos)")
         self.count(n)
         if isinstance(kind.element, types.Scalar):
+            # One call for all numbers of the array.
             code = kind.element.code
             self.emit(f"{target} = [*scalars({code!r}, {n}).unpack_from(buf, pos)]")
             self.emit(f"pos += {needed}")

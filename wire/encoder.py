@@ -52,6 +52,7 @@ class _EncoderSource(Source):
             "unencodable": unencodable,
             "uvarint": primitives.uvarint,
         }
+        # Only messages with records pay for pieces: all others are one buffer.
         in_pieces = has_records(self.message, self.version)
         if in_pieces:
             self.emit("parts = []")
@@ -60,6 +61,7 @@ class _EncoderSource(Source):
         self.struct(self.message, "m0")
         self.flush()
         self.depth -= 1
+        # A right message pays for no check; the walk for the wrong field is slow, and rare.
         self.emit("except ENCODE_ERRORS as error:")
         self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
         if in_pieces:
@@ -86,6 +88,7 @@ class _EncoderSource(Source):
             return
         codes, values = self._codes, ", ".join(self._values)
         self._codes, self._values = "", []
+        # Nearly every varint is one byte: it joins the run of fixed fields before it.
         short = self.struct_method("pack", codes + "B")
         long = self.struct_method("pack", codes)
         self._pieces.append(
@@ -97,6 +100,7 @@ class _EncoderSource(Source):
         codes, values = self._codes, self._values
         self._codes, self._values = "", []
         if codes and not values:
+            # Zero bytes alone are a constant of the text.
             self._pieces.append(repr(bytes(struct.calcsize(">" + codes))))
         elif codes:
             self._pieces.append(f"{self.struct_method('pack', codes)}({', '.join(values)})")
@@ -160,6 +164,7 @@ class _EncoderSource(Source):
         for field in sorted(tagged, key=lambda field: field.tag or 0):
             self.emit(f"if {self.differs(field, f'{var}.{field.name}')}:")
             self.depth += 1
+            # The size of a tagged field goes before its bytes, so they are gathered apart.
             outer = self.sink, self._is_sink_made, self._codes, self._values, self._pieces
             self.sink, self._is_sink_made = self.fresh("w"), False
             self._codes, self._values, self._pieces = "", [], []
@@ -251,6 +256,7 @@ class _EncoderSource(Source):
         self.emit(f"else: {n} = len({raw}){plus}; {raw} = ({raw},)")
         self.length(n, "i", flexible)
         self.flush()
+        # A long batch stays where it is in memory: the socket takes it from there.
         self.emit(f"if {n} < {COPIED_BYTES_MAX}: w += {raw}")
         self.emit(f"else: parts.append(join(w)); parts += {raw}; w = []")
 

@@ -86,6 +86,7 @@ class Struct(metaclass=StructType):
     def __init__(self, **fields: Any) -> None:
         from wire.source import compile_constructor
 
+        # The compiled constructor takes this one's place at the first use of the class.
         cls = type(self)
         cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]  # once, then gone
         cls.__init__(self, **fields)

@@ -27,6 +27,7 @@ def read_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > 0xFFFFFFFF:
+                # Five bytes carry 35 bits; Kafka's lengths have 32.
                 break
             return value, position
     raise WireError(f"varint of more than 32 bits before byte {position}")
@@ -80,6 +81,7 @@ def read_tags(
     buffer: Buffer, position: int, limit: int, count: int
 ) -> tuple[tuple[tuple[int, bytes], ...], int]:
     """Return `count` tagged fields that no schema knows, by tag, and the position behind them."""
+    # Each takes two bytes at least: a larger count is refused before the loop.
     if count * 2 > limit - position:
         raise WireError(f"{count} tags at byte {position}: more is announced than remains")
     tags: dict[int, bytes] = {}

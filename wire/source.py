@@ -54,6 +54,7 @@ class Source:
     def function(self, head: str, label: str) -> Callable[..., Any]:
         """Compile the lines as the body of the function `head`; tracebacks say `label`."""
         text = "\n".join([f"def {head}:", *self.lines, ""])
+        # Constants are globals of the function: it finds them without a closure.
         scope = dict(self.constants)
         exec(compile(text, f"<{label}>", "exec"), scope)
         made: Callable[..., Any] = scope[head.partition("(")[0]]
@@ -73,6 +74,7 @@ class Source:
 
     def empty_struct(self, declared: Any) -> str:
         """Emit the making of a struct with all its defaults; return the name of its variable."""
+        # Without __init__: its keyword arguments cost more than the attributes do.
         self.constants["new"] = object.__new__
         var = self.fresh("d")
         self.emit(f"{var} = new({self.constant('C', declared, declared)})")
@@ -125,6 +127,7 @@ def size_min(wire_type: types.WireType, version: int, flexible: bool) -> int:
 def _struct_size_min(declared: Any, version: int, flexible: bool) -> int:
     total = 1 if flexible else 0
     for field in fields_of(declared):
+        # Tagged fields may all be left out.
         if version not in field.versions or version in field.tagged:
             continue
         if isinstance(field.type, types.Nested) and version in field.nullable:

@@ -40,7 +40,7 @@ def transaction_faults(
         found[each.entry.txn].append(each)
     faults: dict[str, list[str]] = defaultdict(list)
     for name in found.keys() - transactions.keys():
-        faults["visible, but nobody wrote it"].append(f"{name} at {_place(found[name][0])}")
+        faults["visible, but never written"].append(f"{name} at {_place(found[name][0])}")
     for name, transaction in transactions.items():
         fault = _fault(transaction, found.get(name, []))
         if fault is not None:

@@ -25,7 +25,7 @@ CONSUMER = "consumer"
 
 
 class Subscription(NamedTuple):
-    """What a classic member said when it joined. Eager assignors own nothing then."""
+    """What a classic member said when it joined. Members with eager assignors own nothing then."""
 
     topic_names: frozenset[str]
     rack_id: str | None
@@ -33,14 +33,14 @@ class Subscription(NamedTuple):
 
 
 def read_subscription(metadata: bytes, topics: TopicImage) -> Subscription:
-    """Return what the bytes say; topics that are not there are not owned. Raises WireError."""
+    """Return what the bytes say; unknown topics are left out of what is owned. Raises WireError."""
     said = decode_compatible(ConsumerProtocolSubscription, metadata)
     owned = ((each.topic, each.partitions) for each in said.owned_partitions)
     return Subscription(frozenset(said.topics), said.rack_id or None, _by_id(owned, topics))
 
 
 class CustomAssignor(ValueError):
-    """An assignment with data of its assignor's own, which would be lost."""
+    """An assignment carries data of its assignor's own, which would be lost."""
 
 
 def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
@@ -59,8 +59,8 @@ def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
 def write_assignment(target: Target, subscription: bytes, topics: TopicImage) -> bytes:
     """Return the bytes that assign `target`, in the version of the member's subscription.
 
-    In the first version where that says none: of what a member says for several protocols only the
-    first is read when it joins.
+    A subscription that names no version gets the first: of what a member says for several protocols
+    only the first is read when it joins.
     """
     version = min(_version_of(subscription), ConsumerProtocolAssignment.max_version)
     assigned = []
@@ -84,6 +84,7 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
         topic = topics.by_name(name)
         if topic is None:
             continue
+        # A client may say anything: partitions that do not exist are left out.
         existing = frozenset(p for p in partitions if 0 <= p < topic.partition_count)
         if existing:
             found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | existing
@@ -91,10 +92,7 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return the topics that some member has subscribed to; None where that cannot be known.
-
-    Versions beyond ours begin as ours do, so what follows is passed over, as Kafka does.
-    """
+    """Return the topics that members of a classic group read; None where that cannot be known."""
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()

@@ -58,6 +58,7 @@ def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
     return key, encode_versioned(to_value(committed), value_version(committed))
 
 
+# A consumer commits the same few partitions again and again.
 @lru_cache(maxsize=128)
 def _encode_offset_key(place: OffsetKey) -> bytes:
     message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
@@ -65,10 +66,12 @@ def _encode_offset_key(place: OffsetKey) -> bytes:
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
-    """Return the record, or None for one that is not ours. Raises WireError on damaged bytes."""
+    """Return the record, or None for one of another protocol. Raises WireError on damaged bytes."""
+    # Compaction drops records without keys, so such a record is damage.
     if key is None:
         raise WireError("a record of __consumer_offsets without a key")
     kind = peek_version(key)
+    # These keys have no version besides their type.
     rest = memoryview(key)[2:]
     if kind in _OFFSET_KEYS:
         place = OffsetCommitKey.decode(rest, 0)

@@ -1,40 +1,30 @@
 """One shard of the group coordinator: the groups of a partition of `__consumer_offsets`.
 
-Owns what groups and offsets have in common: the log. Every change is a record; `apply` folds a
-record that is in the log, live and on replay, so both end in the same state. Of a classic group
-the record is the last stable generation: what is in the making lives in memory alone, and ends
-with the broker. Of a consumer group everything is in records but its members' deadlines.
-
-The caller appends the records of a decision, applies each with its offset in the log, without an
-await in between, and answers when they are durable.
+Owns what groups and offsets have in common: the log. `apply` folds a record that is in the log,
+live and in replay alike, so both end in the same state. What is in no record lives in memory alone
+and ends with the broker: a classic generation in the making, and the soft state of consumer groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
-from coordinator.groups.classic.heartbeats import check_commit, keep_alive
 from coordinator.groups.classic.records import apply, resume
-from coordinator.groups.consumer import membership
-from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer.records import ConsumerGroupRecord, group_tombstones
-from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
+from coordinator.groups.consumer.member import JOINING
+from coordinator.groups.consumer.migration import decide_upgrade
+from coordinator.groups.consumer.records import ConsumerGroupRecord
+from coordinator.groups.consumer.requests import ConsumerLimits, HeartbeatRequest
+from coordinator.groups.consumer.soft_state import SoftState
+from coordinator.groups.consumer.subscription import TopicImage
+from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.offsets.store import GroupOffsets
 from coordinator.groups.records import GroupRecord, ShardRecord
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-
-class Committer(NamedTuple):
-    """Who commits offsets, as the request has it. Generation -1: no member of anything."""
-
-    group_id: str
-    member_id: str = ""
-    generation_id: int = -1
-    group_instance_id: str | None = None
+from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 
 
 @dataclass(slots=True)
@@ -44,12 +34,14 @@ class GroupShard:
     limits: GroupLimits
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    #: Beside each consumer group, what is not in the log.
+    soft_states: dict[str, SoftState] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
 
-    # --- groups
+    # --- questions
 
     def exists(self, group_id: str) -> bool:
-        """Whether anything is known of the group: members, a generation, or offsets."""
+        """Return whether the shard knows anything of the group: members, a generation, offsets."""
         return (
             group_id in self.groups
             or group_id in self.consumer_groups
@@ -62,21 +54,25 @@ class GroupShard:
         return len(self.groups) + len(self.consumer_groups)
 
     def group_ids(self) -> set[str]:
-        """Return every group of which anything is known."""
+        """Return the ids of all groups of which the shard knows anything."""
         return {*self.groups, *self.consumer_groups, *self.offsets.groups()}
 
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Return the group. Raises GROUP_ID_NOT_FOUND, also where it is a classic one."""
+        """Return the consumer group. Raises GROUP_ID_NOT_FOUND, also for a classic group."""
         group = self.consumer_groups.get(group_id)
         if group is None:
             reason = "is not a consumer group" if self.exists(group_id) else "not found"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
+    def soft_state(self, group_id: str) -> SoftState:
+        """Return what memory alone has of a consumer group; for a group to be, nothing yet."""
+        return self.soft_states.get(group_id) or SoftState()
+
     def find(self, group_id: str) -> ClassicGroup:
         """Return the classic group; one that has only offsets is empty.
 
-        Raises GROUP_ID_NOT_FOUND, also where it is a consumer group.
+        Raises GROUP_ID_NOT_FOUND, also for a consumer group.
         """
         if group_id in self.consumer_groups:
             raise KafkaError(
@@ -88,14 +84,50 @@ class GroupShard:
         return group or ClassicGroup(group_id, self.limits)
 
     def member_group(self, group_id: str) -> ClassicGroup:
-        """Return the group that a member claims to be in. Raises UNKNOWN_MEMBER_ID."""
+        """Return the classic group that a member claims to be in. Raises UNKNOWN_MEMBER_ID."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
         return group
 
+    def draft(
+        self, request: HeartbeatRequest, topics: TopicImage, limits: ConsumerLimits, now_ms: int
+    ) -> Draft:
+        """Return the consumer group that a heartbeat is for; a first join makes it.
+
+        Of a classic group with members, as `decide_upgrade`. Refuses with GROUP_ID_NOT_FOUND.
+        """
+        group_id = request.group_id
+        group = self.consumer_groups.get(group_id)
+        if group is not None:
+            return Draft(group)
+        if request.member_epoch != JOINING:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Group {group_id} is not a consumer group."
+                if self.exists(group_id)
+                else f"Consumer group {group_id} not found.",
+            )
+        classic = self.groups.get(group_id)
+        # An empty group has no members to take over, so it is replaced rather than upgraded.
+        if classic is None or classic.state is GroupState.EMPTY:
+            return Draft(ConsumerGroup(group_id), is_new=True)
+        return decide_upgrade(classic, topics, limits, now_ms)
+
+    def of_one_kind(
+        self, group_id: str, records: Sequence[ConsumerGroupRecord]
+    ) -> list[ShardRecord]:
+        """Return the records of a consumer group, after the deletion of a classic group of the id.
+
+        Deleted first: in replay too an id is of one kind of group at a time.
+        """
+        deletion = [GroupRecord(group_id, None)] if group_id in self.groups else []
+        return [*deletion, *records]
+
+    # --- classic groups in memory alone
+
     def joinable(self, group_id: str, member_id: str, now_ms: int) -> ClassicGroup:
-        """Return the group to join, made if it is missing: for whoever has no member id yet.
+        """Return the classic group to join; made if it is missing and the member has no id yet.
 
         Call `forget_if_unused` after the join, also when it was refused.
         """
@@ -108,118 +140,28 @@ class GroupShard:
             group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
         return group
 
+    def take_over(self, group: ClassicGroup) -> None:
+        """Take a classic group whose record is about to be applied: it was a consumer group."""
+        assert group.group_id not in self.groups
+        self.groups[group.group_id] = group
+
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Let go of a group that never had a generation and has nobody in it."""
+        """Forget a group that never had a generation and has no members."""
         if group.is_forgettable:
             self.groups.pop(group.group_id, None)
 
-    # --- offsets
-
-    def decide_commit(
-        self,
-        committer: Committer,
-        offsets: Sequence[tuple[str, int, CommittedOffset]],
-        now_ms: int,
-        *,
-        transactional: bool = False,
-        knows_group_not_found: bool = False,
-    ) -> list[OffsetRecord]:
-        """Return the records that commit (topic, partition, offset), or refuse.
-
-        ILLEGAL_GENERATION where a member commits for a group that does not exist, or
-        GROUP_ID_NOT_FOUND for who `knows_group_not_found` (OffsetCommit v9+); else as
-        `heartbeats.check_commit`. A commit by a member restarts its session, as a heartbeat does.
-        """
-        group_id = committer.group_id
-        consumer_group = self.consumer_groups.get(group_id)
-        if consumer_group is not None:
-            membership.check_commit(
-                consumer_group,
-                committer.member_id,
-                committer.generation_id,
-                committer.group_instance_id,
-                [(committed.topic_id, partition) for _, partition, committed in offsets],
-                transactional=transactional,
-                knows_member_epochs=knows_group_not_found,
-            )
-        elif self.exists(group_id):
-            group = self.find(group_id)
-            check_commit(
-                group,
-                committer.member_id,
-                committer.generation_id,
-                committer.group_instance_id,
-                transactional=transactional,
-            )
-            if not transactional:
-                keep_alive(group, committer.member_id, now_ms)
-        elif committer.generation_id >= 0:
-            code = (
-                ErrorCode.GROUP_ID_NOT_FOUND
-                if knows_group_not_found and not transactional
-                else ErrorCode.ILLEGAL_GENERATION
-            )
-            raise KafkaError(code, f"group {group_id} does not exist")
-        return [
-            OffsetRecord(OffsetKey(group_id, topic, partition), committed)
-            for topic, partition, committed in offsets
-        ]
-
-    # --- deletion
-
-    def decide_delete(self, group_id: str) -> list[ShardRecord]:
-        """Return the records that delete a group with all it has committed or pending.
-
-        Refuses with GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while it has members.
-        """
-        consumer_group = self.consumer_groups.get(group_id)
-        is_empty = (
-            not consumer_group.members
-            if consumer_group is not None
-            else self.find(group_id).state is GroupState.EMPTY
-        )
-        if not is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
-        return [*self.offsets.deletion_of_group(group_id), *self.group_deletion(group_id)]
-
-    def group_deletion(self, group_id: str) -> list[ShardRecord]:
-        """Return what forgets a group without members, of either kind, but not its offsets."""
-        if group_id in self.consumer_groups:
-            return list(group_tombstones(group_id))
-        return [GroupRecord(group_id, None)]
-
-    def decide_expiry(self, group_id: str, now_ms: int, retention_ms: int) -> list[ShardRecord]:
-        """Return deletions of offsets nobody used for `retention_ms`, and of the group with them.
-
-        Only of a group without members; one whose last offset goes is deleted as a whole.
-        """
-        consumer_group = self.consumer_groups.get(group_id)
-        if consumer_group is not None and consumer_group.members:
-            return []
-        group = self.groups.get(group_id)
-        if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
-            return []
-        unused_since_ms = -1 if group is None else group.state_changed_ms
-        expired: list[ShardRecord] = list(
-            self.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
-        )
-        left = sum(1 for _ in self.offsets.of_group(group_id)) - len(expired)
-        is_known = group is not None or consumer_group is not None
-        if is_known and not left and not self.offsets.pending.holds_any(group_id):
-            expired += self.group_deletion(group_id)
-        return expired
-
     # --- the fold
 
-    def apply(self, record: ShardRecord, log_offset: int) -> None:
-        """Fold a record that is in the log at `log_offset`: just appended, or read at the start."""
+    def apply(self, record: ShardRecord, offset: int) -> None:
+        """Fold a record at `offset` of the log: just appended, or read at the start."""
         if isinstance(record, OffsetRecord):
-            self.offsets.on_record(record, log_offset)
+            self.offsets.on_record(record, offset)
         elif isinstance(record, ConsumerGroupRecord):
-            self._apply_to_consumer_group(record)
+            self._apply_to_consumer_group(record, offset)
         elif record.value is None:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
+                # Steps that hold the object (an upgrade does) see that it is deleted.
                 group.transition(GroupState.DEAD, group.state_changed_ms)
         else:
             group = self.groups.get(record.group_id)
@@ -227,26 +169,54 @@ class GroupShard:
                 group = self.groups[record.group_id] = ClassicGroup(record.group_id, self.limits)
             apply(group, record.value)
 
-    def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
+    def _apply_to_consumer_group(self, record: ConsumerGroupRecord, offset: int) -> None:
         group_id = record.group_id
         group = self.consumer_groups.get(group_id)
         if group is None:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+            self.soft_states[group_id] = SoftState()
         group.apply(record)
+        soft = self.soft_states[group_id]
+        soft.rests_on = offset + 1
+        if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None:
+            soft.forget(record.key.member_id)
+        # Its tombstones are applied: nothing of the group is left in the log.
         if group.is_gone:
-            del self.consumer_groups[group_id]
+            del self.consumer_groups[group_id], self.soft_states[group_id]
 
     def apply_pending(
-        self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int
+        self, record: ShardRecord, offset: int, producer_id: int, producer_epoch: int
     ) -> None:
         """Fold a record of a transactional batch, live or from the log."""
-        self.offsets.on_pending(record, log_offset, producer_id, producer_epoch)
+        if isinstance(record, OffsetRecord):
+            self.offsets.on_pending(record, offset, producer_id, producer_epoch)
+        else:
+            # Neither broker writes groups in transactions; a foreign log may hold anything.
+            self.apply(record, offset)
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
         """Fold a transaction's marker, live or from the log."""
         self.offsets.on_marker(producer_id, producer_epoch, commit=commit)
 
     def resume(self, now_ms: int) -> None:
-        """The log is read to its end: sessions begin again, whole."""
+        """Begin the sessions of classic members, whole: the log is read to its end."""
         for group in self.groups.values():
             resume(group, now_ms)
+
+
+def check_group_count(
+    home: GroupShard, shards: Collection[GroupShard], group_id: str, groups_max: int
+) -> None:
+    """Raise POLICY_VIOLATION where a new group in `home` would be one more than `max.groups`.
+
+    So a client that names ever new groups does not exhaust the broker's memory. 0: no limit.
+    """
+    if not groups_max or home.exists(group_id):
+        return
+    with_members = sum(shard.member_group_count for shard in shards)
+    with_offsets = sum(shard.offsets.group_count for shard in shards)
+    if max(with_members, with_offsets) >= groups_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"there are {groups_max} groups already (max.groups), {group_id} would be one more",
+        )

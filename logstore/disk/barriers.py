@@ -1,8 +1,9 @@
-"""Many procedures that have to wait for the disk, in step: one sync serves all of them.
+"""Many procedures that wait for the disk, in step: one sync serves all of them.
 
-A procedure is a generator: it does its work up to where something must be durable before it goes
-on, and yields that as a `Barrier`. Alone it waits for each of its own; ten thousand partitions that
-are opened or closed together wait for one sync at their first barrier, one at their second.
+A procedure is a generator. It works up to where something must be durable before it goes on, and
+yields that as a `Barrier`. A procedure alone waits for each of its barriers. Ten thousand
+partitions that are opened or closed together wait for one sync at their first barrier, one at their
+second.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ Result = TypeVar("Result")
 
 #: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
 SYNC_ALL_FROM = 2
-#: Procedures that are taken a step further in one turn of the event loop: a few milliseconds.
+#: Procedures that go one step further in one turn of the event loop: a few milliseconds.
 A_TURN = 8
 
 
 class Barrier(NamedTuple):
-    """What is to be durable before the procedure is taken further; its files stay open until then.
+    """What must be durable before the procedure goes on. Its files stay open until then.
 
-    Directories may be named more than once, and may be gone.
+    A directory may be named more than once, and may be gone.
     """
 
     files: Sequence[File] = ()
@@ -34,7 +35,7 @@ class Barrier(NamedTuple):
 
 
 Procedure: TypeAlias = Generator[Barrier, None, Result]
-#: Does blocking work aside and returns when it is done.
+#: Does blocking work beside the event loop, and returns when it is done.
 Aside: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
@@ -46,10 +47,7 @@ async def in_thread(work: Callable[[], None]) -> None:
 def sync_barriers(
     file_system: FileSystem, barriers: Iterable[Barrier], sync_all_from: int = SYNC_ALL_FROM
 ) -> None:
-    """Make everything durable that the barriers name. Blocks; raises OSError, which is final.
-
-    Files before directories: a name is not to precede its bytes.
-    """
+    """Make everything durable that the barriers name. Blocks; raises OSError, which is final."""
     files: list[File] = []
     directories: dict[str, None] = {}
     for barrier in barriers:
@@ -58,15 +56,16 @@ def sync_barriers(
     if len(files) + len(directories) >= sync_all_from and file_system.can_sync_all:
         file_system.sync_all()
         return
+    # Files first: a durable name must not stand for bytes that are not.
     for file in files:
         file.sync()
     for directory in directories:
-        with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+        with contextlib.suppress(FileNotFoundError):  # Its topic was deleted meanwhile.
             file_system.sync_directory(directory)
 
 
 def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
-    """Do all of a procedure at once. Blocks; raises OSError."""
+    """Do the whole procedure at once, and return its result. Blocks; raises OSError."""
     while True:
         try:
             barrier = next(procedure)
@@ -77,7 +76,7 @@ def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
 
 
 def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:
-    """Return one procedure that does all of these, with the barriers of the slowest."""
+    """Return one procedure that does all of these, with as many barriers as the longest has."""
     under_way = list(procedures)
     while under_way:
         reached = [(procedure, next(procedure, None)) for procedure in under_way]
@@ -93,9 +92,9 @@ def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:
 async def perform_together(
     file_system: FileSystem, procedures: Iterable[Procedure[Result]], aside: Aside = in_thread
 ) -> list[Result]:
-    """Do all procedures, in step; return their results in the same order. Raises OSError.
+    """Do all procedures in step; return their results in the same order. Raises OSError.
 
-    The event loop has its turns in between, and while the disk is waited for.
+    The event loop gets its turns in between, and during the syncs.
     """
     results: dict[int, Result] = {}
     under_way = dict(enumerate(procedures))

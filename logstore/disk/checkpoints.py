@@ -8,7 +8,7 @@
     .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}
     meta.properties                    Java properties: version, cluster.id, node.id, directory.id
 
-Owns the formats; who writes them when is `directory`'s and `partition`'s. Source: Kafka's
+Owns the formats. `directory` and `partition` decide when each is written. Source: Kafka's
 CheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler, MetaProperties (version 1).
 """
 
@@ -35,7 +35,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(ValueError):
-    """A checkpoint that is torn or of another format. What it says can be found in the log."""
+    """A checkpoint is torn or of another format. The log itself tells the same."""
 
 
 def encode_leader_epochs(entries: list[tuple[int, int]]) -> bytes:
@@ -80,12 +80,12 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
     """Return the topic id. Raises CorruptCheckpoint."""
     fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").split("\n"))
     if fields.get("version") != "0" or "topic_id" not in fields:
-        raise CorruptCheckpoint(f"{data[:100]!r} is no partition.metadata")
+        raise CorruptCheckpoint(f"{data[:100]!r} is not a partition.metadata file")
     return uuid_from_text(fields["topic_id"])
 
 
 def encode_clean_shutdown() -> bytes:
-    """Return the marker of a clean stop; it is valid until the next start deletes it."""
+    """Return the marker of a clean stop, valid until the next start deletes it."""
     return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
 
 
@@ -102,11 +102,11 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def uuid_from_text(text: str) -> uuid.UUID:
-    """The inverse of `uuid_text`. Raises CorruptCheckpoint."""
+    """Return the uuid that `uuid_text` shows as `text`. Raises CorruptCheckpoint."""
     try:
         return uuid.UUID(bytes=urlsafe_b64decode(text.strip() + "=="))
     except (ValueError, Base64Error):
-        raise CorruptCheckpoint(f"{text!r} is no id") from None
+        raise CorruptCheckpoint(f"{text!r} is not a topic id") from None
 
 
 def _encode(lines: list[str]) -> bytes:
@@ -114,10 +114,13 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _decode(data: bytes) -> list[str]:
+    # Padded, so that an empty file is refused below as any other torn one is.
     version, count, *lines = [*data.decode("utf-8", "replace").splitlines(), "", ""]
     entries = [line for line in lines if line]
     if version != str(_VERSION) or count != str(len(entries)) or not data.endswith(b"\n"):
-        raise CorruptCheckpoint(f"version {version!r}, {count!r} entries announced")
+        raise CorruptCheckpoint(
+            f"version {version!r}, {count!r} entries announced, {len(entries)} found"
+        )
     return entries
 
 

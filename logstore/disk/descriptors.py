@@ -1,16 +1,17 @@
 """Open files: a bounded number of descriptors for as many files as there are partitions.
 
-A `DiskFile` that nobody has used for a while loses its descriptor when another file needs one, and
-gets a new one when it is used again. It keeps it while it is in use or pinned, and for good once
-its name is gone or another file's.
+A `DiskFile` that was not used for a while loses its descriptor when another file needs one, and
+gets a new one when it is used again. It keeps the descriptor while it is in use or pinned, and for
+good once its name is gone or belongs to another file.
 
-Which one goes is decided by a clock: a hand goes round, a file that was used since it last passed
-is left once. Any thread may use any file. A user first makes itself known and then looks at the
-descriptor; who takes a descriptor away first does so and then looks for users, and gives it back.
+A clock chooses the file to lose its descriptor: a hand goes round and passes over a file once if it
+was used since the hand last came by. Any thread may use any file without a lock. A user registers
+first and looks at the descriptor second; the hand takes the descriptor away first and looks for
+users second, and gives it back if there is one. So one of the two always sees the other.
 
-A write that failed in the background is told to descriptors that were open then. A file that lost
-its descriptor before its bytes were synced is therefore synced with its whole file system, through
-a descriptor that has been open since the start; where there is no such sync, it is not let go.
+The kernel reports a failed write-back to descriptors that were open then. A file that lost its
+descriptor before its bytes were synced is therefore synced with its whole file system, through a
+descriptor that has been open since the start. Without such a sync the file keeps its descriptor.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC
-#: However few files there may be: those of a handful of partitions, and of the threads.
+#: The least bound, whatever was asked for: a handful of partitions, and the threads.
 _OPEN_MIN = 16
 #: Linux takes at most IOV_MAX buffers in one call.
 _IOV_MAX = 1024
@@ -42,7 +43,7 @@ class Descriptors:
         self._open_count = 0
         #: By directory and path, every file that is not closed, with a descriptor or without.
         self._files: dict[str, dict[str, set[DiskFile]]] = {}
-        #: Names that are being deleted: a file that is opened meanwhile keeps its descriptor too.
+        #: Names that are being deleted. A file opened meanwhile keeps its descriptor too.
         self._going: set[str] = set()
 
     @property
@@ -78,7 +79,7 @@ class Descriptors:
     def close(self, file: DiskFile) -> None:
         """Close a file for good."""
         with self._lock:
-            file.is_closed = True  # In the same step as it is forgotten: `_keep` finds none such.
+            file.is_closed = True  # In the step that forgets it, so that `_keep` never finds it.
             self._forget(file)
             descriptor, file.descriptor = file.descriptor, -1
             if descriptor >= 0:
@@ -91,13 +92,13 @@ class Descriptors:
             self._keep(path)
             self._going.add(path)
         try:
-            os.unlink(path)  # Takes its time, where the file is large.
+            os.unlink(path)  # Outside the lock: a large file takes a while.
         finally:
             with self._lock:
                 self._going.discard(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file, or a directory, another name; the files that had that keep their
+        """Give a file or a directory another name. The files that had the new name keep their
         descriptors."""
         with self._lock:
             self._keep(target)
@@ -112,6 +113,7 @@ class Descriptors:
                 self._note(file)
 
     def _keep(self, path: str) -> None:
+        # By its name it could not be opened again.
         for file in self._named(path):
             self._reopen(file)
             file.has_name = False
@@ -138,11 +140,11 @@ class Descriptors:
         self._open_count += 1
         self._clock.append(file)
         if len(self._clock) > 2 * self._open_count + _OPEN_MIN:
-            # Files that were closed are still in it: each once, the last entry counts.
+            # Files that were closed are still in it, and those opened again twice.
             self._clock = deque(each for each in set(self._clock) if each.descriptor >= 0)
 
     def _make_room(self) -> None:
-        # Twice round: the first time may only find out who was used.
+        # Twice round: the first time may find every file used since the hand last came by.
         for _ in range(2 * len(self._clock)):
             if self._open_count < self._open_max:
                 return
@@ -191,11 +193,12 @@ class DiskFile:
         self._was_let_go_unsynced = False
 
     def let_go(self) -> bool:
-        """Close the descriptor, unless it is needed; whether that was done. Under the lock."""
+        """Close the descriptor, unless it is needed. Returns whether it did. Under the lock."""
         if self._pins or not self.has_name:
             return False
         descriptor, self.descriptor = self.descriptor, -1
         if self._users:
+            # One came between the two looks: it has the descriptor, so the file keeps it.
             self.descriptor = descriptor
             return False
         if self._writes != self._synced_writes:
@@ -242,6 +245,7 @@ class DiskFile:
                 total = sum(map(len, buffers))
                 written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)
             if written < total:
+                # The disk is nearly full, or a signal came. The next write says which.
                 rest = memoryview(b"".join(buffers))
                 while written < total:
                     written += os.pwrite(descriptor, rest[written:], position + written)
@@ -252,6 +256,7 @@ class DiskFile:
         descriptor = self._use()
         try:
             data = os.pread(descriptor, size, position)
+            # Nearly every read is whole, or at the file's end, and needs no copy.
             if len(data) in (size, 0):
                 return data
             parts, have = [data], len(data)
@@ -295,6 +300,7 @@ class DiskFile:
     def sync(self) -> None:
         descriptor = self._use()
         try:
+            # Counted before the sync: what is written during it may not be covered.
             writes = self._writes
             sync_all = self._descriptors.sync_all
             if self._was_let_go_unsynced and sync_all is not None:

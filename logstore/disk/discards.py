@@ -1,8 +1,8 @@
-"""Files that nobody needs any more, deleted when it suits: after a delay, in a thread.
+"""Files that are of no use any more, deleted after a delay, in a thread.
 
-What comes here has lost its name already (`.deleted`, `-delete`), durably or not: a start finds
-what is left over by those names, so nothing is lost if the process ends first. The delay
-(`file.delete.delay.ms`) is for whoever looks at the files; readers of ours have them open.
+They have lost their names already (`.deleted`, `-delete`), durably or not. A start finds leftovers
+by those names, so nothing is lost if the process ends first. The delay (`file.delete.delay.ms`) is
+for other programs that look at the files; our own readers have them open.
 Source: Kafka's LogSegment.deleteIfExists, LogManager.deleteLogs.
 """
 
@@ -28,7 +28,10 @@ CallLater: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class Discards:
-    """The files and directories of one data directory that are to go. On the event loop."""
+    """The files and directories of one data directory that wait for their deletion.
+
+    On the event loop.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Discards:
         aside: Aside,
         on_failure: Callable[[OSError], object],
     ) -> None:
-        """`aside` does the work; `on_failure` is told of what is wrong with the disk."""
+        """`aside` does the work; `on_failure` is called with an error of the disk."""
         self._files = files
         self._call_later = call_later
         self._aside = aside
@@ -48,15 +51,15 @@ class Discards:
         self._is_stopped = False
 
     def files_later(self, delay_ms: int, paths: Sequence[str]) -> None:
-        """Delete these files then; those that are gone by then do not matter."""
+        """Delete these files after the delay. A file that is gone by then is passed over."""
         self._later(delay_ms, partial(self._unlink, paths))
 
     def directories_later(self, delay_ms: int, paths: Sequence[str]) -> None:
-        """Delete these directories then, with all that is in them."""
+        """Delete these directories, with all that is in them, after the delay."""
         self._later(delay_ms, partial(self._remove, paths))
 
     def stop(self) -> None:
-        """Delete nothing more: the next start finds what is left."""
+        """Delete nothing more. The next start finds what is left."""
         self._is_stopped = True
         for timer in self._waiting.values():
             timer.cancel()
@@ -83,6 +86,7 @@ class Discards:
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:
             if self._is_stopped:
+                # The directory's lock may be gone, and another process at work here.
                 return
             with suppress(FileNotFoundError):
                 self._files.unlink(path)
@@ -93,7 +97,7 @@ class Discards:
                 for name in self._files.list(directory):
                     try:
                         self._unlink([f"{directory}/{name}"])
-                    except IsADirectoryError:  # somebody else's
+                    except IsADirectoryError:  # Not made by a broker.
                         self._remove([f"{directory}/{name}"])
                 if not self._is_stopped:
                     self._files.remove_directory(directory)

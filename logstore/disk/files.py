@@ -1,12 +1,12 @@
 """The seam between the log store and the operating system's files.
 
-Everything the log store knows of a disk goes through `FileSystem` and `File`; `DiskFiles` is the
-real one, whose open files `logstore.disk.descriptors` keeps; the simulated disk in
-the tests loses power. Paths are strings, as the operating system takes them. Errors are `OSError`;
-callers turn them into `StorageFailure`.
+Everything that the log store knows of a disk goes through `FileSystem` and `File`. `DiskFiles` is
+the real one, whose open files `logstore.disk.descriptors` keeps; the simulated disk of the tests
+loses power. Paths are strings, as the operating system takes them. Errors are `OSError`; callers
+turn them into `StorageFailure`.
 
-What is durable when: a file's bytes and size after `File.sync`, its name (created, renamed,
-unlinked) after `sync_directory` of the directory that holds it, all of them after `sync_all`.
+A file's bytes and size are durable after `File.sync`, its name (created, renamed, unlinked) after
+`sync_directory` of the directory that holds it, and everything after `sync_all`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
+from logstore.disk.descriptors import Buffer as Buffer
 from logstore.disk.descriptors import Descriptors, DiskFile
 from logstore.disk.linux import find_syncfs
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class StorageFailure(Exception):
@@ -35,56 +34,45 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
-        ...
+        """The path that the file has now."""
 
     @property
     def descriptor(self) -> int:
-        """The operating system's descriptor of a pinned file, -1 where there is none."""
-        ...
+        """The operating system's descriptor of a pinned file, -1 if there is none."""
 
     def size(self) -> int:
         """The file's size in bytes."""
-        ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of `buffers` from `position` on, or raise; then part may have been written."""
-        ...
 
     def read(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file. May wait for the disk."""
-        ...
 
     def read_now(self, size: int, position: int) -> Buffer | None:
-        """As `read`, but None where the disk would have to be waited for."""
-        ...
+        """Read as `read` does, but return None where the read would wait for the disk."""
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros, to `size` bytes."""
-        ...
 
     def sync(self) -> None:
         """Make all bytes written, and the size, durable. A failure is final: never try again."""
-        ...
 
     def pin(self) -> None:
-        """Keep the file open for somebody's use, until `unpin`, whoever closes it meanwhile."""
-        ...
+        """Keep the file open until `unpin`, also if it is closed meanwhile."""
 
     def unpin(self) -> None:
         """End one `pin`."""
-        ...
 
     def close(self) -> None:
-        """Close, as soon as nobody has it pinned."""
-        ...
+        """Close the file, once the last pin has ended."""
 
 
 class Facts(NamedTuple):
     """What is known of a name without opening it."""
 
     size_bytes: int
-    #: When its bytes, or the names in it, were last changed. Only good for being compared.
+    #: When its bytes, or the names in it, last changed. Good for comparison only.
     changed_ns: int
 
 
@@ -93,69 +81,56 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes the file if it is missing."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory has that name."""
-        ...
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted. Raises `FileNotFoundError`."""
-        ...
 
     def facts(self, path: str) -> Facts:
         """Size and time of a file or directory, open or not. Raises `FileNotFoundError`."""
-        ...
 
     def make_directory(self, path: str) -> None:
         """Make a directory, and its parents, unless it exists."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or directory, replacing a file of the target's name."""
-        ...
 
     def unlink(self, path: str) -> None:
         """Delete a file's name. Open files remain readable."""
-        ...
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Make the names in this directory durable (not those in directories below)."""
-        ...
 
     @property
     def can_sync_all(self) -> bool:
         """Whether `sync_all` works here."""
-        ...
 
     def sync_all(self) -> None:
         """Make everything on this file system durable. A failure is final."""
-        ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Lock a file, created if missing, against other processes, Kafka's too; returns the
-        release.
+        """Lock a file, created if missing, against other processes, Kafka too. Returns the release.
 
-        Raises `BlockingIOError` when somebody else has it.
+        Raises `BlockingIOError` when another process has the lock.
         """
-        ...
 
 
 class DiskFiles:
     """The operating system's files.
 
     `sync_all` is syncfs(2) on the file system that holds `root`. It reports write-back errors that
-    happened since its descriptor was opened (Linux 5.8), so that is opened here, at start. Each
-    error is reported once, to one caller, who may have asked for a file of no account: so it fails
-    for everybody from then on.
+    happened since its descriptor was opened (Linux 5.8), so the descriptor is opened at the start.
+    The kernel reports each error once, to one caller, whose own file may be whole. So after one
+    error every later call fails too.
     """
 
     def __init__(self, root: str, *, open_max: int = sys.maxsize) -> None:
-        """`open_max`: how many descriptors its files may have at once."""
+        """`open_max`: how many descriptors the files may have at once."""
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._syncfs = find_syncfs()
@@ -221,15 +196,17 @@ class DiskFiles:
 
 
 def lock_file(path: str, *, create: bool) -> Callable[[], None]:
-    """Lock a file against other processes, Kafka's too; returns the release.
+    """Lock a file against other processes, Kafka too. Returns the release.
 
-    Raises `BlockingIOError` when somebody else has it, other OSErrors where it cannot be had.
+    Raises `BlockingIOError` when another process has the lock, other OSErrors where the file cannot
+    be opened or locked.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # What Java takes, and does not see the other; this one ends with any close of the file.
+        # Java takes this kind and does not see the other. It alone would not do: any close of the
+        # file in this process ends it.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Files of our own are sealed: their first bytes say what they are, and that they are whole.
+"""The seal of files of our own: their first bytes say what the file is, and that it is whole.
 
 bytes 0-4   magic, four ASCII letters
       4-6   version     int16
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 _PREFIX = Struct(">4shI")
-#: Where what was sealed begins.
+#: Where the sealed body begins.
 BODY_AT = _PREFIX.size
 
 

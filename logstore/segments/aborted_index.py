@@ -2,7 +2,7 @@
 
 Owns which aborted transactions a read_committed fetch must be told of, at a cost that follows the
 overlap and not the history. Entries are in the order of their markers. On disk each segment has
-the entries whose markers lie in it; in memory they are one index, which loses its head when
+the entries whose markers lie in it. In memory they are one index, which loses its head when
 segments are deleted.
 
     bytes 0-2   version            int16, 0
@@ -25,12 +25,12 @@ from typing import NamedTuple
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
-#: So many entries share one lower bound of their first offsets, and are skipped by it together.
+#: So many entries share one lower bound of their first offsets, and are skipped together.
 _BLOCK = 128
 
 
 class AbortedTransaction(NamedTuple):
-    """What Fetch tells a read_committed reader: skip this producer's records from there on, until
+    """What Fetch tells a read_committed reader: skip this producer's records from `first_offset` to
     its marker."""
 
     producer_id: int
@@ -46,18 +46,18 @@ class AbortedEntry(NamedTuple):
     last_stable_offset: int
 
     def encode(self) -> bytes:
-        """The entry as it stands in a `.txnindex`."""
+        """Return the entry as it stands in a `.txnindex`."""
         return _ENTRY.pack(_VERSION, *self)
 
 
 class CorruptIndex(ValueError):
-    """A `.txnindex` that does not hold what it should. It is rebuilt from the log."""
+    """A `.txnindex` is torn or lacks entries. It is rebuilt from the log."""
 
 
 def decode_entries(data: bytes) -> tuple[list[AbortedEntry], bool]:
     """Return the entries of a `.txnindex` up to where it is damaged, and whether it is whole.
 
-    A tail that was never synced may be torn, zero or missing; offsets of entries grow.
+    A tail that was never synced may be torn, zero or missing. Marker offsets strictly ascend.
     """
     entries: list[AbortedEntry] = []
     last_offset = -1
@@ -74,7 +74,7 @@ def decode_entries(data: bytes) -> tuple[list[AbortedEntry], bool]:
 
 
 class AbortedIndex:
-    """All aborted transactions that the partition still has, 32 bytes each."""
+    """The aborted transactions of a partition, 32 bytes each."""
 
     __slots__ = ("_block_first_offsets", "_first", "_last", "_producer_ids", "_stable")
 
@@ -99,10 +99,10 @@ class AbortedIndex:
             return NotImplemented
         return list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # mutable: not to be a key
+    __hash__ = None  # type: ignore[assignment]  # mutable, so no key
 
     def append(self, entry: AbortedEntry) -> None:
-        """Add the transaction aborted last. Its marker lies after all others."""
+        """Add the transaction that was aborted last: its marker lies after all others."""
         assert not self._last or entry.last_offset > self._last[-1], entry
         if len(self._last) % _BLOCK == 0:
             self._block_first_offsets.append(entry.first_offset)
@@ -140,7 +140,7 @@ class AbortedIndex:
                     for at, first in enumerate(firsts)
                     if first < end_offset
                 ]
-            # Whatever is aborted later was open then or began later: not before the stable offset.
+            # A later abort ends a transaction that was open at that stable offset, or began later.
             if self._stable[block_end - 1] >= end_offset:
                 break
             index = block_end
@@ -155,10 +155,11 @@ class AbortedIndex:
             )
 
     def replace(self, first_offset: int, end_offset: int, entries: list[AbortedEntry]) -> None:
-        """Have of the markers in [first_offset, end_offset) these entries, which it has, alone."""
+        """Keep only these entries, all of them known, for markers in [first_offset, end_offset)."""
         start, end = bisect_left(self._last, first_offset), bisect_left(self._last, end_offset)
         if end - start == len(entries):
             return
+        assert len(entries) < end - start, "compaction adds no abort"
         columns = (self._producer_ids, self._first, self._last, self._stable)
         for number, column in enumerate(columns):
             column[start:end] = array("q", [entry[number] for entry in entries])
@@ -167,7 +168,7 @@ class AbortedIndex:
         )
 
     def copied(self) -> AbortedIndex:
-        """As it is now, for another thread to read."""
+        """Return a copy of it as it is now, for another thread to read."""
         copy = AbortedIndex()
         for name in self.__slots__:
             setattr(copy, name, getattr(self, name)[:])

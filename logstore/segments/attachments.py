@@ -10,11 +10,7 @@ from collections.abc import Iterable
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
-from logstore.segments.names import (
-    LEFTOVER_SUFFIXES,
-    SEGMENT_SUFFIXES,
-    UNFINISHED,
-)
+from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
 from logstore.sync.group_commit import GroupCommit, Member
 
@@ -62,9 +58,11 @@ class SmallFiles:
                 file.truncate(0)
             if data:
                 file.write((data,), 0)
+            # Its bytes come before its name: the name must never stand for a torn file.
             yield Barrier((file,))
         finally:
             file.close()
+        # What is appended from here on goes to the new file.
         self._let_go(name)
         self._files.rename(unfinished, self._path(name))
         self._note(name)
@@ -78,6 +76,7 @@ class SmallFiles:
         file = self.dirty.get(name)
         is_new = False
         if file is None:
+            # Opened once for all appends until a sync takes it.
             is_new = not self._files.exists(self._path(name))
             self._note(name)
             file = self.dirty[name] = self._files.open(self._path(name), create=True)
@@ -107,6 +106,7 @@ class SmallFiles:
         return [name for name in names if not name.endswith(_NOT_ATTACHMENTS)]
 
     def delete(self, name: str) -> None:
+        # A sync would only bring the deleted bytes to the disk.
         self._let_go(name)
         if self._names is not None:
             if name not in self._names:

@@ -259,11 +259,18 @@ class FileLedger(CommittedLedger):
         if self._unpinning or self._closing:
             self._release_synced()
         self._files_in_sync = ()
-        if self._unsynced.held_in_sync:
-            held = self._unsynced.take_synced()
-            if not self.is_closed:
-                with self._group_commit.storing(self._directory):
-                    _write(held)
+        if held := self._unsynced.held_in_sync:
+            self._unsynced.held_in_sync = []
+            if self._end is None:
+                self._write(held)
+
+    def _write(self, held: Sequence[Held]) -> None:
+        """Write to the segments what was held back from them."""
+        try:
+            for segment, entry in held:
+                (segment.open_file or segment.file).write((entry.data,), entry.position)
+        except OSError as error:
+            raise self.segments.failed(error) from error
 
     def _release_synced(self) -> None:
         for file in self._unpinning:
@@ -297,8 +304,7 @@ class FileLedger(CommittedLedger):
     def securing(self) -> Procedure[None]:
         # A sync under way is not waited for: what it covers is synced here too.
         if held := self._unsynced.take_all():
-            with self._group_commit.storing(self._directory):
-                _write(held)
+            self._write(held)
             self._is_dirty = True
         names, dirty = self._names, self._small_files.dirty
         is_synced = self.recovery_point == self.end_offset and not self._is_dirty
@@ -328,8 +334,3 @@ class FileLedger(CommittedLedger):
         for file in self._rolled_files:
             file.unpin()
         self.segments.close()
-
-
-def _write(held: Sequence[Held]) -> None:
-    for one in held:
-        one.write()

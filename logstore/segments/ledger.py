@@ -81,7 +81,6 @@ class SealedSegment(Protocol):
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield its batches. In any thread. Raises OSError."""
-        ...
 
     def close(self) -> None: ...
 
@@ -91,11 +90,9 @@ class Replacement(Protocol):
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         """Write a whole batch behind the last one. In a thread. Raises OSError."""
-        ...
 
     def seal(self, aborted: bytes) -> None:
         """Make the new segment durable, with `aborted` as its aborted index. In a thread."""
-        ...
 
     async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
         """Take the segments' place, durably. Returns False if they are not there any more.
@@ -103,11 +100,9 @@ class Replacement(Protocol):
         Calls `on_swapped` in the step in which readers begin to see the new segment. Raises
         StorageFailure.
         """
-        ...
 
     def abandon(self) -> None:
         """Delete what was written. The old segments stay."""
-        ...
 
 
 class Batches(Protocol):
@@ -124,25 +119,20 @@ class Batches(Protocol):
         `read_cold`. May return less than is there (a read ends with a segment). Expects `offset`
         between the ledger's start and end, both inclusive.
         """
-        ...
 
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
-        ...
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
-        ...
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield as `headers` does, with each whole batch, which the caller may keep."""
-        ...
 
     def batch_at(self, offset: int) -> memoryview | None:
         """Return the batch that contains `offset`, or the next one after a gap. None: the end."""
-        ...
 
     def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
@@ -151,11 +141,9 @@ class Batches(Protocol):
 
         Blocks for what is not in memory.
         """
-        ...
 
     def max_timestamp(self) -> TimestampOffset | None:
         """Return the first record that has the largest timestamp of all."""
-        ...
 
 
 class Segments(Protocol):
@@ -164,44 +152,37 @@ class Segments(Protocol):
     @property
     def size_bytes(self) -> int:
         """Bytes of all batches stored."""
-        ...
 
     @property
     def base_offsets(self) -> Sequence[int]:
         """The base offsets of all segments, ascending."""
-        ...
 
     def facts(self) -> Iterator[SegmentFacts]:
         """Yield what is known of each segment, the oldest first, the active one last.
 
         Consume it before the next call of the ledger.
         """
-        ...
 
     async def read_max_timestamp(self, base_offset: int) -> None:
         """Read, in a thread, the largest timestamp that `facts` does not know of that segment.
 
         A segment that is gone is passed over.
         """
-        ...
 
     def read_sealed(self, base_offset: int) -> SealedSegment | None:
         """Open that segment for reading in a thread. None: it is gone, or it is active."""
-        ...
 
     def replacement(self, base_offsets: Sequence[int]) -> Replacement | None:
         """Begin the segment that takes the place of these, which are next to one another.
 
         None: one of them is gone, or active. Raises OSError.
         """
-        ...
 
     async def settled(self) -> None:
         """Return when everything durable is durable in its own segment. Cleaning depends on it.
 
         Raises StorageFailure.
         """
-        ...
 
 
 class Attachments(Protocol):
@@ -213,30 +194,24 @@ class Attachments(Protocol):
         With `sync=False` atomic against the end of the process only: after power loss the file
         may be the old or the new one, absent, empty or torn, so it needs a checksum of its own.
         """
-        ...
 
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         """Replace an attachment as `write` does, durably, without blocking for the syncs."""
-        ...
 
     def append(self, name: str, data: Buffer) -> None:
         """Append to an attachment. Durable with the batches appended in the same step, or later.
 
         After power loss it may end anywhere, torn, unless that batch became durable.
         """
-        ...
 
     def read(self, name: str) -> bytes | None:
         """Return the attachment's bytes, None if there is none."""
-        ...
 
     def names(self) -> list[str]:
         """Return the names of all attachments, sorted."""
-        ...
 
     def delete(self, name: str) -> None:
         """Delete an attachment, if it exists. Not synced: it may be back after power loss."""
-        ...
 
 
 class Appends(Protocol):
@@ -250,22 +225,18 @@ class Appends(Protocol):
     @property
     def start_offset(self) -> int:
         """The first offset that may be read. It may lie inside a batch."""
-        ...
 
     @property
     def end_offset(self) -> int:
         """The offset that the next batch will have, durable or not."""
-        ...
 
     @property
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
-        ...
 
     @property
     def durable_bytes(self) -> int:
         """Bytes appended since opening that are durable. A trim does not lower it."""
-        ...
 
     def append(
         self,
@@ -284,7 +255,6 @@ class Appends(Protocol):
         the event loop. Raises `StorageFailure`: nothing of the batch is visible then, and the
         ledger takes no more.
         """
-        ...
 
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return a future that resolves once `durable_end_offset >= end_offset`; None: it is.
@@ -292,14 +262,12 @@ class Appends(Protocol):
         Futures resolve in the order of the calls. The future fails with `StorageFailure` or
         `LedgerClosed` if the offset will never be durable; the call raises these if that is known.
         """
-        ...
 
     def flush(self) -> bool:
         """Begin a sync of everything where durability asks for less. False: nothing to sync.
 
         What was written before is on the disk when the next sync has ended.
         """
-        ...
 
 
 class Lifetime(Protocol):
@@ -308,27 +276,22 @@ class Lifetime(Protocol):
     @property
     def recovery_point(self) -> int:
         """Everything below is durable and indexed: worth a checkpoint, recovery may begin here."""
-        ...
 
     def opening(self, epoch: int) -> Procedure[None]:
         """Fence every lower epoch, then recover the tail. At its end all that is left is durable.
 
         Raises `LedgerFenced` if a higher epoch has written.
         """
-        ...
 
     def opened(self) -> None:
         """Forget what served opening alone: its caller has read all attachments that it needs."""
-        ...
 
     def securing(self) -> Procedure[None]:
         """Make everything durable, so that `recovery_point` is the end. `close` must follow with
         nothing between."""
-        ...
 
     def close(self) -> None:
         """Release everything. Without `securing` before it, the next opening recovers the tail."""
-        ...
 
 
 class Ledger(Appends, Lifetime, Protocol):
@@ -350,7 +313,6 @@ class Ledger(Appends, Lifetime, Protocol):
 
         The new segment is durable on return. Expects that everything else is. Blocks for syncs.
         """
-        ...
 
     def trim(self, start_offset: int) -> None:
         """Forget everything below `start_offset`, which may be in mid-batch. Whole segments are
@@ -359,8 +321,6 @@ class Ledger(Appends, Lifetime, Protocol):
         Never moves back, never beyond `durable_end_offset`. The caller makes the start offset
         itself durable first.
         """
-        ...
 
     def reconfigure(self, limits: SegmentLimits) -> None:
         """Shape segments by `limits` from the next append on."""
-        ...

@@ -47,6 +47,7 @@ class MemoryLedger(CommittedLedger):
         if epoch < self._epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
         self._epoch = epoch
+        # The object outlives its close: this is the next start of the same storage.
         self._end = None
         self.segments.is_closed = False
         self.durable_end_offset = self.end_offset
@@ -69,6 +70,7 @@ class MemoryLedger(CommittedLedger):
         self._group_commit.touch(self, may_wait=may_wait)
         if self.segments.active_bytes + size_bytes > self._segment_bytes:
             self.roll()
+        # A copy: a client's buffer is used again once its request is answered.
         self.segments.append(bytes(batch), header)
         self.end_offset = header.next_offset
         self._appended_bytes += size_bytes
@@ -96,6 +98,7 @@ class MemoryLedger(CommittedLedger):
         self._segment_bytes = limits.segment_bytes
 
     def securing(self) -> Procedure[None]:
+        # Nothing can be lost while the object lives, so no sync is waited for.
         self.durable_end_offset = self.end_offset
         yield from ()
 

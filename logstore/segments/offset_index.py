@@ -4,10 +4,10 @@
           4-8  position  int32, where that batch begins in the `.log` file
 
 One entry for about every `index.interval.bytes` of log, never one for the first batch, both columns
-strictly ascending. Kafka preallocates the file with zeros and trims it when the segment is closed;
-what follows the last ascending entry is ignored here, so that either is read.
+strictly ascending. Kafka preallocates the file with zeros and trims it when the segment is closed.
+What follows the last ascending entry is ignored here, so that both kinds can be read.
 
-Entries are a help to find batches, never the truth about them. In memory they are two arrays.
+Entries help to find batches. The batches themselves are the truth. In memory there are two arrays.
 Source: org.apache.kafka.storage.internals.log.OffsetIndex.
 """
 
@@ -42,6 +42,7 @@ class OffsetIndex:
         offsets, positions = numbers[0::2], numbers[1::2]
         count, last_offset, last_position = 0, 0, 0
         for offset, position in zip(offsets, positions, strict=True):
+            # Zeros that Kafka preallocated end it, and so does the first torn or stale entry.
             if offset <= last_offset or not last_position < position < log_size:
                 break
             count, last_offset, last_position = count + 1, offset, position
@@ -49,7 +50,7 @@ class OffsetIndex:
         return index
 
     def encode(self, first_entry: int = 0) -> bytes:
-        """The entries from `first_entry` on, as they stand in the file."""
+        """Return the entries from `first_entry` on, as they stand in the file."""
         offsets = self._offsets[first_entry:]
         numbers = array("i", bytes(len(offsets) * ENTRY_BYTES))
         numbers[0::2] = offsets
@@ -63,19 +64,19 @@ class OffsetIndex:
 
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch at `position`, whose last offset is `last_offset`."""
+        # A lookup bisects both columns, so one entry out of order would hide others.
+        assert not self._positions or position > self._positions[-1], "entries ascend"
         self._offsets.append(last_offset - self._base_offset)
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
-        """A batch's position, at or before the one that contains `offset`; near it."""
+        """Return the position of a batch at or shortly before the one that contains `offset`."""
         entry = bisect_right(self._offsets, offset - self._base_offset) - 1
         return self._positions[entry] if entry >= 0 else 0
 
     def boundary(self, position_max: int, end_offset: int) -> int:
-        """The last known batch position `<= position_max` before which all offsets are below.
-
-        "Below": lower than `end_offset`. 0 where none is known.
-        """
+        """Return the last known batch position `<= position_max` before which all offsets are lower
+        than `end_offset`; 0 if none is known."""
         entry = min(
             bisect_right(self._positions, position_max),
             bisect_left(self._offsets, end_offset - self._base_offset),

@@ -1,14 +1,14 @@
 """Recovering one log's segments from what a stop, clean or not, has left in its directory.
 
-Everything below the recovery point was durable, indexes included, and is taken at its word. Past
-it nothing is: any part may be missing, zero or torn, any file may be absent. So, in this order:
+Everything below the recovery point was durable, indexes included, and is trusted. Past it nothing
+is: any part may be missing, zero or torn, any file may be absent. So, in this order:
 
 1. Segments wholly below the start offset are deleted: a trim may have come back after power loss.
-2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap, but for those
-   that compaction leaves inside segments that another one follows. All that was
-   ever durable is a prefix, so the first invalid batch ends the log: the segment is truncated
-   there, later segments are deleted. A valid batch behind a hole is one nobody was promised.
-   (A log begins with its first segment there is: whoever rolls has made the names before it
+2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap (compaction
+   leaves gaps, but only in segments that another one follows). All that was ever durable is a
+   prefix, so the first invalid batch ends the log: the segment is truncated there, later segments
+   are deleted. A valid batch behind a hole was never acknowledged.
+   (A log begins with the first segment that is there. A roll waits until the names before it are
    durable, so only a trim can have taken those.)
 3. The scanned bytes are written again in place, the indexes made anew, everything synced, names
    included. After a failed write-back pages can be clean in memory and absent on the disk; written
@@ -51,11 +51,11 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     #: What the log's directory holds, besides segments and leftovers; None: there is none.
     names: list[str] | None = None
-    #: Of the last batch; -1 in an empty log.
+    #: That of the last batch; -1 in an empty log.
     leader_epoch: int = -1
     scanned_bytes: int = 0
     truncated_bytes: int = 0
-    #: How many offsets below the recovery point are not there. Not 0: the disk has lost data.
+    #: How many offsets below the recovery point are missing. Not 0: the disk has lost data.
     lost_offsets: int = 0
 
 
@@ -66,7 +66,7 @@ class Recovery:
     files: FileSystem
     directory: str
     limits: SegmentLimits
-    #: Of the log; made durable before anything below it was deleted.
+    #: Where the log starts, durable before anything below was deleted.
     start_offset: int
     #: Everything below was durable, and indexed.
     recovery_point: int
@@ -85,6 +85,7 @@ class Recovery:
             names = self.files.list(self.directory)
         result.names = names
         segments = self._drop_trimmed(self._find_segments(names))
+        # A clean log needs its end only, and a scan if that is not where the last batch ends.
         if not (self.clean and segments and self._measure(segments[-1], result)):
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
@@ -102,7 +103,7 @@ class Recovery:
         return result
 
     def _find_segments(self, names: list[str]) -> list[Segment]:
-        """Find what is there, ascending; remove what is left over."""
+        """Return the segments that are there, ascending. Delete the leftovers."""
         stems = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, _, suffix = name.rpartition(".")
@@ -126,18 +127,18 @@ class Recovery:
         return segments[keep:]
 
     def _measure(self, last: Segment, result: Recovered) -> bool:
-        """Find the last segment's end, without a CRC scan; False if it does not end in a batch."""
+        """Find the last segment's end without a CRC scan. False: it does not end with a batch."""
         size = last.file.size()
         position = self._resume(last, size, _OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
             if header.base_offset < last.next_offset:
-                return False
+                return False  # Not the order of a clean log: a scan has to look.
             last.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
         return last.size == size
 
     def _recover(self, segments: list[Segment], result: Recovered) -> Procedure[list[Segment]]:
-        """Return the segments that remain, all of them durable."""
+        """Return the segments that remain. At the end all of them are durable."""
         trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
         kept, scanned = segments[:trusted], list[Segment]()
         for segment in segments[trusted:]:
@@ -153,7 +154,7 @@ class Recovery:
         return kept + scanned
 
     def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
-        """Take over the valid batches past the recovery point. False: the log ends here."""
+        """Take over the valid batches past the recovery point. Returns False where the log ends."""
         gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
         size = segment.file.size()
         start = self._resume(segment, size, self.recovery_point)
@@ -165,17 +166,19 @@ class Recovery:
         result.scanned_bytes += segment.size - start
         result.truncated_bytes += size - segment.size
         if segment.size < size:
+            # Durable before the next append: a stale batch behind the end could follow on it.
             segment.file.truncate(segment.size)
+        # Written again in place (step 3): only dirty pages are synced.
         for position in range(start, segment.size, SCAN_BYTES):
             data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
             segment.file.write((data,), position)
         return segment.size == size
 
     def _resume(self, segment: Segment, size: int, offset: int) -> int:
-        """Trust the segment's index below `offset`: the last batch it knows is where to go on.
+        """Trust the segment's index below `offset`: go on at the last batch that it knows.
 
-        Returns that position, for which the segment is made ready; 0, without an index, where the
-        index does not lead to a valid batch.
+        Returns that position, with the segment ready for it. An index that does not lead to a valid
+        batch is dropped, and the position is 0.
         """
         segment.size = size
         segment.load_indexes()
@@ -210,7 +213,7 @@ class Recovery:
             segment.close()
 
     def _rewrite_attachments(self, names: Sequence[str], first_stem: str) -> Iterator[File]:
-        """What stands beside the scanned segments may be clean in memory only, as they may be."""
+        """Write what stands beside the scanned segments again, as they are, and yield the files."""
         for name in names:
             stem = name.partition(".")[0]
             if name.endswith((*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)) or (
@@ -220,7 +223,7 @@ class Recovery:
             try:
                 file = self.files.open(f"{self.directory}/{name}")
             except IsADirectoryError:
-                continue  # somebody else's
+                continue  # Not made by a broker.
             if size := file.size():
                 file.write((file.read(size, 0),), 0)
             yield file
@@ -240,7 +243,7 @@ class Recovery:
 def _is_valid(
     header: BatchHeader, batch: Buffer, expected_offset: int, gap_end_offset: int
 ) -> bool:
-    """Whether this batch is whole and comes next; below `gap_end_offset` some may be missing."""
+    """Whether this batch is whole and comes next. Below `gap_end_offset` a gap may precede it."""
     is_next = header.base_offset == expected_offset or (
         expected_offset < header.base_offset < gap_end_offset
     )

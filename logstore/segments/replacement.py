@@ -1,8 +1,8 @@
-"""A segment that is made of others, and takes their place: what the cleaner asks of a ledger.
+"""A segment in files that is made of others, and takes their place: how the cleaner writes.
 
-Reading and writing happen in a thread; names are given and segments exchanged on the event loop
-alone, so that no partition of the same name that comes later can be meant. Steps and their order:
-`segment_swap`.
+Reading and writing happen in a thread. Files get their names, and segments are exchanged, on the
+event loop alone: there a partition of the same name cannot come between a check and a rename.
+`segment_swap` has the steps and their order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import scan
 from wire.records import BatchHeader
 
-#: Bytes that are written at once, and those after which they are synced: so little is dirty that
-#: no other file's sync waits for long.
+#: Bytes in one write, and bytes after which a sync follows: with so few dirty pages of the cleaner
+#: no append's sync waits for long.
 _WRITE_BYTES = 256 * 1024
 _SYNC_BYTES = 2 * 1024 * 1024
 
@@ -48,31 +48,26 @@ class SealedFile:
         self._file.close()
 
 
-class Segments(Protocol):
+class SegmentList(Protocol):
     """The segments of a ledger in files, as a replacement sees them. On the event loop."""
 
     limits: SegmentLimits
 
     @property
     def is_closed(self) -> bool:
-        """Whether its names are nobody's any more, or another's."""
-        ...
+        """Whether the names on the disk may belong to another partition, or nothing is durable."""
 
     def has_segments(self, segments: Sequence[Segment]) -> bool:
-        """Whether these are all still there, and the ledger open."""
-        ...
+        """Whether these are all still there and sealed, and the ledger is open."""
 
     def exchange(self, old: Sequence[Segment], new: Segment) -> None:
-        """Have one segment in the place of others, which are there."""
-        ...
+        """Put one segment in the place of others, which are there."""
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete files that segments have left, when it suits."""
-        ...
+        """Delete files that segments have left, now or later."""
 
     def failed(self, error: OSError) -> StorageFailure:
-        """Nothing of this process may become durable any more."""
-        ...
+        """Fail for good: nothing of this process becomes durable any more."""
 
 
 class FileReplacement:
@@ -80,12 +75,12 @@ class FileReplacement:
 
     def __init__(
         self,
-        segments: Segments,
+        segments: SegmentList,
         files: FileSystem,
         directory: str,
         old: Sequence[Segment],
     ) -> None:
-        """Make its `.log.cleaned`, empty. `old` are next to one another. Raises OSError."""
+        """Make an empty `.log.cleaned`. `old` are next to one another. Raises OSError."""
         self._segments = segments
         self._files = files
         self._directory = directory
@@ -132,11 +127,12 @@ class FileReplacement:
         except OSError as error:
             if self._segments.has_segments([self._new]) or self._is_current():
                 raise self._segments.failed(error) from error
-            return False  # Its directory is gone with its topic.
+            return False  # The directory is gone with its topic.
         finally:
             self._file.unpin()
 
     async def _swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
+        # Each wait may bring a trim, a deletion or the stop, so each step looks again.
         await run(self._sync_names)
         if not self._is_current():
             return self._withdraw()
@@ -160,7 +156,7 @@ class FileReplacement:
         if self._segments.has_segments([self._new]):
             self._rename((LOG_SUFFIX,), SWAP, "")
             self._new.enter_stage("")
-            # Until here its indexes have been in memory, under names that changed.
+            # The indexes were in memory until here, because their names changed.
             self._new.become_inactive()
             await run(self._sync_names)
         return True
@@ -173,10 +169,11 @@ class FileReplacement:
         return self._segments.has_segments(self._old)
 
     def _withdraw(self) -> bool:
-        """The `.log` first: without it the rest is of no account."""
+        """Delete the new files."""
         self._new.close()
         if self._segments.is_closed:
             return False
+        # The `.log` first: without it the rest means nothing to a recovery.
         for suffix in _SUFFIXES:
             for stage in (CLEANED, SWAP):
                 if self._files.exists(self._path(suffix + stage)):

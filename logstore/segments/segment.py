@@ -1,12 +1,12 @@
 """One segment of a log: a `.log` file of whole batches, with its two indexes.
 
-Owns: the files, the indexes in memory, the positions of the latest batches, when to roll. Not:
-durability (`FileLedger` syncs), recovery (`recovery`), reading ranges (`segment_reads`).
+Owns the files, the indexes in memory, the positions of the latest batches, and when to roll. Not
+durability (`FileLedger` syncs), recovery (`recovery`) or reading ranges (`segment_reads`).
 
-The active segment's index entries stay in memory until `flush_indexes`: after a crash they are made
-again from the log, past the recovery point, so there is nothing to gain from writing each.
+The active segment's index entries stay in memory until `flush_indexes`. After a crash recovery
+makes them again from the log, so writing each one would gain nothing.
 
-Only `size` bytes of the file count: what a failed write left behind them is never seen.
+Only `size` bytes of the file count: no reader sees what a failed write left behind them.
 Source: org.apache.kafka.storage.internals.log.LogSegment.
 """
 
@@ -41,7 +41,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Segment:
-    """A segment's files and what is known of them. `size` and `next_offset` bound what is there."""
+    """A segment's files and what is known of them. Its batches end at `size` and `next_offset`."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -72,7 +72,7 @@ class Segment:
         self.open_file: File | None = None
         self._stage = ""
         self.base_offset = base_offset
-        #: The name of its `.log` file, while that is appended to.
+        #: The name of the `.log` file while the segment is appended to.
         self.log_name = f"{base_offset:020d}{LOG_SUFFIX}"
         self.next_offset = base_offset
         self.size = 0
@@ -80,14 +80,14 @@ class Segment:
         self.offset_index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
         self._flushed = (0, 0)  # index entries that are in the files
-        self._index_bytes = 0  # of the larger index once it has its next entries
+        self._index_bytes = 0  # size of the larger index after its next entry
         self._recent_offsets = array("q")
         self._recent_positions = array("q")
         self._bytes_since_entry = 0
         self._first_timestamp: int | None = None
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = base_offset
-        self._has_no_timestamp = False  # all of it was read, and there was none
+        self._has_no_timestamp = False  # all of it was read, and no record has one
 
     @classmethod
     def create(
@@ -95,7 +95,7 @@ class Segment:
     ) -> Segment:
         """Make the files of an empty segment. Its names are durable after a directory sync.
 
-        `stage` comes after all of its names, until `enter_stage`.
+        `stage` ends all of its names until `enter_stage`.
         """
         segment = cls(files, directory, base_offset)
         segment._stage = stage
@@ -106,19 +106,19 @@ class Segment:
         return segment
 
     def resume_closed(self, size: int, end_offset: int) -> None:
-        """Be as when it was closed, nothing of it read."""
+        """Begin as the segment was when it was closed, without reading it."""
         self.size, self.next_offset = size, end_offset
 
     @property
     def latest(self) -> tuple[int, int]:
-        """As `max_timestamp`, as far as is known without reading."""
+        """Return `max_timestamp` as far as it is known without reading."""
         return self._max_timestamp, self._offset_of_max_timestamp
 
     def path(self, suffix: str) -> str:
         return segment_path(self._directory, self.base_offset, suffix + self._stage)
 
     def enter_stage(self, stage: str) -> None:
-        """Have other names from here on, which the files have been given."""
+        """Go by other names from here on. The files have them already."""
         self._stage = stage
 
     @property
@@ -131,12 +131,12 @@ class Segment:
     # Appending
 
     def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
-        """Whether this batch is to begin a new segment. An empty segment takes any batch."""
+        """Whether this batch has to begin a new segment. An empty segment takes any batch."""
         if not self.size:
             return False
         if self.offset_index is None:
             self.load_indexes()
-        # Its age is by the records' own time, as Kafka: since the first batch's max timestamp.
+        # Age is by the records' own time, as in Kafka: since the first batch's max timestamp.
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
             first_timestamp = self._first_timestamp = self._read_first_timestamp()
@@ -153,11 +153,11 @@ class Segment:
         return NO_TIMESTAMP if first is None else first[1].max_timestamp
 
     def _measure_indexes(self) -> None:
-        """Know how large the indexes are; after every change of them while it is appended to."""
+        """Measure the indexes: after every change of them while the segment is appended to."""
         assert self.offset_index is not None and self.time_index is not None
         self._index_bytes = max(
             (len(self.offset_index) + 1) * OFFSET_ENTRY_BYTES,
-            # One more than the next: a last entry follows when the segment is closed.
+            # One more than the next: the close of the segment adds a last entry.
             (len(self.time_index) + 2) * TIME_ENTRY_BYTES,
         )
 
@@ -198,7 +198,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def resume_at(self, position: int, next_offset: int) -> None:
-        """Be as after the append of all before `position`; the batch there has an index entry."""
+        """Go on at `position`, where a batch begins that has an index entry."""
         assert self.time_index is not None
         self.size, self.next_offset = position, next_offset
         self._bytes_since_entry = 0
@@ -211,7 +211,7 @@ class Segment:
     def recent_range(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
     ) -> tuple[int, int] | None:
-        """Return the exact file range of whole batches to read; None if not in memory any more."""
+        """Return the exact file range of whole batches to read. None: it is forgotten."""
         offsets, positions = self._recent_offsets, self._recent_positions
         if not offsets or offset < offsets[0]:
             return None
@@ -238,7 +238,7 @@ class Segment:
             yield at, header
 
     def max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp, -1 if there is none, and the last offset of the batch with it."""
+        """Return the largest timestamp (-1: none), and the last offset of the batch with it."""
         if self.max_timestamp_known is None:
             file = self._files.open(self.path(LOG_SUFFIX))
             self.learn_max_timestamp(*self.read_max_timestamp(file))
@@ -246,15 +246,15 @@ class Segment:
 
     @property
     def max_timestamp_known(self) -> int | None:
-        """As `max_timestamp`; None where it would have to be read."""
+        """The largest timestamp, -1 if there is none. None: it has to be read."""
         if self._max_timestamp == NO_TIMESTAMP and self.size and not self._has_no_timestamp:
             return None
         return self._max_timestamp
 
     def read_max_timestamp(self, file: File) -> tuple[int, int]:
-        """Read what `max_timestamp` returns, from the `.log` file, which is closed then.
+        """Read what `max_timestamp` returns from the `.log` file, and close the file.
 
-        Changes nothing here: a thread may do it.
+        Changes nothing in this object: a thread may do it.
         """
         try:
             offsets, times = self.read_indexes()
@@ -267,7 +267,7 @@ class Segment:
         return timestamp, offset
 
     def learn_max_timestamp(self, timestamp_ms: int, offset: int) -> None:
-        """Take over what was read; an append may have brought a later one meanwhile."""
+        """Take over what was read. An append may have brought a later timestamp meanwhile."""
         self._has_no_timestamp = timestamp_ms == NO_TIMESTAMP
         if timestamp_ms > self._max_timestamp:
             self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
@@ -275,12 +275,12 @@ class Segment:
     # Indexes on disk
 
     def load_indexes(self) -> None:
-        """Read the indexes from their files; what they lack is a longer search, never an error."""
+        """Read the indexes from their files. What they lack makes a search longer, never wrong."""
         if self.offset_index is None:
             self.take_indexes(*self.read_indexes())
 
     def take_indexes(self, index: OffsetIndex, times: TimeIndex) -> None:
-        """Have the indexes in memory that were read, unless they are there."""
+        """Keep the indexes that were read, unless there are some in memory."""
         if self.offset_index is None:
             self._flushed = len(index), len(times)
             self._bytes_since_entry = self.size - index.lookup(_OFFSET_MAX)
@@ -295,19 +295,19 @@ class Segment:
     def _read_index(self, suffix: str) -> bytes:
         try:
             file = self._files.open(self.path(suffix))
-        except FileNotFoundError:  # a trim may have passed over a reader's segment
+        except FileNotFoundError:  # A trim may have taken the segment from its reader.
             return b""
         try:
             data = file.read(file.size(), 0)
         finally:
             file.close()
-        # Put aside before the name became another's: that one's index is not to be taken for ours.
+        # Put aside meanwhile, so the name may have become another segment's, and the index with it.
         return b"" if self._stage else data
 
     def flush_indexes(self, *, final: bool = False, whole: bool = False) -> list[File]:
-        """Write entries that are not in the files yet; return the files, for a sync and a close.
+        """Write entries that are not in the files yet. Return the files, for a sync and a close.
 
-        `final`: the segment is not appended to any more, which adds a last time entry. `whole`:
+        `final`: nothing is appended any more, which adds a last time entry. `whole`:
         write all entries and cut the files after them, whatever they held.
         """
         self.load_indexes()
@@ -339,20 +339,20 @@ class Segment:
     # The end
 
     def become_inactive(self) -> None:
-        """Keep less in memory, once the indexes are flushed: nothing is appended here any more."""
+        """Keep less in memory: nothing is appended any more, and the indexes are flushed."""
         del self._recent_offsets[:], self._recent_positions[:]
         self.offset_index = self.time_index = None
 
     def close(self) -> None:
-        """Close the file, once nobody reads it. It is opened again when it is needed."""
+        """Close the file, once the last reader is done. `file` opens it again."""
         if self.open_file is not None:
             self.open_file.close()
             self.open_file = None
 
     def put_aside(self, stage: str, suffixes: Sequence[str]) -> list[str]:
-        """Have all names, of these suffixes, end in `stage`; returns the files to be deleted.
+        """Rename all files of these suffixes, to end in `stage`. Return them, to be deleted.
 
-        Who is reading it, or its indexes, goes on.
+        A reader of the segment or of its indexes goes on.
         """
         left = []
         for suffix in suffixes:

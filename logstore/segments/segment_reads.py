@@ -1,8 +1,8 @@
 """Reading batches out of a `.log` file: in sequence, or a range for a fetch.
 
-A fetch of the latest batches needs none of this: `Segment.recent_range` knows their positions. An
-older one is planned on the event loop from the index (`plan_read`) and performed there or in a
-thread (`perform`), which touches nothing but the plan and the file.
+A fetch of the latest batches needs none of this: `Segment.recent_range` knows their positions. A
+fetch of older ones is planned on the event loop from the index (`plan_read`) and performed there or
+in a thread (`perform`), which touches nothing but the plan and the file.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ _BATCH_LENGTH_MIN = BATCH_OVERHEAD - _LENGTH_OVERHEAD
 
 
 class Readable(Protocol):
-    """A file, or what is read like one."""
+    """A file, or something that is read like one."""
 
     def read(self, size: int, position: int) -> bytes:
-        """As `File.read`."""
-        ...
+        """Read as `File.read` does."""
 
 
 @dataclass(slots=True, frozen=True)
 class ReadPlan:
-    """A range of a file to read, and what of it is wanted."""
+    """A range of a file to read, and which part of it is wanted."""
 
     offset: int
     max_bytes: int
     end_offset: int
     at_least_one: bool
-    #: Of a batch at or before the one that contains `offset`.
+    #: Where a batch begins, at or before the one that contains `offset`.
     position: int
-    #: Of a later batch; everything from `position` to there is wanted, but for a little at the
-    #: beginning. Equal to `position` if none is known.
+    #: Where a later batch begins. Everything from `position` to there is wanted, except a little
+    #: at the beginning. Equal to `position` if no later batch is known.
     boundary: int
     #: The log's bytes from `position` on.
     size: int
@@ -75,16 +74,16 @@ def plan_read(
 def perform(
     plan: ReadPlan, read: Callable[[int, int], Buffer | None], slack_bytes: int
 ) -> memoryview | None:
-    """Return the whole batches that the plan asks for; None as soon as `read` returns None.
+    """Return the whole batches that the plan asks for. None as soon as `read` returns None.
 
-    Empty where not even one is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
+    Empty where no batch is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
     KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there, or where the
     file ends within a batch: a client that got half of it would ask for it again for ever.
 
-    `slack_bytes` is read beyond `max_bytes`, for what stands between the index entry and the batch
-    wanted; the index interval is the right amount.
+    `slack_bytes` are read beyond `max_bytes`, for the batches between the index entry and the one
+    wanted. The index interval is the right amount.
     """
-    skipped = 0  # bytes before `plan.offset`, known to be
+    skipped = 0  # bytes of batches that end before `plan.offset`
     while True:
         wanted = min(plan.size - skipped, plan.max_bytes + max(slack_bytes, BATCH_OVERHEAD))
         data = read(wanted, plan.position + skipped)
@@ -112,9 +111,9 @@ def perform(
 
 
 def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
-    """Find the first batch that ends past `offset`: its position, and (next offset, size).
+    """Return the position of the first batch that ends past `offset`, and (next offset, size).
 
-    None instead: it is not in `data`, go on reading at that position.
+    None for the latter: the batch is not in `data`, go on reading at that position.
     """
     at = 0
     unpack, head = _PLACE.unpack_from, len(data) - _PLACE.size
@@ -129,7 +128,7 @@ def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
 
 
 def _extend(data: Buffer, stop: int, limit: int, end_offset: int) -> int:
-    """Move `stop`, a batch boundary, over all whole batches up to `limit` and `end_offset`."""
+    """Return `stop`, a batch boundary, moved over all whole batches up to both limits."""
     limit = min(limit, len(data))
     unpack = _PLACE.unpack_from
     while stop + _PLACE.size <= limit:

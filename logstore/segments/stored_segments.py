@@ -18,7 +18,7 @@ from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffse
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.replacement import FileReplacement, SealedFile
 from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import ABSENT, perform, plan_read, scan
+from logstore.segments.segment_reads import ABSENT, ReadPlan, perform, plan_read, scan
 from logstore.segments.timestamps import first_in_segments, latest_record
 from logstore.segments.unsynced import UnsyncedBytes
 from logstore.sync.group_commit import GroupCommit
@@ -138,20 +138,13 @@ class StoredSegments:
                     offset, max_bytes, end_offset, at_least_one=at_least_one
                 )
                 if exact is not None:
+                    # Positions in memory: a read of the latest batches needs no index.
                     start, stop = exact
                     data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
                     return None if data is None else memoryview(data)
-                index = segment.offset_index
-                if index is None:
+                if segment.offset_index is None:
                     return None
-                plan = plan_read(
-                    index,
-                    self._unsynced.whole_size(segment),
-                    offset,
-                    max_bytes,
-                    end_offset,
-                    at_least_one=at_least_one,
-                )
+                plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
                 if found is not ABSENT:
                     return found
@@ -176,15 +169,7 @@ class StoredSegments:
                 if segment.offset_index is None:
                     # Taken over here, not in the thread: an append may have loaded them meanwhile.
                     segment.take_indexes(*await loop.run_in_executor(None, segment.read_indexes))
-                    assert segment.offset_index is not None
-                plan = plan_read(
-                    segment.offset_index,
-                    self._unsynced.whole_size(segment),
-                    offset,
-                    max_bytes,
-                    end_offset,
-                    at_least_one=at_least_one,
-                )
+                plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
                 found = await loop.run_in_executor(None, work)
             except OSError as error:
@@ -196,6 +181,16 @@ class StoredSegments:
             if self.is_closed:
                 break  # The next segment's name may belong to another partition by now.
         return _NOTHING
+
+    def _plan(
+        self, segment: Segment, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+    ) -> ReadPlan:
+        assert segment.offset_index is not None, "its indexes are in memory"
+        # Behind a batch that is held back the file has a hole.
+        size = self._unsynced.whole_size(segment)
+        return plan_read(
+            segment.offset_index, size, offset, max_bytes, end_offset, at_least_one=at_least_one
+        )
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._scan(from_offset, whole=False):

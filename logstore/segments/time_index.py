@@ -4,8 +4,8 @@
           8-12  offset     int32, relative to the base offset: last offset of the batch that has it
 
 Added together with an offset index entry when the largest timestamp has grown, and once more when
-the segment is closed. Timestamps strictly ascend. An entry says: whatever is later than `timestamp`
-comes after `offset`. Source: org.apache.kafka.storage.internals.log.TimeIndex.
+the segment is closed. Timestamps strictly ascend. An entry says: all records later than `timestamp`
+come after `offset`. Source: org.apache.kafka.storage.internals.log.TimeIndex.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class TimeIndex:
         index = cls(base_offset)
         last_timestamp, last_offset = NO_TIMESTAMP, 0
         for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+            # Zeros that Kafka preallocated end it, and so does the first torn or stale entry.
             if timestamp <= last_timestamp or offset < last_offset or timestamp == offset == 0:
                 break
             index._timestamps.append(timestamp)
@@ -46,7 +47,7 @@ class TimeIndex:
         return index
 
     def encode(self, first_entry: int = 0) -> bytes:
-        """The entries from `first_entry` on, as they stand in the file."""
+        """Return the entries from `first_entry` on, as they stand in the file."""
         entries = zip(self._timestamps[first_entry:], self._offsets[first_entry:], strict=True)
         return b"".join(_ENTRY.pack(timestamp, offset) for timestamp, offset in entries)
 
@@ -67,7 +68,7 @@ class TimeIndex:
             self._offsets.append(offset - self._base_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """An offset at or before the first record whose timestamp is `>= timestamp_ms`."""
+        """Return an offset at or before the first record that is not before `timestamp_ms`."""
         entry = bisect_right(self._timestamps, timestamp_ms - 1) - 1
         return self._base_offset + (self._offsets[entry] if entry >= 0 else 0)
 

@@ -22,9 +22,10 @@ def first_record_since(
     if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
         return None
     epoch = header.partition_leader_epoch
-    is_whole = header.record_count == header.last_offset_delta + 1  # nothing compacted away
+    is_whole = header.record_count == header.last_offset_delta + 1  # Compaction took no record.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME and is_whole:
         return TimestampOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
+    # Within a batch timestamps need not ascend, so the header alone does not tell which record.
     for record in iterate_records(batch):
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
             return TimestampOffset(record.offset, record.timestamp, epoch)
@@ -34,8 +35,8 @@ def first_record_since(
 def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
     """Return the first record that has the batch's max timestamp.
 
-    Under log append time that is the batch's first record, as in Apache Kafka. Falls back to the
-    last record where no record has it: the header's word counts.
+    Under log append time that is the batch's first record, as in Apache Kafka. The last record
+    stands in where no record has that timestamp: the header counts.
     """
     epoch = header.partition_leader_epoch
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

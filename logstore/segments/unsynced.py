@@ -19,10 +19,6 @@ class Held(NamedTuple):
     segment: Segment
     entry: Entry
 
-    def write(self) -> None:
-        """Write it to its file. Raises OSError."""
-        self.segment.file.write((self.entry.data,), self.entry.position)
-
 
 class UnsyncedBytes:
     """The appends of one ledger, as journal entries: in the page cache, or held back from it.
@@ -37,7 +33,7 @@ class UnsyncedBytes:
         self._written: list[Entry] | None = []
         self._written_bytes = 0
         self._held: list[Held] = []
-        #: What the journal has once the sync under way is done.
+        #: What the journal has once the sync under way is done; its ledger writes it then.
         self.held_in_sync: list[Held] = []
 
     def note_written(self, name: str, position: int, data: Buffer) -> None:
@@ -67,11 +63,6 @@ class UnsyncedBytes:
             return written, ()
         self.held_in_sync, self._held = self._held, []
         return written, [held.entry for held in self.held_in_sync]
-
-    def take_synced(self) -> Sequence[Held]:
-        """Return what was held back for the sync that is done now."""
-        synced, self.held_in_sync = self.held_in_sync, []
-        return synced
 
     def take_all(self) -> Sequence[Held]:
         """Return everything held back, and hold nothing any more."""

@@ -82,23 +82,18 @@ class Member(Protocol):
 
         Raises `StorageFailure` where something had to be written for it and could not be.
         """
-        ...
 
     def complete_sync(self, sync: Sync) -> None:
         """Move the durable end offset. Do not call anything else from here."""
-        ...
 
     def announce_durable(self) -> None:
         """Call the hook. Every member covered has been completed."""
-        ...
 
     def resume_waiters(self) -> None:
         """Wake the waiters that are served. Every member covered has been announced."""
-        ...
 
     def fail_waiters(self, failure: StorageFailure) -> None:
         """Fail every waiter: nothing becomes durable any more."""
-        ...
 
 
 class GroupCommit:

@@ -1,15 +1,15 @@
 """The journal: small appends to many files, made durable by one write to one file.
 
-Syncing an appended file also writes its new size, and every file is synced by itself. So what a
-group commit covers goes here as one record, over blocks that are already the file's, and that
-record is synced alone. The partitions' own files get the same bytes by the page cache, and are
-synced later; at the latest when this file is full, which begins anew then, at its first byte.
+A sync of an appended file also writes its new size, and each file needs a sync of its own. So what
+a group commit covers goes here as one record, over blocks that the journal already has, and that
+record is synced alone. The partitions' own files get the same bytes through the page cache, and are
+synced later: at the latest when the journal is full. It then begins a new round at its first byte.
 
-A record is there whole or not at all, whichever files its entries are of. So an entry may be kept
-from its own file until the record is durable (`Sync.held`), and then a crash cannot leave a part of
-them: a decision, its markers.
+A record is there whole or not at all, over all files that its entries are for. So an entry may be
+kept from its own file until the record is durable (`Sync.held`), and a crash cannot leave a part of
+what belongs together: a decision and its markers.
 
-    <directory>/.magnetar-journal    records, one after another, then what an earlier round has left
+    <directory>/.magnetar-journal    records, one after another, then the rest of an earlier round
       bytes 0-10  seal                 magic "MGNJ", version 1, CRC-32C over bytes 10 to the end
            10-14  bytes from here on   int32
            14-22  generation           int64, one more in each round
@@ -19,10 +19,10 @@ them: a decision, its markers.
 
 After an unclean stop, before any log is opened, all entries are written to their files again and
 everything is synced (`replay_journal`). Files that are gone, and those of a partition with another
-topic id, are passed over. What is in a file at an entry's position is always the same, with one
-exception, segments that the cleaner exchanges: before that the journal is emptied
-(`GroupCommit.settle`). A file that has something else there is somebody else's by now, of a Kafka
-that has gone on and was killed too: it is passed over as well.
+topic id, are passed over. An entry's bytes never change in its file, except when the cleaner
+exchanges segments, and the journal is emptied before that (`GroupCommit.settle`). So a file with
+other bytes there was written by another broker, a Kafka that went on from here and was killed too.
+It is passed over as well.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from logstore.disk.files import Buffer, File, FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 
 JOURNAL = ".magnetar-journal"
-#: Records go up to here in one round; a larger one has a round of its own.
+#: The records of one round go up to here; a larger record has a round of its own.
 CAPACITY_BYTES = 16 * 1024 * 1024
-#: More than this in one sync is better synced in the files themselves than written twice.
+#: More bytes than this in one sync are quicker to sync in their files than to write twice.
 JOURNALED_BYTES_MAX = 32 * 1024
-#: After so many the files that they are of are synced too, while nobody waits for it.
+#: After so many bytes their own files are synced too, while no append waits for it.
 FLUSH_BYTES = 1024 * 1024
-#: The file grows by so many zeros at once, so that records mostly go over blocks that it has.
+#: The file grows by so many zeros at once, so that most records go over blocks that it has.
 _GROWTH = bytes(1024 * 1024)
 
 _SEAL = Seal(b"MGNJ", 1)
@@ -56,24 +56,24 @@ class Entry(NamedTuple):
     """Bytes that stand, or will stand, in a file."""
 
     topic_id: bytes
-    #: Below the directory: that of the partition, and the file's name.
+    #: Below the data directory: the partition's directory and the file's name.
     path: str
     position: int
     data: Buffer
 
 
 def entry_id(topic_id: UUID | None) -> bytes:
-    """Return how a topic id stands in an entry."""
+    """Return a topic id as it stands in an entry."""
     return _NO_TOPIC_ID if topic_id is None else topic_id.bytes
 
 
 class Journal:
-    """The journal of one directory. One call at a time, in any thread."""
+    """The journal of one data directory. One call at a time, in any thread."""
 
     def __init__(
         self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
     ) -> None:
-        """Make the file, if it is missing: empty, of a name that is not durable yet."""
+        """Make the file if it is missing. Its name is durable after a sync of the directory."""
         self._files = files
         self._path = f"{directory}/{JOURNAL}"
         #: Pinned.
@@ -91,7 +91,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the records of this round."""
+        """Bytes of this round's records."""
         return self._position
 
     def write(self, entries: Iterable[Entry]) -> bool:
@@ -138,7 +138,7 @@ class Journal:
         self.is_flush_due = False
 
     def close(self) -> None:
-        """Let go of the file, as it is."""
+        """Close the file, as it is."""
         self.file.unpin()
         self.file.close()
 
@@ -153,9 +153,9 @@ class Journal:
 def replay_journal(
     files: FileSystem, directory: str, topic_id_of: Callable[[str], UUID | None]
 ) -> int:
-    """Write what the journal holds to the files again, durably; return how many entries.
+    """Write what the journal holds to the files again, durably. Return how many entries it wrote.
 
-    `topic_id_of` a partition's directory: as the disk says. Blocks; raises OSError.
+    `topic_id_of` reads the topic id in a partition's directory. Blocks; raises OSError.
     """
     try:
         journal = files.open(f"{directory}/{JOURNAL}")
@@ -165,15 +165,15 @@ def replay_journal(
         data = journal.read(journal.size(), 0)
         found = _by_file(data, topic_id_of)
         if found:
-            # A record may be in memory alone, after a kill or a failed sync. Were a part of it on
-            # the disk in its files before it is itself, a power loss could leave that part.
+            # After a kill or a failed sync a record may be in memory only. Its files must not get
+            # to the disk before it: a power loss between could leave a part of them.
             journal.write((data,), 0)
             journal.sync()
     finally:
         journal.close()
     written = 0
     for path, entries in found.items():
-        with suppress(FileNotFoundError):  # trimmed since, or with its topic
+        with suppress(FileNotFoundError):  # Trimmed since, or deleted with its topic.
             if _write_again(files, f"{directory}/{path}", entries):
                 written += len(entries)
     if written:
@@ -182,14 +182,14 @@ def replay_journal(
 
 
 def remove_journal(files: FileSystem, directory: str) -> None:
-    """Delete the journal, if there is one: nothing in it is needed. Not synced."""
+    """Delete the journal, if there is one, once nothing in it is needed. Not synced."""
     path = f"{directory}/{JOURNAL}"
     if files.exists(path):
         files.unlink(path)
 
 
 def read_entries(data: bytes) -> Iterator[Entry]:
-    """Yield the entries of the records that are whole, up to the first that is not, or older."""
+    """Yield the entries of all records up to the first that is torn or of an earlier round."""
     position, expected = 0, None
     while (record := _record_at(data, position)) is not None:
         size, generation, number = _RECORD.unpack_from(record, BODY_AT)
@@ -218,7 +218,7 @@ def _record_at(data: bytes, position: int) -> bytes | None:
 
 
 def _encode(generation: int, number: int, entries: Iterable[Entry]) -> bytes:
-    parts: list[Buffer] = [b""]
+    parts: list[Buffer] = [b""]  # the first is the record's head, whose size comes last
     size = _RECORD.size
     for topic_id, path, position, data in entries:
         name = path.encode()
@@ -242,7 +242,7 @@ def _entries(record: bytes) -> Iterator[Entry]:
 
 
 def _by_file(data: bytes, topic_id_of: Callable[[str], UUID | None]) -> dict[str, list[Entry]]:
-    """The entries of each file, in order, of the partitions that still are what they were."""
+    """Return each file's entries, in order, of the partitions that have the same topic id still."""
     found: dict[str, list[Entry]] = {}
     topic_ids: dict[str, bytes | None] = {}
     for entry in read_entries(data):
@@ -255,7 +255,7 @@ def _by_file(data: bytes, topic_id_of: Callable[[str], UUID | None]) -> dict[str
 
 
 def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
-    """As an entry has it; None where there is no such partition."""
+    """Return the topic id as an entry has it; None: there is no such partition."""
     try:
         return entry_id(topic_id_of(name))
     except (FileNotFoundError, NotADirectoryError):
@@ -263,7 +263,7 @@ def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | 
 
 
 def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
-    """Write these; False, and nothing is written, where something else stands there."""
+    """Write the entries of one file. False, and nothing is written: other bytes stand there."""
     file = files.open(path)
     try:
         pieces = _joined(entries)
@@ -277,7 +277,7 @@ def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool
 
 
 def _joined(entries: Iterable[Entry]) -> list[tuple[int, bytes]]:
-    """Positions and bytes, those that follow one another in one."""
+    """Return positions and bytes, entries that follow one another joined."""
     found: list[tuple[int, list[Buffer]]] = []
     end = -1
     for entry in entries:
@@ -289,7 +289,7 @@ def _joined(entries: Iterable[Entry]) -> list[tuple[int, bytes]]:
 
 
 def _may_stand(found: bytes, data: bytes) -> bool:
-    """Whether what a file has is the entry's, but for what a power loss has left zero."""
+    """Whether a file has the entry's bytes, or what a power loss has left of them."""
     if data.startswith(found):
         return True
     return all(one in (0, other) for one, other in zip(found, data, strict=False))

@@ -21,30 +21,25 @@ class SyncExecutor(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back at the end of this turn of the event loop."""
-        ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back after that time; one at a time is asked for."""
-        ...
+        """Call back after that time. One call at a time may be under way."""
 
     def sync(self, file: File, done: Done) -> bool:
-        """Sync one file, which stays pinned until then; then call `done`. One at a time.
+        """Sync one pinned file, then call `done`. One at a time.
 
-        Returns whether what is submitted meanwhile is done beside it, not behind.
+        Returns whether work submitted meanwhile is done beside the sync, not behind it.
         """
-        ...
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
-        """Do `work` aside, one after another, then call `done`."""
-        ...
+        """Do `work` beside the event loop, in the order of the calls, then call `done`."""
 
     def close(self) -> None:
-        """Finish the work under way and release everything. Nothing is called afterwards."""
-        ...
+        """Finish the work under way and release everything. No `done` is called afterwards."""
 
 
 def failure_of(work: Callable[[], None]) -> OSError | None:
-    """Do `work`; return the error of the storage with which it ended, if it did."""
+    """Do `work`; return the error of the storage that ended it, None if it succeeded."""
     try:
         work()
     except OSError as error:
@@ -53,9 +48,9 @@ def failure_of(work: Callable[[], None]) -> OSError | None:
 
 
 class BesideLoop:
-    """The kernel, for one file; a daemon thread, blocked on a queue, for everything else.
+    """Has the kernel sync one file, and a daemon thread do everything else.
 
-    Both are started when they are first needed, from a running loop.
+    Both start when they are first needed, from a running loop.
     """
 
     def __init__(self) -> None:
@@ -64,8 +59,8 @@ class BesideLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
         self._kernel: KernelSync | None = None
-        self._has_kernel = True  # as far as is known
-        self._synced: Done | None = None  # of the sync that the kernel does
+        self._has_kernel = True  # until the kernel refuses
+        self._synced: Done | None = None  # for the sync that the kernel is at
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         (self._loop or self._running_loop()).call_soon(callback)
@@ -91,6 +86,7 @@ class BesideLoop:
             except KernelSyncUnavailable:
                 self._has_kernel = False
             except OSError as error:
+                # Later, as any other outcome: the caller is not done with this step.
                 self.call_soon(partial(done, error))
                 return False
             else:
@@ -101,7 +97,7 @@ class BesideLoop:
 
     def _on_synced(self, kernel: KernelSync) -> None:
         done, self._synced = self._synced, None
-        assert done is not None, "an event of a sync that nobody has begun"
+        assert done is not None, "an event without a sync"
         done(kernel.result())
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
@@ -116,6 +112,7 @@ class BesideLoop:
             self._timer.cancel()
         if self._thread is not None:
             self._work.put(None)
+            # What it is at writes to files that their owners are about to close.
             self._thread.join()
             self._thread = None
         if self._kernel is not None:

@@ -10,10 +10,9 @@ any of these (generation -1) commits are taken while the group has no members.
 
 from __future__ import annotations
 
+from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
 from magnetar.apis.registry import handles
-from magnetar.runtime.groups_offsets import Commit
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.topics import Topic

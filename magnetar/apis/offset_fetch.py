@@ -11,9 +11,9 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 from __future__ import annotations
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
+from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
-from magnetar.runtime.groups_offsets import FetchedOffset
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode

@@ -13,16 +13,16 @@ ILLEGAL_GENERATION.
 
 from __future__ import annotations
 
+from coordinator.groups.classic.requests import check_group_id
+from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
-from coordinator.groups.shard import Committer
 from coordinator.transactions.checks import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
     TXN_OFFSET_COMMIT_ADDS_SINCE,
 )
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
-from magnetar.runtime.groups_offsets import Commit, check_group_id
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode

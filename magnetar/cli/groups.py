@@ -45,10 +45,14 @@ def groups() -> None:
 
 @groups.command("list")
 @click.option(
-    "--state", "states", metavar="STATE", multiple=True, help="Such as Stable. Repeatable."
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    help="Only in this state: Stable. Repeatable.",
 )
 @click.option(
-    "--type", "kinds", metavar="TYPE", multiple=True, help="classic or consumer. Repeatable."
+    "--type", "kinds", metavar="TYPE", multiple=True, help="Only of this type: classic. Repeatable."
 )
 @json_output
 @asks_brokers
@@ -141,7 +145,9 @@ def lag_command(
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record since then: 2026-11-21T13:05:12Z."
 )
-@click.option("--by-duration", type=DURATION, help="To the first record of this last time: 2h.")
+@click.option(
+    "--by-duration", type=DURATION, help="To the first record of the last 2h, for example."
+)
 @click.option("--execute", is_flag=True, help="Commit the offsets. Without it nothing changes.")
 @click.option("--dry-run", is_flag=True, help="Show the new offsets, change nothing: the default.")
 @json_output

@@ -1,4 +1,4 @@
-"""`magnetar serve`: configuration, event loop, signals, the line that says ready."""
+"""`magnetar serve`: configuration, event loop, signals, and the line that says "ready"."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
-#: How many more objects there are when cycles among the new ones are looked for. Requests leave
-#: next to none, and Python's 700 are reached while a dozen of them are under way.
+#: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
+#: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
-#: Behind the first clients, which care how soon they are served.
+#: After the first clients, so that their requests do not wait for it.
 _LOGGING_PREPARED_AFTER_S = 1.0
 
 
 class Flags(NamedTuple):
-    """What was given on the command line."""
+    """The flags of the command line."""
 
     listen: str | None
     data_dir: str | None
@@ -59,7 +59,7 @@ def run(flags: Flags) -> int:
 
 
 def configure(flags: Flags) -> BrokerConfig:
-    """Return the configuration that file and flags give, after printing its warnings."""
+    """Return the configuration of file and flags. Prints warnings."""
     given: list[Given] = []
     if flags.config_file is not None:
         given += read_properties(Path(flags.config_file))
@@ -92,8 +92,8 @@ async def _serve(config: BrokerConfig) -> None:
     stop = _set_by_signals(loop)
     metrics = _metrics_endpoint(config)
     broker = Broker(config)
-    # What recovery builds lives as long as the process: collections need not look at it, while it
-    # grows (a seventh of a start with 100 000 offsets) or later (a pause of as many objects).
+    # The objects that recovery builds live as long as the process. Collections that look at them
+    # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()
     await broker.start()
     gc.freeze()
@@ -115,18 +115,18 @@ async def _serve(config: BrokerConfig) -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line. Whoever read the output may have closed it: then nobody is told any more."""
+    """Print a line. If the reader of the output has gone, drop it and all later output."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        # What is still in the buffer is written again at the exit, which must not fail either.
+        # At its exit Python writes the rest of the buffer, which must not fail either.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
 
 
 def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Return what the first SIGTERM or SIGINT sets; the next one ends the process at once."""
+    """Return an event that the first SIGTERM or SIGINT sets. A second one ends the process."""
     stop = asyncio.Event()
 
     def on_signal() -> None:
@@ -141,7 +141,7 @@ def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def _metrics_endpoint(config: BrokerConfig) -> MetricsEndpoint | None:
-    """Return the endpoint, its address taken; None where `metrics.listen` is not set."""
+    """Return the endpoint, which holds its address; None if `metrics.listen` is not set."""
     if not config.metrics_listen:
         return None
     from magnetar.metrics.endpoint import MetricsEndpoint
@@ -156,7 +156,7 @@ def _shown(host: str, port: int) -> str:
 def _process_age_ms() -> int:
     """Return the milliseconds since this process was started, interpreter included.
 
-    Linux tells a process's start to 10 ms; elsewhere the process's own CPU time is the best guess.
+    Linux knows a process's start to 10 ms. Elsewhere the CPU time of the process is the best guess.
     """
     try:
         stat = Path("/proc/self/stat").read_text()

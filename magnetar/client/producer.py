@@ -104,7 +104,7 @@ class Producer:
         if self.partition is not None and (self.topic, self.partition) not in self._leaders:
             raise ClientError(
                 f"topic {self.topic} has no partition {self.partition} with a leader:"
-                f" it has {count}, from 0 on."
+                f" its partitions are 0 to {count - 1}."
             )
         self._batcher = Batcher(sorted(index for _, index in self._leaders), self.partition)
         if self.transactional_id is not None:

@@ -1,5 +1,5 @@
-"""Reading a stopped broker's files, magnetar's or Apache Kafka's, for a person: `magnetar dump`.
+"""A stopped broker's files, magnetar's or Apache Kafka's, made readable: `magnetar dump`.
 
-`segments` reads batches and records, `indexes` and `small_files` what lies beside them, `internal`
-says what the records of internal topics mean, `directory` which files there are.
+`directory` finds the files. `segments` reads batches and records, `internal` decodes the records of
+internal topics, `indexes` and `small_files` read the other files. Each yields an `Entry` per line.
 """

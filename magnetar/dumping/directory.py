@@ -1,4 +1,4 @@
-"""Which files a path names, and how each is read."""
+"""The files that a path names, and the reader of each."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _SEGMENTS = (".log", ".checkpoint")
 
 
 class Options(NamedTuple):
-    """How segments are shown. `with_records` None: those of internal topics."""
+    """How segments are shown. `with_records` None: records of internal topics are."""
 
     with_records: bool | None = None
     first_offset: int = 0
 
 
 class UnknownFile(Exception):
-    """A file that holds nothing known here, or a directory without one that does."""
+    """A file in no known format, or a directory without a file in a known one."""
 
 
 def files_of(path: Path) -> Iterator[Path]:
@@ -85,9 +85,7 @@ def files_of(path: Path) -> Iterator[Path]:
         found = True
         yield each
     if not found:
-        raise UnknownFile(
-            f"{path} holds no file of a broker's: name a data directory, or one in it."
-        )
+        raise UnknownFile(f"{path} holds no file of a broker: name a data directory, or one in it.")
 
 
 def _known_files(path: Path) -> Iterator[Path]:
@@ -99,7 +97,7 @@ def _known_files(path: Path) -> Iterator[Path]:
 
 
 def dump_file(path: Path, options: Options) -> Iterator[Entry]:
-    """Yield what a file holds. Raises UnknownFile."""
+    """Yield the lines of a file. Raises UnknownFile."""
     if path.suffix in _SEGMENTS and path.name not in _BY_NAME:
         is_log = path.suffix == ".log"
         partition = split_partition_name(path.resolve().parent.name)
@@ -113,7 +111,7 @@ def dump_file(path: Path, options: Options) -> Iterator[Entry]:
         read = _BY_SUFFIX.get(path.suffix)
     if read is None:
         raise UnknownFile(
-            f"{path} is no file of a broker's: name a data directory, a partition's directory,"
+            f"{path} is no file of a broker: name a data directory, a partition's directory,"
             " or a segment, index, snapshot or checkpoint in one."
         )
     return read(path)

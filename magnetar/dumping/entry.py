@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """What one line of a dump says: JSON values by name, in the order in which they are shown."""
+    """One line of a dump: JSON values by name, in the order in which they are shown."""
 
     kind: str
     fields: dict[str, Any]
@@ -14,6 +14,6 @@ class Entry(NamedTuple):
 
     @classmethod
     def damage(cls, reason: str, position: int | None = None) -> Entry:
-        """Return what says that a file is not as it should be."""
+        """Return the line that reports a damaged place in a file."""
         place = {} if position is None else {"position": position}
         return cls("damage", {**place, "reason": reason}, is_damage=True)

@@ -17,7 +17,7 @@ _TIME_ENTRY = Struct(">qi")
 
 
 def dump_offset_index(path: Path) -> Iterator[Entry]:
-    """Yield the entries; a damage where one does not lead to the batch that it is about."""
+    """Yield the entries, and a damage for each that does not lead to its batch."""
     data, base_offset = _written(path, _OFFSET_ENTRY), int(path.stem)
     starts = _batch_starts(path.with_suffix(".log"))
     last = (-1, -1)
@@ -39,7 +39,7 @@ def dump_offset_index(path: Path) -> Iterator[Entry]:
 
 
 def dump_time_index(path: Path) -> Iterator[Entry]:
-    """Yield the entries; a damage where they do not ascend."""
+    """Yield the entries, and a damage where they do not ascend."""
     data, base_offset = _written(path, _TIME_ENTRY), int(path.stem)
     last = (-1, -1)
     for number, (timestamp, relative) in enumerate(_whole(_TIME_ENTRY, data)):
@@ -60,7 +60,7 @@ def dump_aborted_index(path: Path) -> Iterator[Entry]:
 
 
 def dump_kafka_snapshot(path: Path) -> Iterator[Entry]:
-    """Yield the producers in a `.snapshot`, which Kafka and magnetar write."""
+    """Yield the producers in a `.snapshot`, the format of Kafka."""
     try:
         state = decode_kafka_snapshot(path.read_bytes(), int(path.stem), -1)
     except CorruptSnapshot as error:
@@ -84,7 +84,7 @@ def dump_kafka_snapshot(path: Path) -> Iterator[Entry]:
 
 
 def dump_snapshot(path: Path) -> Iterator[Entry]:
-    """Yield what a `.state`, magnetar's own snapshot, holds."""
+    """Yield the contents of a `.state`, magnetar's own snapshot."""
     try:
         snapshot = decode_snapshot(path.read_bytes())
     except CorruptSnapshot as error:
@@ -114,7 +114,7 @@ def dump_snapshot(path: Path) -> Iterator[Entry]:
 
 
 def _written(path: Path, entry: Struct) -> bytes:
-    """Return the file without the zeros that Kafka preallocates until it closes the segment."""
+    """Return the file without its preallocated zeros, which Kafka cuts when it closes a segment."""
     data = path.read_bytes()
     written = len(data.rstrip(b"\0"))
     return data[: -(-written // entry.size) * entry.size]

@@ -1,8 +1,8 @@
-"""What the records of internal topics say, as JSON values.
+"""The records of internal topics, decoded to JSON values.
 
-`__transaction_state`, `__consumer_offsets` and `__cluster_metadata`. A key's first two bytes are
-its record type; each type has a schema for key and value. What no schema fits is shown as text, or
-as hexadecimal digits where it is none.
+These are `__transaction_state`, `__consumer_offsets` and `__cluster_metadata`. A key's first two
+bytes are its record type, which has a schema for the key and one for the value. Bytes that no
+schema fits are shown as text, or as hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wire.types import uuid_text
 
 DECODED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, CLUSTER_METADATA})
 _METADATA_TYPE_AT = 1
-#: Fields of classic group members that clients write, in the consumers' protocol.
+#: Fields of classic group members that hold a message of the consumer protocol.
 _EMBEDDED: dict[str, type[Message]] = {
     "subscription": ConsumerProtocolSubscription,
     "assignment": ConsumerProtocolAssignment,
@@ -38,7 +38,7 @@ _EMBEDDED: dict[str, type[Message]] = {
 
 
 def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
-    """Return what a record of an internal topic says, None where no schema fits it."""
+    """Return a record of an internal topic, decoded; None if no schema fits it."""
     try:
         if topic == CLUSTER_METADATA:
             return None if value is None else _metadata(value)
@@ -52,7 +52,7 @@ def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> dict[
 
 
 def text(data: bytes | memoryview | None) -> str | None:
-    """Return bytes as text; as `0x` and hexadecimal digits where they are none."""
+    """Return bytes as text, or as `0x` and hexadecimal digits if they are no UTF-8."""
     if data is None:
         return None
     try:
@@ -126,7 +126,7 @@ def _embedded(schema: type[Message], data: bytes) -> Any:
 def _group_schemas() -> dict[int, tuple[type[RecordKey], type[RecordValue]]]:
     """Return the schemas of `__consumer_offsets`: record type -> key, value.
 
-    The types 0 and 1 are both an offset's, with one key; values say their own version.
+    Types 0 and 1 are both offsets, with one schema; a value carries its own version.
     """
     keys: dict[int, type[RecordKey]] = {}
     values: dict[int, type[RecordValue]] = {}

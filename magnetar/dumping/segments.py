@@ -18,7 +18,7 @@ def dump_segment(
 ) -> Iterator[Entry]:
     """Yield the batches of a file from `first_offset` on, each followed by its records, if wanted.
 
-    A damage is yielded where it is, and what follows it as far as it can be read.
+    A damage is yielded at its place, and the batches behind it as far as they can be read.
     """
     for item in read_batches(path):
         if isinstance(item, Damage):
@@ -71,7 +71,7 @@ def _shown(header: BatchHeader, position: int) -> dict[str, Any]:
 
 
 def _control(data: memoryview) -> dict[str, Any]:
-    """Say which marker it is. The metadata log has control batches of other kinds."""
+    """Return the marker of a control batch; the metadata log has other kinds of them."""
     try:
         marker = parse_marker(data)
     except WireError:

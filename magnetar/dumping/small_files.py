@@ -1,4 +1,4 @@
-"""Checkpoints, properties and the catalog: what a data directory holds beside logs."""
+"""The files of a data directory beside the logs: checkpoints, properties, journal, catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ID_BYTES = 16
 
 
 def dump_leader_epochs(path: Path) -> Iterator[Entry]:
-    """Yield where each leader epoch of a partition began."""
+    """Yield the start offset of each leader epoch of a partition."""
     try:
         for epoch, start_offset in decode_leader_epochs(path.read_bytes()):
             yield Entry("leader_epoch", {"epoch": epoch, "start_offset": start_offset})
@@ -32,7 +32,7 @@ def dump_leader_epochs(path: Path) -> Iterator[Entry]:
 
 
 def dump_offsets(path: Path) -> Iterator[Entry]:
-    """Yield an offset for each partition of a data directory. Kafka leaves new ones empty."""
+    """Yield the offset of each partition in a checkpoint; Kafka leaves a new checkpoint empty."""
     data = path.read_bytes()
     try:
         for (topic, index), offset in decode_offsets(data).items() if data else ():
@@ -42,7 +42,7 @@ def dump_offsets(path: Path) -> Iterator[Entry]:
 
 
 def dump_partition_metadata(path: Path) -> Iterator[Entry]:
-    """Yield the id of the topic that a partition is of."""
+    """Yield the id of a partition's topic."""
     try:
         topic_id = decode_partition_metadata(path.read_bytes())
     except CorruptCheckpoint as error:
@@ -52,12 +52,12 @@ def dump_partition_metadata(path: Path) -> Iterator[Entry]:
 
 
 def dump_properties(path: Path) -> Iterator[Entry]:
-    """Yield what meta.properties says."""
+    """Yield the properties in meta.properties."""
     yield Entry("properties", dict(decode_properties(path.read_bytes())))
 
 
 def dump_journal(path: Path) -> Iterator[Entry]:
-    """Yield what a start writes to the logs' files again after an unclean stop."""
+    """Yield the writes that a start after an unclean stop repeats."""
     for entry in read_entries(path.read_bytes()):
         place = {
             "file": entry.path,
@@ -69,7 +69,7 @@ def dump_journal(path: Path) -> Iterator[Entry]:
 
 
 def dump_clean_shutdown(path: Path) -> Iterator[Entry]:
-    """Yield that the last stop was clean: the file's being there says it."""
+    """Yield that the last stop was clean, which the file says by its existence."""
     yield Entry("clean_shutdown", {"clean": True})
 
 

@@ -1,6 +1,6 @@
 """Adopting the topics of a stopped Apache Kafka: `magnetar import`.
 
-`source` says what lies in its data directory, `metadata_log` what its cluster knew of topics,
-`scan` what the logs hold, `plan` what is to be imported and what is refused, `staging` copies and
-puts in place.
+`source` reads its data directory, `metadata_log` what its cluster knew of topics, and `scan` the
+logs. `plan` decides what is imported and what is refused; `staging` copies the files and puts them
+in place; `run` does all of it.
 """

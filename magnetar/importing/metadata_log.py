@@ -1,9 +1,9 @@
-"""What a KRaft cluster's metadata log says of topics: names, ids, counts, settings, producer ids.
+"""Topics in a KRaft cluster's metadata log: names, ids, counts, settings; and its producer ids.
 
 `__cluster_metadata-0` holds snapshots, `<end offset>-<epoch>.checkpoint`, and the log's segments;
-the state is the newest snapshot and what the log has after it. A value is a frame version, 1, the
+the state is the newest snapshot and the records after it. A value is a frame version, 1, the
 record's type and its version, each a varint, then the record. Records between BeginTransaction
-and AbortTransaction never were (KIP-868). Source: Kafka's MetadataRecordSerde, TopicsImage.
+and AbortTransaction have no effect (KIP-868). Source: Kafka's MetadataRecordSerde, TopicsImage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KNOWN: dict[int, type[MetadataRecord]] = {
 
 @dataclass
 class KnownTopic:
-    """A topic as its cluster knew it."""
+    """A topic as its cluster's metadata describes it."""
 
     name: str
     topic_id: UUID
@@ -58,18 +58,18 @@ class KnownTopic:
 
 @dataclass
 class ClusterMetadata:
-    """The part of a cluster's metadata that is taken over."""
+    """The part of a cluster's metadata that an import takes over."""
 
     topics: dict[UUID, KnownTopic] = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    #: Above every producer id that the cluster gave out.
+    #: Above every producer id that the cluster has assigned.
     next_producer_id: int = 0
 
     def by_name(self) -> dict[str, KnownTopic]:
         return {topic.name: topic for topic in self.topics.values()}
 
     def apply(self, record: MetadataRecord) -> None:
-        """Fold one record in."""
+        """Account for one record of the log."""
         if isinstance(record, TopicRecord):
             self.topics[record.topic_id] = KnownTopic(record.name, record.topic_id)
         elif isinstance(record, PartitionRecord):
@@ -90,9 +90,9 @@ class ClusterMetadata:
 
 
 def read_cluster_metadata(directory: Path, *, is_clean: bool = True) -> ClusterMetadata:
-    """Return what the metadata log in `directory` says. WireError: it is damaged or not known.
+    """Return the state of the metadata log in `directory`. WireError: damage, or a newer version.
 
-    Unless its broker `is_clean`, stopped in order, the log's end may be torn: Kafka cuts it off.
+    If the broker was not stopped cleanly, the log's end may be torn: Kafka cuts it off too.
     """
     metadata = ClusterMetadata()
     snapshot = max(directory.glob("*-*.checkpoint"), default=None)
@@ -111,7 +111,7 @@ def read_cluster_metadata(directory: Path, *, is_clean: bool = True) -> ClusterM
 
 
 class _Transaction:
-    """Holds back the records of a transaction of the controller's until its end."""
+    """Holds back the records of one of the controller's transactions until its end."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata

@@ -1,8 +1,8 @@
 """What an import takes over, and what it refuses by name.
 
-A topic is refused whole: where partitions of it are missing, damaged, or have open transactions
-that no coordinator here would end. One refused topic stops the import, so that nobody finds out
-later; `except_` leaves it out.
+A whole topic is refused if one of its partitions is missing or damaged, or has an open transaction
+that no coordinator here would end. One refused topic stops the import, so that a user learns of it
+before the import and not from missing data; `except_` leaves the topic out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magnetar.storage.topic_names import INTERNAL, TRANSACTION_STATE, check_name
 from wire.errors import KafkaError
 
 _VERSION = 1
-#: Of Kafka's, but of no use here.
+#: Internal topics of Kafka that magnetar has no use for.
 _LEFT_BEHIND = frozenset({"__share_group_state"})
 _SHOWN = 3
 
@@ -35,12 +35,12 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user wants of all that lies there; patterns are shell globs of topic names."""
+    """The user's choice among the topics; patterns are shell globs of topic names."""
 
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()
     abort_open: bool = False
-    #: (glob, name, value): settings that win over those found.
+    #: (glob, name, value): settings that replace those of the topics.
     configs: tuple[tuple[str, str, str], ...] = ()
 
     def wants(self, topic: str) -> bool:
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass
 class PlannedTopic:
-    """A topic to be imported; `directories` by partition, in the source."""
+    """A topic to import, with its directory in the source by partition."""
 
     row: TopicRow
     directories: dict[int, Path]
@@ -59,13 +59,13 @@ class PlannedTopic:
 
 @dataclass
 class Plan:
-    """What is to be done; all of it or nothing."""
+    """What an import does, all of it or nothing."""
 
     topics: list[PlannedTopic]
     cluster_id: str | None
     is_clean: bool
     next_producer_id: int
-    #: No epoch found is above it.
+    #: The highest leader or coordinator epoch in the logs; -1 for none.
     epoch: int
     recovery_points: Offsets
     start_offsets: Offsets
@@ -73,7 +73,7 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Return all but where the files come from: what is needed once they are staged."""
+        """Return everything but the source directories, which a staged import does not need."""
         return json.dumps(
             {
                 "version": _VERSION,
@@ -91,7 +91,7 @@ class Plan:
 
     @classmethod
     def decode(cls, data: bytes) -> Plan:
-        """The inverse, without directories. Raises ImportRefused for another version's."""
+        """Return the encoded plan, without directories. ImportRefused: it is another version's."""
         stored: dict[str, Any] = json.loads(data)
         if stored["version"] != _VERSION:
             raise ImportRefused("another version of magnetar began this import. Finish it there.")
@@ -152,7 +152,7 @@ def make_plan(
 
 
 def _meet(plan: Plan, found: FoundTopic, there: TopicRow, refused: list[str]) -> None:
-    """A topic of that name is in the data directory: imported before, or another one."""
+    """Account for a topic whose name is in the data directory: imported before, or another one."""
     if found.topic_ids == {there.id}:
         plan.already_there.append(found.name)
     elif found.name in INTERNAL:
@@ -182,9 +182,9 @@ def _planned(
         )
     known = None if source.metadata is None else source.metadata.by_name().get(name)
     if known is not None and found.topic_ids and known.topic_id not in found.topic_ids:
-        known = None  # The remains of a topic that was deleted and made again.
+        known = None  # The directory belongs to an earlier topic of that name.
     if source.metadata is not None and known is None:
-        raise ImportRefused("its cluster does not know it: it was deleted, or copied here")
+        raise ImportRefused("its cluster does not know this topic: it was deleted, or copied here")
     count = 1 + max(found.directories)
     if known is not None:
         count = max(count, known.partition_count)
@@ -238,11 +238,12 @@ def _scan(
 
 
 def _take_checkpoints(source: Source, plan: Plan, key: tuple[str, int], scanned: Scanned) -> None:
-    """Take over where the log begins, and from where on recovery has to look for a torn end.
+    """Take over the log's start offset, and the offset from which recovery looks for a torn end.
 
-    Of a Kafka that was killed that is the last segment: those before it were read here. Recovery
-    would take the offsets that compaction has left out between two of them for a loss, and those
-    that are missing in the last one of a replica, to which they were copied so.
+    After a clean stop that is Kafka's recovery point. A Kafka that was killed may have torn the
+    last segment alone: the scan has read those before it. Recovery must not read them again: it
+    would take offsets that compaction removed between two segments, or in a replica's last one,
+    for a loss.
     """
     point = source.recovery_points.get(key) if source.is_clean else None
     plan.recovery_points[key] = scanned.whole_below if point is None else point
@@ -253,7 +254,7 @@ def _take_checkpoints(source: Source, plan: Plan, key: tuple[str, int], scanned:
 def _complaints(
     source: Source, scanned: Scanned, partition: str, names: Set[str], choice: Choice
 ) -> list[str]:
-    """Say why a partition cannot be imported. A tail torn by a crash is recovery's to cut."""
+    """Return why a partition cannot be imported. A tail torn by a crash is left to recovery."""
     torn_by_crash = scanned.is_torn and not source.is_clean and len(scanned.damages) == 1
     if scanned.damages and not torn_by_crash:
         return [f"{partition}: damaged at {scanned.damages[0]}"]

@@ -1,4 +1,4 @@
-"""An import from its begin to its end: both directories locked, planned, staged, put in place."""
+"""An import from begin to end: lock both directories, plan, stage, put in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finis
 from magnetar.storage.catalog import FILE_NAME, Catalog, TopicRow
 from magnetar.storage.segment_files import segments
 
-#: (what is being done, bytes in all) -> to be told of bytes that are done.
+#: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
 Progress = Callable[[str, int], AbstractContextManager[OnProgress]]
 
 
@@ -23,7 +23,7 @@ class Outcome:
 
     plan: Plan
     size_bytes: int
-    #: Whether an earlier import, interrupted when it had everything, was completed first.
+    #: Whether an earlier import, which was interrupted after its decision, was completed first.
     finished_earlier: bool
 
 
@@ -38,15 +38,15 @@ def import_directories(
 ) -> Outcome:
     """Import the topics of one broker's directories into that of a stopped magnetar.
 
-    All of them or none; interrupted, it is called again. Raises ImportRefused, and OSError of a
-    failing or full disk. With `dry_run` nothing is written.
+    It imports all of them or none; after an interruption, call it again. Raises ImportRefused, and
+    OSError if a disk fails or is full. With `dry_run` it writes nothing.
     """
     if any(
         path.exists() and data_dir.exists() and data_dir.samefile(path) for path in source_paths
     ):
         raise ImportRefused(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
-            " `magnetar serve` adopts what lies there."
+            " `magnetar serve` adopts its topics."
         )
     with ExitStack() as locks:
         for path in source_paths:
@@ -70,7 +70,7 @@ def import_directories(
 
 
 def finish_interrupted(data_dir: Path) -> bool:
-    """Complete an import that was interrupted after everything was staged; whether there was one.
+    """Complete an import that was interrupted after its decision; return whether there was one.
 
     The caller holds the directory's lock.
     """
@@ -118,6 +118,6 @@ def _refuse_what_is_in_the_way(plan: Plan, data_dir: Path) -> None:
         for directory in topic.directories.values():
             if (data_dir / directory.name).exists():
                 raise ImportRefused(
-                    f"{data_dir / directory.name} is there already, and no topic of the data"
-                    " directory's. Move it aside."
+                    f"{data_dir / directory.name} exists, and belongs to no topic of the data"
+                    " directory. Move it aside."
                 )

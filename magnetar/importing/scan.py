@@ -1,7 +1,7 @@
-"""What the logs of a partition hold that an import must know: ids, epochs, open transactions.
+"""What an import must know of a partition's log: producer ids, epochs, open transactions, damage.
 
-Reads every batch's header, checks every CRC, and decodes only transaction markers, and records of
-`__transaction_state`.
+Reads every batch's header and checks every CRC. Decodes transaction markers, and records of
+`__transaction_state`, alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wire.records import iterate_records, parse_marker
 
 @dataclass
 class Scanned:
-    """What was found in one partition."""
+    """What the log of one partition holds."""
 
     last_producer_id: int = -1
     leader_epoch: int = -1
@@ -31,20 +31,20 @@ class Scanned:
     damages: list[str] = field(default_factory=list)
     #: Whether the only damage is at the end of the last segment, as a killed broker leaves it.
     is_torn: bool = False
-    #: What is below was read, and is whole but for what compaction took: the last segment's base
-    #: offset, or where the last gap in that ends.
+    #: Below this offset everything was read and is whole, except what compaction removed: the last
+    #: segment's base offset, or the end of the last gap in that segment.
     whole_below: int = 0
 
 
 def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], None]) -> Scanned:
-    """Return what lies in a partition's directory; `on_progress` is told of bytes as they go."""
+    """Read a partition's log; `on_progress` is called with the bytes of each file."""
     scanned = Scanned()
     paths = segments(directory)
     next_offset = 0
     for path in paths:
         scanned.whole_below = base_offset = int(path.stem)
         if base_offset < next_offset:
-            reason = f"offset {next_offset - 1} is in the segment before, too"
+            reason = f"offset {next_offset - 1} is in the previous segment too"
             scanned.damages.append(f"{path}:0: {reason}")
         next_offset = base_offset
         for item in read_batches(path):
@@ -81,7 +81,7 @@ def _fold(scanned: Scanned, batch: Batch, topic: str) -> None:
 
 
 def _fold_transaction(scanned: Scanned, key: bytes | None, value: bytes | None) -> None:
-    """A transactional id may have a producer id that has written nothing yet."""
+    """Account for the producer ids of a transactional id, which may have written nothing yet."""
     if key is None or value is None:
         return
     transactional_id = decode_key(key)

@@ -1,6 +1,6 @@
-"""What lies in a data directory of Apache Kafka: partitions by topic, checkpoints, its lock.
+"""A data directory of Apache Kafka: its partitions by topic, its checkpoints, its lock.
 
-Reads only names and the small files; the logs are `scan`'s.
+Reads names and small files only; `scan` reads the logs.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_clu
 from wire.errors import WireError
 
 LOCK = ".lock"
-#: An interrupted cleaning; Kafka's own start completes it.
+#: The suffix of files of an interrupted compaction, which a start of Kafka completes.
 _SWAP = ".swap"
 
 
 class ImportRefused(Exception):
-    """Why nothing was imported, in words for a person: what, why, what to do."""
+    """Nothing was imported; the message says why, and what to do."""
 
 
 @dataclass
 class FoundTopic:
-    """A topic's partitions, as far as they lie here."""
+    """A topic, with those of its partitions that lie here."""
 
     name: str
     directories: dict[int, Path] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class FoundTopic:
 
 @dataclass
 class Source:
-    """What lies in a stopped broker's data directories."""
+    """The contents of a stopped broker's data directories."""
 
     cluster_id: str | None
     is_clean: bool
     recovery_points: Offsets
     start_offsets: Offsets
     topics: dict[str, FoundTopic]
-    #: None where there is no metadata log.
+    #: None if there is no metadata log.
     metadata: ClusterMetadata | None
 
 
@@ -65,7 +65,7 @@ class Source:
 def held(directory: Path, *, create: bool = False) -> Iterator[None]:
     """Keep brokers out of a data directory. ImportRefused: one is running on it.
 
-    A directory without a lock file, which somebody copied here, is nobody's unless `create`.
+    A directory without a lock file is a copy, which no broker uses: it is locked only if `create`.
     """
     path = directory / LOCK
     try:
@@ -84,8 +84,9 @@ def held(directory: Path, *, create: bool = False) -> Iterator[None]:
 
 
 def read_sources(paths: Sequence[Path]) -> Source:
-    """Return what lies in all of one broker's data directories. ImportRefused, as `_read_source`,
-    and where they are not one broker's.
+    """Return the contents of all data directories of one broker.
+
+    ImportRefused: one is no data directory or is damaged, or they belong to different clusters.
     """
     first, *others = [_read_source(path) for path in paths]
     for path, other in zip(paths[1:], others, strict=True):
@@ -93,7 +94,7 @@ def read_sources(paths: Sequence[Path]) -> Source:
             first.cluster_id != other.cluster_id
         ):
             raise ImportRefused(
-                f"{path} is of cluster {other.cluster_id}, {paths[0]} of {first.cluster_id}."
+                f"{path} belongs to cluster {other.cluster_id}, {paths[0]} to {first.cluster_id}."
                 " Import one after the other."
             )
         _merge(first, other)
@@ -120,7 +121,7 @@ def _merge(source: Source, other: Source) -> None:
 
 
 def _read_source(path: Path) -> Source:
-    """Return what lies in `path`. ImportRefused: it is no data directory, or is damaged."""
+    """Return the contents of `path`. ImportRefused: it is no data directory, or is damaged."""
     if not path.is_dir():
         raise ImportRefused(f"{path} is no directory. Name one of Kafka's log.dirs.")
     topics: dict[str, FoundTopic] = {}

@@ -1,12 +1,11 @@
 """Carrying out a plan, so that an interruption at any point loses nothing and leaves nothing half.
 
     DATA/.import/<topic>-<n>/    copies; a broker does not look in there
-    DATA/.import/plan.json       written last, durably: from now on the import has happened
+    DATA/.import/plan.json       written last, durably: the decision that the import has happened
 
-Before the plan is there, nothing has changed: the next import goes on with the copies that are
-whole. After it, `finish` moves the copies to their places and enters the topics into the catalog;
-it may be interrupted and repeated, and whoever opens the data directory next repeats it, a broker
-that starts too.
+Before the decision nothing has changed, and the next import goes on with the copies that are whole.
+After it, `finish` moves the copies to their places and enters the topics into the catalog. `finish`
+may be interrupted: the next import or the next start of a broker repeats it.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from magnetar.storage.segment_files import segments
 STAGING = ".import"
 PLAN = f"{STAGING}/plan.json"
 _CHUNK_BYTES = 4 << 20
-#: Left free on the disk beside the copies.
+#: Room that the copies leave free on the disk.
 _SPARE_BYTES = 64 << 20
 _KEPT = frozenset({"leader-epoch-checkpoint", "partition.metadata"})
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".state")
 
 
 class StagedFile(NamedTuple):
-    """A file to be copied, or linked: one that nobody writes to again."""
+    """A file to copy, or to link if it is never written to again."""
 
     source: Path
     target: Path
@@ -50,10 +49,10 @@ class StagedFile(NamedTuple):
 
 
 def files_of(plan: Plan, data_dir: Path, *, link: bool) -> list[StagedFile]:
-    """Return every file that the plan's topics consist of.
+    """Return every file of the plan's topics.
 
-    With `link`, segments below the recovery point are linked: they are only read and deleted.
-    The others, which a broker goes on writing, and the small files are copied always.
+    With `link`, segments below the recovery point are linked: a broker only reads and deletes them.
+    The last segments, which a broker goes on writing, and the small files are always copied.
     """
     found = []
     for topic in plan.topics:
@@ -83,10 +82,10 @@ def stage(files: list[StagedFile], data_dir: Path, on_progress: OnProgress) -> N
     free = shutil.disk_usage(data_dir).free
     if needed + _SPARE_BYTES > free:
         raise ImportRefused(
-            f"{needed >> 20} MiB are to be copied, {data_dir} has {free >> 20} MiB left."
-            " --link copies less, where both are on one disk."
+            f"{needed >> 20} MiB are to be copied, and {data_dir} has {free >> 20} MiB left."
+            " --link copies less if both directories are on one disk."
         )
-    _remove_strangers(data_dir / STAGING, {file.target for file in files})
+    _remove_unwanted(data_dir / STAGING, {file.target for file in files})
     for directory in sorted({file.target.parent for file in files}):
         directory.mkdir(parents=True, exist_ok=True)
     for file in files:
@@ -100,8 +99,8 @@ def stage(files: list[StagedFile], data_dir: Path, on_progress: OnProgress) -> N
     sync(data_dir / STAGING)
 
 
-def _remove_strangers(staging: Path, wanted: set[Path]) -> None:
-    """Remove what an earlier import began that was to import other things."""
+def _remove_unwanted(staging: Path, wanted: set[Path]) -> None:
+    """Remove the copies of an earlier, interrupted import that this one does not need."""
     if staging.is_dir():
         for directory in staging.iterdir():
             for path in directory.iterdir() if directory.is_dir() else ():
@@ -112,7 +111,10 @@ def _remove_strangers(staging: Path, wanted: set[Path]) -> None:
 
 
 def _is_there(file: StagedFile) -> bool:
-    """Whether an earlier import copied it whole: the time is set once all bytes are durable."""
+    """Return whether an earlier import copied the file whole.
+
+    A copy gets the time of its source once all of its bytes are durable.
+    """
     try:
         there, source = file.target.stat(), file.source.stat()
     except FileNotFoundError:
@@ -124,9 +126,9 @@ def _linked(file: StagedFile) -> bool:
     try:
         os.link(file.source, file.target)
     except OSError:
-        return False  # Another disk, or one without links.
+        return False  # The target is on another disk, or on one without links.
     with file.target.open("rb") as target:
-        os.fsync(target.fileno())  # A Kafka that was killed may not have.
+        os.fsync(target.fileno())  # A Kafka that was killed may not have synced it.
     return True
 
 
@@ -140,7 +142,7 @@ def _copy(file: StagedFile) -> None:
 
 
 def decide(plan: Plan, data_dir: Path) -> None:
-    """Write the plan: what is staged is imported from now on."""
+    """Write the plan durably. This is the decision: from now on the staged files are imported."""
     staging = data_dir / STAGING
     staging.mkdir(exist_ok=True)
     _replace(data_dir / PLAN, plan.encode())
@@ -148,7 +150,7 @@ def decide(plan: Plan, data_dir: Path) -> None:
 
 
 def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
-    """Carry out the plan that lies in a data directory, if one does; return it.
+    """Carry out the plan in a data directory, if there is one, and return it.
 
     The caller holds the directory's lock, and has opened no log.
     """
@@ -165,7 +167,7 @@ def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
     _merge(data_dir / RECOVERY_POINTS, plan.recovery_points)
     _merge(data_dir / LOG_START_OFFSETS, plan.start_offsets)
     if not plan.is_clean:
-        # Durably, before the plan goes: else recovery would believe a log that a crash has torn.
+        # Durably, and before the plan is deleted: otherwise recovery would trust a torn log.
         (data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
         sync(data_dir)
     _enter(plan, catalog)
@@ -208,7 +210,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Make names in a directory durable."""
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

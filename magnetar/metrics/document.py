@@ -23,10 +23,10 @@ _ADVICE = """
 - `magnetar_oldest_open_transaction_seconds` above the longest timeout of your producers:
   `magnetar transactions describe` with its transactional id shows what it holds back.
 - `magnetar_stable_offset_lag_records` that grows: readers of committed data stand still there.
-- `magnetar_oldest_vote_seconds` above the time that your jobs take to decide: a driver is gone, and
-  readers of what its workers wrote wait; `magnetar transactions list --state Voted` names them.
-- `magnetar_transactions_healed_total` that grows: crashes left transactions open, or a client
-  writes markers; each is a line in the log (`transaction healed`).
+- `magnetar_oldest_vote_seconds` above what your jobs take to decide: a driver is gone, and readers
+  of what its workers wrote wait; `magnetar transactions list --state Voted` names them.
+- `magnetar_transactions_healed_total` that grows: crashes left something open, or a client writes
+  markers; each is a line in the log (`transaction healed`).
 - `magnetar_late_settlements_total` that grows: syncs take seconds; see `magnetar_sync_seconds`.
 - `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: the time that an
   acknowledgement waits at least.

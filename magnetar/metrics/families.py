@@ -54,7 +54,7 @@ FAMILIES = {
         Family(
             "magnetar_votes_expired_total",
             COUNTER,
-            "Votes that were aborted since no parent decided them within joint.vote.timeout.ms.",
+            "Votes that were not decided within joint.vote.timeout.ms, so that they were aborted.",
         ),
         Family(
             "magnetar_transactions_timed_out_total",

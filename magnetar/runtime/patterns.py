@@ -2,7 +2,8 @@
 
 What cannot be had in linear time (look-around, back-references) is refused, as by Apache Kafka,
 which uses RE2/J. Linear can still be long: a large pattern takes a second over 30 kB. So matching
-has a thread of its own, one for all: patterns wait for each other and for nobody else.
+has a thread of its own, one for all: patterns wait for each other, and no other work waits for
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: Of one compiled pattern; a pattern that needs more is refused.
+#: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
 _SHOWN = 200
 
@@ -28,7 +29,7 @@ async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
 
 
 def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
-    # Loads a native library, which few brokers ever need.
+    # The import loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
     options = re2.Options()
@@ -42,5 +43,6 @@ def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {pattern[:_SHOWN]!r}: {reason}"
         ) from None
     finally:
-        re2.purge()  # it would keep the last 128 patterns
+        # Else re2 would keep the last 128 patterns.
+        re2.purge()
     return frozenset(text for text in texts if compiled.fullmatch(text) is not None)

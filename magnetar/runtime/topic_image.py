@@ -9,7 +9,7 @@ from magnetar.storage.topics import Topic, Topics
 
 
 class BrokerTopics:
-    """A view: what it answers is so at the moment of the question."""
+    """A view of the broker's topics; its answers hold at the moment of the question."""
 
     __slots__ = ("_topics",)
 

@@ -298,6 +298,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
             return
         self.client_id = exchange.context.client_id
+        # A request that does not overlap is alone; nothing may start beside it.
         self._do_overlap = exchange.route.overlaps and (self._do_overlap or not self._exchanges)
         self._exchanges.append(exchange)
         if exchange.answer is None:

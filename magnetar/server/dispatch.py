@@ -162,6 +162,7 @@ class Dispatcher:
         exchange = Exchange(route, request, context, len(frame))
         try:
             handled = route.handler(self.services, request, context)
+            # Asked in the order of how often: Produce, then handlers with `async`.
             if isinstance(handled, DelayedResponse):
                 exchange.waits_for = handled
             elif isinstance(handled, CoroutineType):

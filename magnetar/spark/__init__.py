@@ -1,13 +1,13 @@
-"""Spark beside magnetar: the jars of its Kafka connector, and a sink that writes exactly once.
+"""A sink for Spark that writes exactly once: `format("magnetar")`.
 
     from magnetar.spark import register
 
     register(spark)
     frame.writeStream.format("magnetar").option("queryId", "orders")...
 
-`options`, `progress`, `rows` and `committing` are pure; `requests` and `task` talk to brokers;
-`data_source` is what Spark calls. This package alone imports pyspark and confluent-kafka, and not
-before they are needed: the command line, which fetches the jars, has neither. docs/spark.md.
+Spark calls `data_source`. `options`, `progress`, `rows` and `committing` are pure; `cluster`,
+`query_parent` and `task` talk to brokers. This package alone imports pyspark and confluent-kafka.
+See docs/spark.md.
 """
 
 from __future__ import annotations

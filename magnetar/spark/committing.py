@@ -1,12 +1,12 @@
 """The driver's commit of one batch: which votes count, and whether they become visible. Pure.
 
-The votes of a batch's tasks are decided together by their parent, the query (docs/spark.md,
-"How it works, and recovers"). Spark may run this again for a batch that was decided, in another
-process, or in a second driver that does not know that it was replaced:
+The parent of a batch's tasks, the query, decides their votes together (docs/spark.md, "How it
+works, and recovers"). Spark may run this again for a decided batch, in another process, or in a
+second driver that does not know that it was replaced. Three steps make that safe:
 
-- the parent is initialised *before* the record is read: whoever was before can decide nothing more;
-- the record is written by the decision, so the same batch is never decided twice;
-- recording seals the votes, so those that were compared are those that are decided.
+- The parent is initialised *before* the record is read, so earlier drivers can decide nothing more.
+- The decision writes the record, so the same batch is never decided twice.
+- Recording seals the votes, so the votes that were compared are those that are decided.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Parent(Protocol):
     """The parent transaction of a query, on its coordinator. Every call may raise SinkError."""
 
     def recorded(self) -> Progress | None:
-        """Return the last batch recorded; what is being decided is waited for."""
+        """Return the last recorded batch; waits for a decision that is being carried out."""
 
     def initialise(self) -> None:
-        """Fence earlier drivers. What they sealed and did not decide is aborted."""
+        """Fence earlier drivers. Votes that they sealed and did not decide are aborted."""
 
     def undecided(self) -> Set[str]:
-        """Return the children that have voted, or may yet."""
+        """Return the children that have voted, or may still vote."""
 
     def votes(self) -> Set[str]:
         """Return the children that have voted."""
 
     def fence(self, children: Iterable[str]) -> None:
-        """Abort their votes; they change nothing any more."""
+        """Abort the votes of these children, which can write nothing more."""
 
     def record(self, progress: Progress) -> None:
-        """Record the batch, with the decision. Seals the votes."""
+        """Record the batch, to be written by the decision. Seals the votes."""
 
     def commit(self) -> None:
         """Make all votes visible."""
 
     def abort(self) -> None:
-        """Abort all votes, if it can be done; otherwise the parent's timeout does it."""
+        """Abort all votes if a broker is reachable; otherwise the parent's timeout aborts them."""
 
 
 def commit_batch(
@@ -54,19 +54,19 @@ def commit_batch(
     children: Set[str],
     is_written: Callable[[Progress | None], bool],
 ) -> bool:
-    """Make the votes of `children`, and no others, visible; return whether it was done here: False
-    where the batch was written before, and these were a repetition.
+    """Make the votes of `children`, and no others, visible.
 
-    `is_written` judges the record and raises what it refuses. VotesDiffer: a vote is missing, or
-    one is there that Spark does not know of; the batch was aborted.
+    Returns False if the batch was written before: then the children repeated it, and are fenced.
+    `is_written` judges the record, and raises if this query may not write. VotesDiffer: a vote is
+    missing, or Spark does not know one; the batch was aborted.
     """
-    # Who may not write here shall not disturb who does.
+    # Asked before anything is fenced: a query that may not write must not disturb the one that may.
     is_written(parent.recorded())
     parent.initialise()
     if is_written(parent.recorded()):
         parent.fence(children)
         return False
-    # Losers of speculation, tasks that nobody waits for any more, and earlier attempts.
+    # These are losers of speculation, tasks of replaced drivers, and earlier attempts.
     parent.fence(parent.undecided() - children)
     try:
         parent.record(batch)

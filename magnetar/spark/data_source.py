@@ -1,8 +1,8 @@
 """The data source `magnetar` as Spark calls it.
 
-Spark makes a writer when it plans a batch, has tasks call `write` in processes of their own, and
-calls `commit` or `abort` in yet another process: for a stream on a writer made anew, for a batch
-job on the pickled one. So a writer knows nothing but its options and what the brokers said.
+Spark makes a writer when it plans a batch. Its tasks call `write` in processes of their own. It
+calls `commit` or `abort` in yet another process, for a stream on a new writer, for a batch job on
+the pickled one. So a writer holds only its options and what the brokers promised.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from magnetar.spark.task import (
 if TYPE_CHECKING:
     import pyarrow
 
-#: librdkafka's, where a broker allows more.
+#: librdkafka's longest timeout, which a broker may lower.
 _TRANSACTION_TIMEOUT_MS = 900_000
 _BATCH_JOB = -1
 
@@ -59,13 +59,13 @@ class MagnetarDataSource(DataSource):
             return SinkWriter(options, f"spark-write-{uuid.uuid4().hex}", stream=False)
         if options.query_id is None or options.batch_id is None:
             raise BadOptions(
-                "a batch write has queryId and batchId, by which a repetition is told (in "
-                "foreachBatch both are needed), or neither: then it is a new write each time."
+                "a batch write has queryId and batchId, which tell a repetition (foreachBatch "
+                "needs both), or neither: then each run is a new write."
             )
         return SinkWriter(options, options.query_id, stream=False)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:
-        # Output mode `complete` would overwrite; as in Spark's own sink it writes everything again.
+        # Output mode `complete` asks to overwrite; this sink appends, as Spark's own sink does.
         options = _checked(self.options, schema)
         if options.batch_id is not None:
             raise BadOptions("the option batchId is for batch writes; a stream counts its own.")
@@ -84,10 +84,10 @@ def _checked(given: Any, schema: StructType) -> SinkOptions:
 
 
 class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-    """Writes batches, of a stream or of a batch job; rows come as Arrow's batches, uncopied."""
+    """Writes the batches of a stream or of a batch job; rows come as Arrow's batches, uncopied."""
 
     def __init__(self, options: SinkOptions, query_id: str, *, stream: bool) -> None:
-        """Ask the brokers what the batch rests on. SinkError: it cannot be written as asked."""
+        """Ask the brokers for their promises. SinkError: the batch cannot be written as asked."""
         self._options = options
         self._query_id = query_id
         self._stream = stream
@@ -110,7 +110,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         written = [message for message in messages if isinstance(message, Written)]
         if not written or len(written) != len(messages):
             raise SinkError(
-                f"{len(messages) - len(written)} of {len(messages)} tasks said nothing."
+                f"{len(messages) - len(written)} of {len(messages)} tasks sent no message."
             )
         batch = self._batch(written, batchId)
         with self._cluster() as cluster:
@@ -119,8 +119,9 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             commit_batch(parent, batch, _children(written), judge)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
-        """Fence what the batch has left, that of tasks which Spark killed too, as far as it can be
-        seen: nothing of it shall hold back readers until it times out.
+        """Fence the batch's children, those of killed tasks included.
+
+        Otherwise their open transactions would hold back readers until they time out.
         """
         if self._family is None:
             return
@@ -141,7 +142,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         )
 
     def _batch_number(self, batch_id: int) -> int | None:
-        """Return Spark's number for a stream, else the option."""
+        """Return Spark's number of a stream's batch, or the option of a batch job."""
         return batch_id if self._stream else self._options.batch_id
 
     def _cluster(self) -> Cluster:
@@ -165,7 +166,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
 
 
 def _children(messages: Iterable[WriterCommitMessage | None]) -> set[str]:
-    """Return whose votes hold the rows."""
+    """Return the children whose votes hold the rows."""
     return {
         message.child
         for message in messages
@@ -185,7 +186,7 @@ def _check_client_settings(options: SinkOptions, family: Family | None) -> None:
 
 
 def _check_place(options: SinkOptions) -> None:
-    """Refuse what a task alone can see: a batch write inside of a streaming query."""
+    """Refuse a batch write inside a streaming query, which only a task can see."""
     place = place_of_task()
     if place.batch_id is None or place.batch_id == options.batch_id:
         return

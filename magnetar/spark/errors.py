@@ -1,19 +1,19 @@
-"""What stops a write, in words for who runs the query."""
+"""What stops a write; every message is for the person who runs the query."""
 
 from __future__ import annotations
 
 
 class SinkError(Exception):
-    """Nothing of the batch is visible, or all of it was before; the message says what to do."""
+    """Nothing of the batch is visible, or all of it was visible before."""
 
 
 class BadOptions(SinkError):
-    """The options, or the columns, are not what the sink can work with."""
+    """The sink cannot work with these options or columns."""
 
 
 class OtherQuery(SinkError):
-    """The query id is another's, or this query has gone back in time."""
+    """The query id belongs to another query, or this query has gone back in time."""
 
 
 class VotesDiffer(SinkError):
-    """What voted is not what Spark counts as written: the batch was aborted."""
+    """The votes are not those of the tasks that Spark counts. The batch was aborted."""

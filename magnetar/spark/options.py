@@ -1,8 +1,8 @@
 """The sink's options: names, checks, and the settings of librdkafka that follow from them. Pure.
 
-Spark hands options over in lower case, so `queryId` comes as `queryid`; settings of librdkafka
-are lower case anyway. An option that nobody knows is an error: a misspelt one would be a guarantee
-that nobody gives.
+Spark passes options in lower case, so `queryId` comes as `queryid`; settings of librdkafka are
+lower case anyway. An unknown option is an error: a misspelt one could be a guarantee that is not
+given.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from magnetar.spark.errors import BadOptions
 
 _KAFKA = "kafka."
 _SERVERS = "kafka.bootstrap.servers"
-#: Lower case -> as it is written.
+#: Name in lower case -> name as users write it.
 _NAMES = {
     name.lower(): name
     for name in ("topic", "queryId", "batchId", "deliveryGuarantee", "brokerTimeoutMs")
 }
-#: Spark's own, of which the writer of a stream hears too.
+#: Options of Spark itself, which the writer of a stream gets too.
 _SPARKS = {"checkpointlocation"}
-#: What the sink decides, by the guarantee that it gives.
+#: Settings that follow from the guarantee, so the sink sets them.
 _DECIDED = {"transactional.id", "enable.idempotence", "acks", "request.required.acks"}
-#: With these a pass-through changes nothing: the broker has neither TLS nor SASL.
+#: The only protocol: the broker has neither TLS nor SASL.
 _PLAINTEXT = "plaintext"
 BROKER_TIMEOUT_MS = 120_000
 _BROKER_TIMEOUT_MS_MAX = 3_600_000
 QUERY_ID_BYTES_MAX = 512
-#: Numbers, dots and a UUID.
+#: The characters in a task's name: numbers, dots and a UUID.
 _IN_NAMES_OF_TASKS = frozenset("0123456789abcdef.")
 
 
 class Guarantee(StrEnum):
-    """What a repeated batch does: `deliveryGuarantee`."""
+    """The option `deliveryGuarantee`: whether a repeated batch is written again."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -42,22 +42,22 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What was asked for; every field was checked on its own."""
+    """The options of a write; every field was checked on its own."""
 
     bootstrap_servers: str
     topic: str | None = None
-    """Where rows go that name no topic."""
+    """The topic of rows that name none."""
     query_id: str | None = None
     batch_id: int | None = None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     broker_timeout_ms: int = BROKER_TIMEOUT_MS
-    """How long a broker, or a coordinator, that is away is waited for."""
+    """How long the sink waits for a broker or a coordinator that is away."""
     client: Mapping[str, str] = field(default_factory=dict)
-    """What is passed through to librdkafka, without `kafka.`."""
+    """Settings for librdkafka, without `kafka.`."""
 
 
 def parse_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return the options of a write. BadOptions names the first that will not do."""
+    """Return the options of a write. BadOptions names the first bad one."""
     options = {name.lower(): value for name, value in given.items()}
     client = {
         name.removeprefix(_KAFKA): value
@@ -86,12 +86,14 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_separated(query_id: str, separator: str) -> None:
-    """Raise BadOptions unless the query is the parent of a task that is named after it, the
-    broker's `separator` and the task."""
+    """Raise BadOptions unless the broker takes `query_id + separator + task` as the query's child.
+
+    The broker splits a transactional id at the first separator.
+    """
     if _IN_NAMES_OF_TASKS.issuperset(separator):
         raise BadOptions(
             f"the broker's joint.transactions.separator is {separator!r}, which names of tasks "
-            "contain: it needs another one."
+            "contain. Set another one."
         )
     if f"{query_id}{separator}".index(separator) != len(query_id):
         raise BadOptions(

@@ -1,8 +1,7 @@
-"""Rows to records: which columns there may be, and what each becomes. Pure but for the producer
-that takes the records.
+"""Rows to records: the columns that there may be, and what each becomes. Pure.
 
-The columns are those of Spark's own Kafka sink, and a timestamp. A column that means nothing here
-is an error, and not dropped in silence.
+The columns are those of Spark's own Kafka sink, and a timestamp. Any other column is an error: it
+is not dropped in silence.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _HEADERS = (
     "array<struct<key:string,value:binary>>",
     "array<struct<key:string,value:string>>",
 )
-#: Column -> the types it may have, as Spark writes them.
+#: The types that each column may have, as Spark writes them.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "topic": ("string",),
     "key": _TEXT,
@@ -31,7 +30,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-#: Arrow's types of strings, and of the same bytes.
+#: Arrow's types of strings, and the types of the same bytes.
 _BYTES_OF = {"string": "binary", "large_string": "large_binary"}
 _ANY_PARTITION = -1
 _NOW = 0
@@ -40,31 +39,31 @@ Send = Callable[..., None]
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise BadOptions unless rows of this schema can be written, to `topic` if they name none."""
+    """Raise BadOptions unless rows of this schema can be written; `topic` is for rows with none."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if len(types) != len(schema.fields):
         raise BadOptions(f"two columns have one name: {', '.join(schema.fieldNames())}.")
     for name, found in types.items():
         if name not in COLUMNS:
             raise BadOptions(
-                f"the column {name!r} means nothing to a topic: select what is to be written, of "
+                f"the column {name!r} means nothing to a topic: select some of "
                 f"{', '.join(COLUMNS)}."
             )
         if found not in COLUMNS[name]:
             raise BadOptions(
-                f"the column {name!r} is {found}; it has to be {' or '.join(COLUMNS[name])}."
+                f"the column {name!r} is {found}: it has to be {' or '.join(COLUMNS[name])}."
             )
     if "value" not in types:
         raise BadOptions(f"there is no column 'value', only {', '.join(types) or 'none at all'}.")
     if "topic" not in types and topic is None:
-        raise BadOptions("where to? There is neither the option topic nor a column 'topic'.")
+        raise BadOptions("there is neither the option topic nor a column 'topic': name a topic.")
 
 
 def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None:
-    """Hand every row to `send`, in order. SinkError: a row without a topic, a partition below 0, a
-    timestamp of before 1970, a header without a key.
+    """Pass every row to `send`, in order; `topic` is for rows that name none.
 
-    `topic` is for rows that name none.
+    SinkError: a row has no topic, a partition below 0, a timestamp before 1970, or a header without
+    a key.
     """
     columns = _columns(batch)
     if columns.keys() == {"value"} and topic is not None:
@@ -76,7 +75,7 @@ def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None
 
 
 def topics_of(batch: pyarrow.RecordBatch) -> set[str]:
-    """Return the topics that rows name."""
+    """Return the topics that the rows name."""
     if "topic" not in batch.schema.names:
         return set()
     named = batch.column("topic").unique().to_pylist()
@@ -86,10 +85,10 @@ def topics_of(batch: pyarrow.RecordBatch) -> set[str]:
 def _columns(batch: pyarrow.RecordBatch) -> dict[str, list[Any]]:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "timestamp" in columns:
-        # Spark's are in microseconds.
+        # Spark's timestamps are in microseconds.
         columns["timestamp"] = columns["timestamp"].cast("int64")
     for name in columns.keys() & {"key", "value"}:
-        # As it is: what Spark reads into a string need not be UTF-8.
+        # Bytes, not text: a string that Spark has read need not be UTF-8.
         column = columns[name]
         columns[name] = column.cast(_BYTES_OF.get(str(column.type), column.type))
     return {name: column.to_pylist() for name, column in columns.items()}
@@ -115,10 +114,10 @@ def _records(
             raise SinkError(f"a row for topic {where} has the partition {partition}.")
         timestamp_ms = _NOW if timestamp is None else timestamp // 1000
         if timestamp is not None and timestamp_ms <= _NOW:
-            # Kafka's records know none before 1970, and to the client 0 means now.
+            # Kafka's records have no timestamps before 1970, and for the client 0 means now.
             raise SinkError(
                 f"a row for topic {where} has a timestamp {-timestamp_ms} ms before 1970-01-01 UTC;"
-                " that of a record lies behind it."
+                " a record's timestamp has to be later."
             )
         yield (
             where,

@@ -1,7 +1,8 @@
-"""One task: its rows, as a child transaction of the query. Its commit is a vote.
+"""One task: it writes its rows in a child transaction of the query. Its commit is a vote.
 
-The child's id is made here and never used again: attempt numbers begin anew with each run, and an
-attempt that lost may have voted by the time the driver decides. A task without rows makes none.
+The child's id is made here and never used again. An attempt number would not do: numbers begin anew
+with each run, and a losing attempt may have voted before the driver decides. A task without rows
+makes no child.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from magnetar.spark.rows import send_rows, topics_of
 if TYPE_CHECKING:
     import pyarrow
 
-#: As Spark's own sink has it, so that a key stays in its partition.
+#: Spark's own sink partitions like this, so a key stays in its partition.
 _DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "5", "log_level": "2"}
-#: What waits to be sent, of one task.
+#: A bound of the rows of one task that wait to be sent.
 _QUEUE_KIB_MAX = 64 << 10
 _POLL_S = 0.05
 _ABORT_S = 1.0
@@ -38,7 +39,7 @@ _CONNECT_S = 2.0
 
 @dataclass(frozen=True)
 class Family:
-    """What makes a task's transaction a child of the query's."""
+    """A query and its children: how tasks' transactions are named and bounded."""
 
     query_id: str
     separator: str
@@ -49,13 +50,13 @@ class Family:
         return f"{self.prefix(batch_id)}{partition}.{uuid.uuid4().hex}"
 
     def prefix(self, batch_id: int | None) -> str:
-        """Return what the ids of all children of a batch begin with; None: a write without one."""
+        """Return the prefix of the ids of a batch's children; None: a write without a number."""
         return f"{self.query_id}{self.separator}{'' if batch_id is None else batch_id}."
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which task of which batch of which run this is, as Spark says."""
+    """The task, batch and run in which code runs, as Spark says."""
 
     partition: int
     spark_query_id: str | None
@@ -66,16 +67,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What the driver hears of a task."""
+    """The message of a task to the driver."""
 
     child: str | None
-    """Whose vote holds its rows; None: it had none, or at-least-once was asked for."""
+    """The child whose vote holds the rows. None: no rows, or at-least-once was asked for."""
     place: Place
     rows: int = 0
 
 
 def place_of_task() -> Place:
-    """Return what Spark says of the task that this is called in."""
+    """Return the place of the calling task."""
     context = TaskContext.get()
     assert context is not None, "called outside of a task"
     batch_id = context.getLocalProperty("streaming.sql.batchId")
@@ -92,9 +93,10 @@ def place_of_task() -> Place:
 def write_rows(
     batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, family: Family | None
 ) -> Written:
-    """Write a task's rows as a child of `family`; None: at once, for everyone to see.
+    """Write a task's rows as a child of `family`; None: at once, visible to every reader.
 
-    SinkError: nothing of it will ever be visible (None: all may be). Spark repeats the task.
+    SinkError: none of the rows will be visible; without a family any of them may be. Spark then
+    repeats the task.
     """
     place = place_of_task()
     batch_id = place.batch_id if options.batch_id is None else options.batch_id
@@ -113,12 +115,13 @@ def write_rows(
 
 
 class _Writer:
-    """A producer of its own, in a transaction if it has an id. A context manager: what was not
-    voted for at its end is aborted, also when Spark kills the task.
+    """A producer for one task, in a transaction if it has an id.
+
+    A context manager: rows without a vote are aborted at its end, also when Spark kills the task.
     """
 
     def __init__(self, options: SinkOptions, family: Family | None, child: str | None) -> None:
-        """Nothing is sent yet."""
+        """Send nothing yet."""
         self._child = child
         self._is_done = False
         self._options = options
@@ -140,7 +143,8 @@ class _Writer:
     def __exit__(self, *_: object) -> None:
         if not self._is_done:
             self._abandon()
-        # It holds this object's callback: left to the garbage collector, it would stay connected.
+        # The producer holds a callback of this object. In such a cycle it would stay connected
+        # until the garbage collector runs.
         del self._producer
 
     def write(self, batch: pyarrow.RecordBatch) -> None:
@@ -160,7 +164,7 @@ class _Writer:
         self._is_done = True
 
     def _abandon(self) -> None:
-        """Abort; where that fails, the driver fences the child, or its timeout does it."""
+        """Abort. If that fails, the driver fences the child, or its timeout aborts it."""
         with suppress(KafkaException):
             if self._child is None:
                 self._producer.purge()
@@ -168,11 +172,13 @@ class _Writer:
                 self._producer.abort_transaction(_ABORT_S)
 
     def _connect(self) -> None:
-        """Have the broker's connection up: else init_transactions looks for its coordinator only
-        every 500 ms. The first answer comes through the bootstrap server's, which then ends.
+        """Wait for the connection to the broker.
+
+        Without one, init_transactions looks for its coordinator only every 500 ms. Two calls,
+        because the first is answered on the connection to the bootstrap server, which then ends.
         """
         for _ in range(2):
-            with suppress(KafkaException):  # Nobody there: that is waited for later.
+            with suppress(KafkaException):  # init_transactions waits for a broker that is away.
                 self._producer.list_topics(PROGRESS_TOPIC, _CONNECT_S)
 
     def _send(
@@ -194,12 +200,14 @@ class _Writer:
                 except BufferError:
                     self._serve(self._producer.poll, _POLL_S)
         except KafkaException as error:
-            self._serve(self._producer.poll, 0)  # If the producer has ended, this says why.
+            self._serve(
+                self._producer.poll, 0
+            )  # If the producer has ended, this raises the reason.
             size_bytes = len(value or b"") + len(key or b"")
             raise SinkError(_refused(topic, size_bytes, error.args[0])) from None
 
     def _persist(self, step: Callable[[float], None]) -> None:
-        """Take a step of the transaction, again while it may yet succeed."""
+        """Take a step of the transaction, repeated while it may still succeed."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -212,8 +220,10 @@ class _Writer:
                     raise self._ended(error) from None
 
     def _serve(self, wait: Callable[[float], int], timeout_s: float) -> int:
-        """Have what happened to records told. Raises SinkError if it is a failure, or if the
-        producer has ended: it was overtaken, for one.
+        """Let the producer report what happened to records, and return its count.
+
+        Raises SinkError for a record that failed, or if the producer has ended, for example because
+        it was fenced.
         """
         try:
             count = wait(timeout_s)
@@ -223,8 +233,8 @@ class _Writer:
         return count
 
     def _ended(self, error: KafkaError) -> SinkError:
-        who = "the producer" if self._child is None else self._child
-        return SinkError(f"{who}: {error.str()} ({error.name()})")
+        name = "the producer" if self._child is None else self._child
+        return SinkError(f"{name}: {error.str()} ({error.name()})")
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failed is None:
@@ -237,8 +247,10 @@ class _Writer:
 
 
 def _kafka_error(failure: BaseException) -> KafkaError:
-    """Return what confluent-kafka raised. It calls back while it raises: then whatever a callback
-    calls is a SystemError, caused by that.
+    """Return the error that confluent-kafka raised.
+
+    It calls back while it raises. Then an exception in the callback becomes a SystemError, and the
+    original is its cause.
     """
     while not isinstance(failure, KafkaException):
         if failure.__cause__ is None:
@@ -249,7 +261,7 @@ def _kafka_error(failure: BaseException) -> KafkaError:
 
 
 def client_settings(options: SinkOptions, family: Family | None) -> dict[str, Any]:
-    """Return librdkafka's settings of a task, but for its transactional id."""
+    """Return librdkafka's settings for a task, without its transactional id."""
     settings: dict[str, Any] = {
         **_DEFAULTS,
         "queue.buffering.max.kbytes": str(_QUEUE_KIB_MAX),
@@ -268,7 +280,7 @@ def _checked_timeout(client: Mapping[str, str], family: Family | None) -> dict[s
 
 
 def _refused(topic: str, size_bytes: int, error: KafkaError) -> str:
-    """Say what happened to a record."""
+    """Return the message for a record that was refused."""
     said = f"a record of {size_bytes} bytes for topic {topic}: {error.str()} ({error.name()})"
     if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
         said += (

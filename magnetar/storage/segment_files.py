@@ -1,7 +1,7 @@
-"""The record batches of a segment file on the disk, one after the other, and its damages.
+"""The record batches of a segment file, one after the other, and the places where it is damaged.
 
-For files that no process writes to: those of a stopped broker, or a copy. The file is mapped, so
-that a large one takes no more memory. Not here: the meaning of the batches.
+For files that are not being written: those of a stopped broker, or copies. The file is mapped, so
+memory does not grow with its size. Not here: what the batches mean.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from wire.errors import WireError
 from wire.records import BATCH_OVERHEAD, BatchHeader, crc_ok
-
-_MAGIC = 2
-_MAGIC_AT = 16
+from wire.records.header import MAGIC
 
 
 class Batch(NamedTuple):
-    """One whole batch and where it begins in its file."""
+    """One whole batch, and its position in the file."""
 
     position: int
     header: BatchHeader
@@ -27,7 +25,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A place where a file is damaged; nothing behind it can be read, unless `is_passable`."""
+    """A damaged place. Nothing behind it can be read, unless `is_passable`."""
 
     position: int
     reason: str
@@ -40,9 +38,9 @@ def segments(directory: Path) -> list[Path]:
 
 
 def read_batches(path: Path) -> Iterator[Batch | Damage]:
-    """Yield the batches of a segment; a Damage where one is not whole, not valid, out of order.
+    """Yield the batches of a segment, and a Damage for one that is torn, invalid or out of order.
 
-    It goes on after a batch whose CRC alone is wrong, and ends at any other damage.
+    Reading goes on behind a batch with a wrong CRC or base offset, and ends at any other damage.
     """
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -72,15 +70,14 @@ def _header(view: memoryview, position: int) -> BatchHeader | Damage:
     remaining = len(view) - position
     if remaining < BATCH_OVERHEAD:
         return Damage(position, f"{remaining} bytes where a batch has at least {BATCH_OVERHEAD}")
-    magic = view[position + _MAGIC_AT]
     try:
         header = BatchHeader.parse(view, position)
     except WireError as error:
         if not any(view[position : position + BATCH_OVERHEAD]):
             return Damage(position, "zeros where a batch should begin")
         return Damage(position, str(error))
-    if magic != _MAGIC:
-        return Damage(position, f"magic {magic}, only {_MAGIC} is read")
+    if header.magic != MAGIC:
+        return Damage(position, f"magic {header.magic}, only {MAGIC} is read")
     if header.size_bytes > remaining:
         return Damage(position, f"{remaining} bytes of a batch of {header.size_bytes}")
     return header

@@ -1,4 +1,4 @@
-"""A broker for tests: a process of its own, ready in a fraction of a second, gone afterwards.
+"""A broker for tests: a process of its own that is ready in a fraction of a second.
 
     from magnetar.testing import start_broker
 
@@ -8,11 +8,14 @@
             broker.kill()  # as a crash would
             broker.start()  # on the same port and data
 
-Data is in a temporary directory, unless one is named: `start_broker(tmp_path)`.
+The data is in a temporary directory, unless you name one: `start_broker(tmp_path)`.
 
-With pytest: `pytest_plugins = ["magnetar.testing.fixtures"]` in conftest.py gives every test that
-asks for `magnetar_broker` one that the test session shares; a session fixture of your own called
-`magnetar_settings` gives it settings.
+With pytest: put `pytest_plugins = ["magnetar.testing.fixtures"]` into conftest.py. All tests with
+an argument `magnetar_broker` then share one broker. A session fixture of your own,
+`magnetar_settings`, returns its settings.
+
+This package imports nothing of the project: it runs `magnetar serve`, waits for the line that says
+"ready on HOST:PORT", and stops the broker with SIGTERM.
 """
 
 from magnetar.testing.process import BrokerProcess, NotReady, start_broker

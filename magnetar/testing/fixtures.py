@@ -11,7 +11,7 @@ from magnetar.testing.process import BrokerProcess
 
 @pytest.fixture(scope="session")
 def magnetar_settings() -> dict[str, str]:
-    """Settings of `magnetar_broker`, by Kafka's names: none. Define your own to override it."""
+    """Return no settings for `magnetar_broker`. Override it with settings by Kafka's names."""
     return {}
 
 
@@ -19,6 +19,6 @@ def magnetar_settings() -> dict[str, str]:
 def magnetar_broker(
     tmp_path_factory: pytest.TempPathFactory, magnetar_settings: dict[str, str]
 ) -> Iterator[BrokerProcess]:
-    """A running broker that all tests of the session share; name topics apart."""
+    """Yield a running broker that all tests of the session share: use topic names of your own."""
     with BrokerProcess(tmp_path_factory.mktemp("magnetar"), magnetar_settings) as broker:
         yield broker

@@ -1,6 +1,6 @@
-"""Starting, killing and restarting `magnetar serve` as a process.
+"""A `magnetar serve` process: start it, stop it, kill it, start it again.
 
-Owns the process, and the data directory where the caller names none; a named one stays.
+Owns the process, and the data directory unless the caller names one: a named one stays.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ STOP_TIMEOUT_SECONDS = 20.0
 
 
 class NotReady(Exception):
-    """The broker ended instead of serving; says what it wrote."""
+    """The broker ended instead of serving; the message has its output."""
 
 
 class BrokerProcess:
-    """One `magnetar serve`. A context manager: stopped cleanly at the end of its block."""
+    """One `magnetar serve`. A context manager: the end of its block stops the broker cleanly."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class BrokerProcess:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """`settings` have Kafka's names. Port 0 takes a free one, which restarts keep.
+        """`settings` have Kafka's names. Port 0 takes a free port, which restarts keep.
 
-        Without `data_dir` the data is in a temporary directory, gone when the block ends.
+        Without `data_dir` the data is in a temporary directory, which the end of the block deletes.
         """
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if data_dir is None:
@@ -50,7 +50,7 @@ class BrokerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are configured with."""
+        """The setting `bootstrap.servers` of clients."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -60,7 +60,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What the broker has written to standard error since it was started last."""
+        """The broker's standard error since its last start."""
         if self._stderr is not None:
             self._stderr.seek(0)
             self._log = self._stderr.read()
@@ -73,7 +73,7 @@ class BrokerProcess:
         command += ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self.data_dir)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        # A file, not a pipe: nobody has to read it for the broker to go on.
+        # A file, not a pipe: a pipe that is not read would stop the broker once it is full.
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # kept open
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._stderr, text=True
@@ -88,7 +88,7 @@ class BrokerProcess:
         self.port = int(found[2])
 
     def stop(self) -> int:
-        """End it cleanly and return its exit code."""
+        """Stop the broker cleanly and return its exit code."""
         process = self._running()
         process.terminate()
         try:
@@ -106,7 +106,7 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL)."""
+        """End the broker as a crash would, with SIGKILL."""
         process = self._running()
         process.kill()
         process.wait()
@@ -134,7 +134,7 @@ class BrokerProcess:
         return self._process
 
     def _ended(self) -> None:
-        """Keep what it wrote, close everything."""
+        """Keep the output, and close everything."""
         assert self._process is not None and self._process.stdout is not None
         assert self._stderr is not None
         self._log = self.log
@@ -150,5 +150,5 @@ def start_broker(
     *,
     port: int = 0,
 ) -> BrokerProcess:
-    """Return a broker to be used in a `with` statement, which starts and stops it."""
+    """Return a broker for a `with` statement, which starts and stops it."""
     return BrokerProcess(data_dir, settings, port=port)

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
+from coordinator.groups.offsets.store import FetchedOffset
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.groups import Groups
-from magnetar.runtime.groups_offsets import FetchedOffset
+from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topics import Topics
 from tests.magnetar.transaction_world import World
 
 GROUP = "group"
 PARTITIONS = (0, 1)
+
+
+class _WorldClock:
+    """The time of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
+
+    def steady_ms(self) -> int:
+        return self._world.now_ms
+
+
+class _NoConfigs:
+    """No group has configs of its own."""
+
+    def texts(self, resource_type: int, name: str) -> dict[str, str]:
+        return {}
 
 
 class GroupsWorld(World):
@@ -26,21 +49,14 @@ class GroupsWorld(World):
     def broker(self) -> Any:
         """A broker whose groups are new: they replay when first asked."""
         if hasattr(self, "groups"):
-            self.groups._alarm.cancel()
-            self.groups._retention_alarm.cancel()
+            self.groups.stop()
         broker = super().broker()
-        for name, value in {
-            "group_min_session_timeout_ms": 1,
-            "group_max_session_timeout_ms": 600_000,
-            "group_max_size": 100,
-            "group_initial_rebalance_delay_ms": 0,
-            "offset_metadata_max_bytes": 4_096,
-            "offsets_retention_minutes": 10_080,
-            "offsets_retention_check_interval_ms": 600_000,
-            "max_groups": 0,
-        }.items():
-            setattr(broker.config, name, value)
-        self.groups = broker.groups = Groups(broker)
+        config = BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0})
+        topics = cast("Topics", self)
+        stored_configs = cast("StoredConfigs", _NoConfigs())
+        self.groups = broker.groups = Groups(
+            topics, stored_configs, _WorldClock(self), config, self.failures.append
+        )
         return broker
 
     @property

@@ -135,7 +135,7 @@ def _hanging(broker: Broker) -> Iterator[str]:
                     f" high watermark {log.high_watermark}, end {log.log_end_offset},"
                     f" open {list(log.transactions.open_transactions())}"
                 )
-    for shard in broker.groups._shards:
+    for shard in broker.groups.shards:
         for identity in shard.state.offsets.pending.open_transactions():
             yield f"hanging: pending acks of {identity} in {shard.log.partition}"
     for txn in broker.transactions:
@@ -195,7 +195,7 @@ def _strayed_offsets(
 
 
 def _committed(broker: Broker, key: OffsetKey) -> int:
-    shards = broker.groups._shards
+    shards = list(broker.groups.shards)
     if not shards:
         return 0
     found = shards[partition_for(key.group_id, len(shards))].state.offsets.get(key)

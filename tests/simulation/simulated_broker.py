@@ -198,8 +198,7 @@ class World:
             if (completing := broker.transactions.store.settling._completing) is not None:
                 completing.cancel()
         if hasattr(broker, "groups"):
-            broker.groups._alarm.cancel()
-            broker.groups._retention_alarm.cancel()
+            broker.groups.stop()
         if hasattr(self, "logs"):
             self.logs.abandon()
 

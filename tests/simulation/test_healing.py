@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from coordinator.groups.shard import Committer
 from coordinator.transactions.healing import Remedy
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
@@ -130,10 +130,10 @@ def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> 
         await groups.offsets.commit_in_transaction(
             Committer(group_id="group"), 4711, 3, [("in", 0, CommittedOffset(5))]
         )
-        pending = groups.shard_of("group").state.offsets.pending
+        pending = groups.shards.of("group").state.offsets.pending
         assert pending.holds(OffsetKey("group", "in", 0))
         assert await swept(world) == {Remedy.ABORT: 1}
-        pending = world.broker.groups.shard_of("group").state.offsets.pending
+        pending = world.broker.groups.shards.of("group").state.offsets.pending
         assert not pending.holds(OffsetKey("group", "in", 0))
         (found,) = await world.broker.groups.offsets.fetch("group", "in", [0], require_stable=True)
         assert found.offset == -1

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from coordinator.groups.shard import Committer
 from coordinator.transactions.metadata import ProducerIdentity
 from coordinator.transactions.states import State
 from logstore.disk.durability import Durability

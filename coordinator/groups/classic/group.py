@@ -27,7 +27,7 @@ class GroupState(Enum):
     EMPTY = "Empty"  # no members; perhaps offsets
     PREPARING_REBALANCE = "PreparingRebalance"  # waits for the members to (re)join
     COMPLETING_REBALANCE = "CompletingRebalance"  # a generation is formed, its leader assigns
-    STABLE = "Stable"  # every member has its assignment, or may ask for it
+    STABLE = "Stable"  # every member has its assignment, or may fetch it
     DEAD = "Dead"  # deleted; nothing follows
 
 
@@ -49,10 +49,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """Mutable, and changed by its group alone.
+    """One member of a classic group; mutable, and changed by its group alone.
 
-    `joining` and `syncing` are the tokens of the requests that wait for this member's group.
-    `is_new` until its first generation is formed: only then does it know its id and can heartbeat.
+    `joining` and `syncing` are the tokens of the member's parked requests. `is_new` holds until its
+    first generation is formed: only then does the client know its member id and can send
+    heartbeats.
     """
 
     member_id: str
@@ -74,14 +75,14 @@ class Member:
 
     @property
     def session_counts(self) -> bool:
-        """Whether missing heartbeats expire it: not while the group makes it wait.
+        """Whether missing heartbeats expire the member: not while the group makes it wait.
 
         A new member's wait is bounded all the same: its client cannot be told from a dead one.
         """
         return self.is_new or (self.joining is None and self.syncing is None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return what the member said for this protocol; empty where it does not speak it."""
+        """Return what the member said for this protocol; empty for a protocol it does not speak."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -96,7 +97,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 0
     new_member_join_timeout_ms: int = 300_000
     pending_members_max: int = 1_000
-    #: Whether nobody waits for a token any more; asked when a generation is formed.
+    #: Whether the client of a token is gone; asked when a generation is formed.
     is_abandoned: Callable[[Token], bool] = lambda token: False
 
 
@@ -156,24 +157,24 @@ class ClassicGroup:
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing of it is worth a place in memory, nor is anything in the log."""
+        """Whether neither memory nor the log would lose anything with the group."""
         return self.generation_id == 0 and not self.members and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits for its members: as long as the slowest of them asks for."""
+        """How long a rebalance waits for members: the longest timeout that one of them asks for."""
         return max(0, 0, *(member.rebalance_timeout_ms for member in self.members.values()))
 
     # --- protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether a member with these protocols could be in a generation with the rest."""
+        """Return whether a member with these protocols could be in a generation with the others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
             return False
-        everyone = len(self.members)
-        return any(self._supporters[name] == everyone for name, _ in protocols)
+        member_count = len(self.members)
+        return any(self._supporters[name] == member_count for name, _ in protocols)
 
     def select_protocol(self) -> str:
         """Return the protocol with most votes among those that every member supports.
@@ -181,8 +182,8 @@ class ClassicGroup:
         Each member votes for the first of its own that qualifies; between equals the leader's
         order decides.
         """
-        everyone = len(self.members)
-        candidates = {name for name, count in self._supporters.items() if count == everyone}
+        member_count = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == member_count}
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(name for name, _ in member.protocols if name in candidates)] += 1
@@ -194,20 +195,23 @@ class ClassicGroup:
 
     def add(self, member: Member, protocol_type: str) -> None:
         assert member.member_id not in self.members
+        # The first member decides what the group is for: consumers, Connect workers, ...
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
             self.static_members[member.group_instance_id] = member.member_id
+        # As in Kafka the first member leads.
         if self.leader is None:
             self.leader = member.member_id
+        # A set: a client may name a protocol twice, and must not count twice.
         self._supporters.update({name for name, _ in member.protocols})
         self._joins_waiting += member.joining is not None
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member:
-        """Forget a member; the caller answers what it still had parked, if anything."""
+        """Forget a member; the caller answers its parked requests."""
         member = self.members.pop(member_id)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -236,6 +240,7 @@ class ClassicGroup:
         self.static_members[member.group_instance_id] = member_id
         if self.leader == old:
             self.leader = member_id
+        # The new incarnation inherits what the old one owed.
         if old in self.pending_syncs:
             self.pending_syncs.remove(old)
             self.pending_syncs.add(member_id)
@@ -278,13 +283,13 @@ class ClassicGroup:
     # --- parked requests
 
     def park_join(self, member: Member, token: Token) -> Token | None:
-        """Hold `token` until the rebalance ends; return the older one that it supersedes."""
+        """Hold `token` until the rebalance ends; return the older token that it supersedes."""
         superseded, member.joining = member.joining, token
         self._joins_waiting += superseded is None
         return superseded
 
     def take_join(self, member: Member) -> Token | None:
-        """Return the member's parked join, which is parked no more."""
+        """Return the token of the member's parked join, and forget it."""
         token, member.joining = member.joining, None
         self._joins_waiting -= token is not None
         return token
@@ -301,7 +306,7 @@ class ClassicGroup:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `expire` is due: the earliest deadline, or earlier. None: nothing is."""
+        """When to call `expire`: at the earliest deadline, or before. None: there is none."""
         deadlines = (self.join_deadline_ms, self.sync_deadline_ms, self._wake_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -312,17 +317,19 @@ class ClassicGroup:
         self._wake_by(member.session_deadline_ms)
 
     def add_pending(self, member_id: str, deadline_ms: int) -> None:
-        """Expect a join with this id until the deadline. Beyond the limit the oldest goes."""
+        """Expect a join with this id until the deadline; beyond the limit drop the oldest id."""
+        # Ids cost the client nothing: without a limit they would exhaust the broker's memory.
         if len(self.pending_members) >= self.limits.pending_members_max:
             del self.pending_members[next(iter(self.pending_members))]
         self.pending_members[member_id] = deadline_ms
         self._wake_by(deadline_ms)
 
     def reckon_wake(self) -> None:
-        """Put the lower bound where the earliest session or pending deadline is. O(members)."""
+        """Move the lower bound to the earliest session or pending deadline. O(members)."""
         deadlines = [
             member.session_deadline_ms for member in self.members.values() if member.session_counts
         ]
+        # An id that was given and never used holds a rebalance up, so it expires too.
         deadlines.extend(self.pending_members.values())
         self._wake_ms = min(deadlines, default=None)
 

@@ -17,8 +17,8 @@ def heartbeat(
     """Restart the member's session. O(1), and nothing is written.
 
     Refuses with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-    COORDINATOR_NOT_AVAILABLE; with REBALANCE_IN_PROGRESS the session is restarted all the same:
-    the member is alive and shall join again.
+    COORDINATOR_NOT_AVAILABLE. REBALANCE_IN_PROGRESS restarts the session all the same: the member
+    lives, and shall join again.
     """
     _refuse_dead(group)
     member = group.known(member_id, group_instance_id)
@@ -36,14 +36,15 @@ def check_commit(
     *,
     transactional: bool,
 ) -> None:
-    """Return if whoever says this may commit offsets, else raise.
+    """Return if the sender may commit offsets, else raise.
 
-    A generation of -1, no member id and no instance id is a consumer that does its own
-    assignment: only while the group has no members (UNKNOWN_MEMBER_ID), but in a transaction
-    always, as TxnOffsetCommit up to v2 could not say more (KIP-447). Members are fenced by id,
-    instance and generation in both. Between JoinGroup and SyncGroup a plain commit is told
-    REBALANCE_IN_PROGRESS.
+    A generation of -1 without a member id and an instance id is a consumer that assigns partitions
+    to itself. Such a consumer may commit while the group has no members (else UNKNOWN_MEMBER_ID),
+    and in a transaction always, since TxnOffsetCommit up to v2 could not say more (KIP-447).
+    Members are fenced by id, instance and generation in both cases. Between JoinGroup and SyncGroup
+    a plain commit is answered REBALANCE_IN_PROGRESS.
     """
+    # An administrator's tool resets offsets this way, while no member reads.
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
     _refuse_dead(group)
@@ -59,8 +60,9 @@ def check_commit(
 
 
 def keep_alive(group: ClassicGroup, member_id: str, now_ms: int) -> None:
-    """A commit is a sign of life, as a heartbeat is."""
+    """Restart the session of a member that commits: a commit is a sign of life."""
     member = group.members.get(member_id)
+    # While a generation completes the wait for SyncGroup has a deadline of its own.
     if member is not None and group.state in (
         GroupState.STABLE,
         GroupState.PREPARING_REBALANCE,

@@ -2,7 +2,7 @@
 
 A dynamic member without an id gets one first and joins with it (KIP-394), so that a client which
 never hears the answer leaves no ghost behind. A known member that says nothing new, and is not the
-leader of a stable group, is told the current generation again: it may have missed the answer.
+leader of a stable group, is told the current generation again: its answer may have been lost.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from wire.errors import KafkaError
 def join(group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token) -> Outcome:
     """Take a JoinGroup request: answered in the outcome, or parked until the rebalance ends.
 
-    Refuses with INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
-    FENCED_INSTANCE_ID, COORDINATOR_NOT_AVAILABLE (the group is being deleted: try again).
+    Refuses with INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and with
+    COORDINATOR_NOT_AVAILABLE while the group is being deleted: the client tries again.
     """
     if group.state is GroupState.DEAD:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
@@ -64,6 +64,8 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     if group.state is GroupState.EMPTY:
         return True
     member = group.members.get(member_id)
+    # Members that have not joined again yet are no members of the next generation: first come,
+    # first served.
     if group.state is GroupState.PREPARING_REBALANCE:
         return (member is not None and member.joining is not None) or (
             group.joins_waiting < size_max
@@ -74,7 +76,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 def _turn_away(
     group: ClassicGroup, member_id: str, now_ms: int, token: Token, outcome: Outcome
 ) -> None:
-    """Others were quicker to fill the group: this one is no member, whatever it was before."""
+    """Refuse a member that finds the group full, and remove it if it was a member before."""
     full = ErrorCode.GROUP_MAX_SIZE_REACHED
     group.pending_members.pop(member_id, None)
     if member_id in group.members:
@@ -87,6 +89,7 @@ def _join_known(
     group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
 ) -> None:
     if request.member_id in group.pending_members:
+        # Static members are never told to come again with an id (KIP-394).
         if request.group_instance_id is not None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} was given to no static member"
@@ -126,6 +129,7 @@ def _add(
     )
     group.add(member, request.protocol_type)
     group.member_joined_meanwhile = True
+    # The client does not know its id yet, so it cannot send heartbeats.
     group.restart_session(member, now_ms, group.limits.new_member_join_timeout_ms)
     prepare_or_complete(group, now_ms, outcome)
 
@@ -133,7 +137,7 @@ def _add(
 def _update(
     group: ClassicGroup, member: Member, request: JoinRequest, token: Token, outcome: Outcome
 ) -> None:
-    """Take over what the member says and park its join; an older one of it is sent back."""
+    """Take over what the member says and park its join; refuse an older parked join of it."""
     group.update(
         member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms
     )
@@ -148,7 +152,7 @@ def _update(
 def _join_static(
     group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
 ) -> None:
-    """A static member without an id: new, or a restart that takes its old place (KIP-345)."""
+    """Join a static member without an id: new, or restarted in its old place (KIP-345)."""
     assert request.group_instance_id is not None
     old_member_id = group.static_members.get(request.group_instance_id)
     if old_member_id is None:
@@ -156,12 +160,14 @@ def _join_static(
         return
     old_leader = group.leader
     member = group.members[old_member_id]
+    # Two clients with one instance id: the later one wins, and the earlier hears of it.
     _fence_parked(group, member, outcome)
     group.rename(member, request.new_member_id)
     member.client_id, member.client_host = request.client_id, request.client_host
     member.is_new = False
     _update(group, member, request, token, outcome)
     group.restart_session(member, now_ms)
+    # The same protocol wins: the old assignment still holds.
     if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
         _answer_restart(group, member, request, old_leader, outcome)
     elif group.state is GroupState.PREPARING_REBALANCE:
@@ -189,8 +195,9 @@ def _answer_restart(
 ) -> None:
     """Give a restarted static member its generation back, without a rebalance.
 
-    A restarted leader must not assign again: a stable group would not take it. It is told so
-    (KIP-814), or, if it would not understand, it is told the old leader's id, which is not its own.
+    A restarted leader must not assign again: a stable group would not take the assignment. The
+    answer says so (KIP-814). To a client that does not know the field it names the old leader's id,
+    which is not the client's own.
     """
     token = group.take_join(member)
     assert token is not None

@@ -22,7 +22,7 @@ from wire.errors import KafkaError
 def leave(
     group: ClassicGroup, leaving: Sequence[LeavingMember], now_ms: int
 ) -> tuple[list[ErrorCode], Outcome]:
-    """Remove members; one rebalance for all of them. Returns a code for each, in order.
+    """Remove members, with one rebalance for all; return a code for each, in order.
 
     An administrator may name a static member by its instance id alone, with an empty member id.
     """
@@ -52,7 +52,7 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: Outcome) ->
 
 
 def expire(group: ClassicGroup, now_ms: int) -> Outcome:
-    """Do what is due at `now_ms`. What that brings about may be due at once: ask again."""
+    """Do what is due at `now_ms`. The result may be due at once: ask for the deadline again."""
     outcome = Outcome()
     if _remove_expired(group, now_ms, outcome) and group.state is not GroupState.EMPTY:
         prepare_or_complete(group, now_ms, outcome)
@@ -65,7 +65,7 @@ def expire(group: ClassicGroup, now_ms: int) -> Outcome:
 
 
 def _remove_expired(group: ClassicGroup, now_ms: int, outcome: Outcome) -> bool:
-    """Remove who has not been heard of for a session timeout. True: somebody was removed."""
+    """Remove the members whose sessions have ended; return whether a rebalance must follow."""
     unused = [key for key, deadline in group.pending_members.items() if deadline <= now_ms]
     for member_id in unused:
         del group.pending_members[member_id]
@@ -81,7 +81,7 @@ def _remove_expired(group: ClassicGroup, now_ms: int, outcome: Outcome) -> bool:
 
 
 def _remove_unsynced(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Some members joined this generation and never asked for their assignment."""
+    """Remove the members that joined this generation and never asked for their assignment."""
     for member_id in sorted(group.pending_syncs):
         drop(group, member_id, outcome, ErrorCode.UNKNOWN_MEMBER_ID)
     prepare(group, now_ms, outcome)

@@ -16,15 +16,15 @@ from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer,
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: A rebalance that nobody has joined is looked at again after this long at the earliest: members
-#: may name a rebalance timeout of 0.
+#: A rebalance without a joined member is looked at again after this long at the earliest: members
+#: may name a rebalance timeout of 0, and the alarm must not spin.
 _PUT_OFF_MS_MIN = 1_000
 
 _MAY_PREPARE = LEGAL_PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 
 def prepare_or_complete(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Members changed: begin a rebalance, or see whether the one under way is complete."""
+    """Begin a rebalance after members have changed, or complete the one under way if it can be."""
     if group.state in _MAY_PREPARE:
         prepare(group, now_ms, outcome)
     else:
@@ -37,6 +37,7 @@ def prepare(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
         refuse_syncs(group, now_ms, outcome)
     group.sync_deadline_ms = None
     group.pending_syncs.clear()
+    # An empty group has no members that could be told to join again.
     was_empty = group.state is GroupState.EMPTY
     group.transition(GroupState.PREPARING_REBALANCE, now_ms)
     if was_empty:
@@ -57,7 +58,7 @@ def _wait_for_first_members(group: ClassicGroup, now_ms: int, outcome: Outcome) 
 
 
 def on_join_deadline(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """The wait for members is over; an initial one is put off while members keep coming."""
+    """End the wait for members; put an initial wait off while members keep coming."""
     left = group.initial_rebalance_left_ms
     if left and group.member_joined_meanwhile:
         group.member_joined_meanwhile = False
@@ -69,7 +70,7 @@ def on_join_deadline(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None
 
 
 def complete_if_all_joined(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Form the generation if nobody is missing. An initial rebalance waits for its delay."""
+    """Form the generation if no member is missing. An initial rebalance waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.initial_rebalance_left_ms is None
@@ -79,17 +80,18 @@ def complete_if_all_joined(group: ClassicGroup, now_ms: int, outcome: Outcome) -
 
 
 def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Form the next generation of whoever has joined, and answer their joins."""
+    """Form the next generation of the members that have joined, and answer their joins."""
     group.join_deadline_ms = None
     for member in list(group.members.values()):
         if member.joining is not None and group.limits.is_abandoned(member.joining):
             group.take_join(member)
             member.is_new = False
             group.restart_session(member, now_ms)
+        # A static member keeps its place: it may only be restarting (KIP-345).
         if member.joining is None and not member.is_static:
             group.remove(member.member_id)
     if group.members and not _has_joined_leader(group):
-        # Only static members are left, and none has rejoined: their sessions will tell.
+        # Only static members are left, and none has rejoined: their sessions decide.
         group.initial_rebalance_left_ms = None
         group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _PUT_OFF_MS_MIN)
         return
@@ -102,15 +104,17 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     group.protocol_name = group.select_protocol()
     group.transition(GroupState.COMPLETING_REBALANCE, now_ms)
     _answer_joins(group, now_ms, outcome)
+    # Every member has to ask for its assignment in time, or the next rebalance begins.
     group.pending_syncs = set(group.members)
     group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
 
 
 def _has_joined_leader(group: ClassicGroup) -> bool:
-    """See to it that the leader is one of those who joined; False if nobody did."""
+    """Return whether a member has joined; then a member that has joined leads the group."""
     assert group.leader is not None
     if group.members[group.leader].joining is not None:
         return True
+    # A leader that has not joined again cannot assign: another member takes its place.
     joined = (m.member_id for m in group.members.values() if m.joining is not None)
     group.leader = next(joined, group.leader)
     return group.members[group.leader].joining is not None
@@ -126,7 +130,7 @@ def _answer_joins(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
 
 
 def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
-    """Return what a member of the current generation is told of it."""
+    """Return what a member of the current generation hears of it."""
     return JoinAnswer(
         member_id=member.member_id,
         generation_id=group.generation_id,
@@ -138,7 +142,7 @@ def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
 
 
 def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """The assignment will not come: the members that wait for it have to join again."""
+    """Tell the members that wait for the assignment to join again: it will not come."""
     for member in group.members.values():
         member.assignment = b""
         token, member.syncing = member.syncing, None
@@ -148,7 +152,7 @@ def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
 
 
 def drop(group: ClassicGroup, member_id: str, outcome: Outcome, code: ErrorCode) -> None:
-    """Remove a member; what it still had parked is refused with `code`."""
+    """Remove a member, and refuse its parked requests with `code`."""
     member = group.members[member_id]
     joining = group.take_join(member)
     syncing, member.syncing = member.syncing, None
@@ -168,6 +172,7 @@ def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -
     member = _validated(group, request)
     outcome = Outcome()
     group.pending_syncs.discard(member.member_id)
+    # Every member of the generation has asked: the deadline for asking is over.
     if not group.pending_syncs:
         group.sync_deadline_ms = None
     if group.state is GroupState.STABLE:

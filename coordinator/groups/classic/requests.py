@@ -1,7 +1,7 @@
 """What goes into a classic group and what comes out of it.
 
-Refusals that leave the group as it was are raised as `KafkaError`; everything else is an
-`Outcome`. A token is whatever the caller wants back with the answer; here it is opaque.
+Refusals that leave the group as it was are raised as `KafkaError`; everything else is an `Outcome`.
+A token stands for a parked request, and comes back with its answer; here it is opaque.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.internal.group_metadata import GroupMetadataValue
 
 Token = object
@@ -18,9 +19,9 @@ Token = object
 class JoinRequest:
     """A JoinGroup request. `new_member_id` is the id to give, should the member need one.
 
-    Timeouts are not negative.
-    `must_know_its_id`: a dynamic member's first join is answered MEMBER_ID_REQUIRED (KIP-394, v4+).
-    `can_skip_assignment`: knows the field of that name (KIP-814, v9+).
+    Timeouts are not negative. `must_know_its_id`: a dynamic member's first join is answered
+    MEMBER_ID_REQUIRED (KIP-394, v4+). `can_skip_assignment`: the client knows the field of that
+    name (KIP-814, v9+).
     """
 
     member_id: str
@@ -28,12 +29,29 @@ class JoinRequest:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
+    # In the member's order of preference; the broker does not look into the bytes.
     protocols: tuple[tuple[str, bytes], ...]
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     must_know_its_id: bool = False
     can_skip_assignment: bool = False
+
+
+def check_group_id(group_id: str) -> None:
+    """Raise INVALID_GROUP_ID for an empty id, under which only simple consumers commit."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
+def check_session_timeout(session_ms: int, least_ms: int, most_ms: int) -> None:
+    """Raise INVALID_SESSION_TIMEOUT outside [least_ms, most_ms], the configured bounds."""
+    if not least_ms <= session_ms <= most_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session timeout of {session_ms} ms, allowed are {least_ms} to {most_ms}"
+            " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +101,7 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """Whom a LeaveGroup names: by member id, or with an empty one by instance id alone."""
+    """A member that a LeaveGroup names: by member id, or with an empty one by instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None

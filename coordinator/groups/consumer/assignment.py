@@ -45,11 +45,12 @@ def reconcile(
     *,
     subscription_changed: bool = False,
 ) -> Member:
-    """Return the member after its next step towards the group's target assignment, or as it was.
+    """Return the member after its next step towards its target assignment, or as it was.
 
     `owned` is what its heartbeat says it has; None: the same as before. Refuses with
     FENCED_MEMBER_EPOCH a member whose state a later version of the broker wrote.
     """
+    # Nearly every heartbeat ends here.
     if not subscription_changed and member.is_reconciled_to(group.assignment_epoch):
         return member
     match member.state:
@@ -70,7 +71,7 @@ def reconcile(
 
 @dataclass(slots=True)
 class _Difference:
-    """What a member has and its target, compared."""
+    """The difference between what a member has and its target."""
 
     kept: dict[UUID, dict[int, int]]
     revoked: dict[UUID, dict[int, int]]
@@ -82,6 +83,7 @@ class _Difference:
 def _step(group: ConsumerGroup, member: Member, owned: Owned | None, topics: TopicImage) -> Member:
     found = _compare(group, member, _readable(group, member, topics))
     if found.revoked and _still_owns(owned, found.revoked):
+        # First give back, then take: until then no other member may read these partitions.
         return replace(
             member.at_epoch(member.epoch),
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -111,7 +113,7 @@ def _compare(group: ConsumerGroup, member: Member, target: Target) -> _Differenc
     for topic_id, wanted in target.items():
         missing = wanted - member.assigned.get(topic_id, {}).keys()
         owners = group.owners.get(topic_id, {})
-        # What this member itself has yet to give back may be given to it again.
+        # The member may be given again what it has itself yet to give back.
         free = frozenset(p for p in missing if owners.get(p, member.member_id) == member.member_id)
         found.waits |= len(free) < len(missing)
         if free:
@@ -120,9 +122,9 @@ def _compare(group: ConsumerGroup, member: Member, target: Target) -> _Differenc
 
 
 def _readable(group: ConsumerGroup, member: Member, topics: TopicImage) -> Target:
-    """Return the target without the topics that the member does not subscribe to any more.
+    """Return the target without the topics that the member no longer subscribes to.
 
-    The target may be older than the member's last word.
+    The target may be older than the member's last subscription.
     """
     names = group.names_of(member)
     readable: dict[UUID, frozenset[int]] = {}
@@ -136,7 +138,10 @@ def _readable(group: ConsumerGroup, member: Member, topics: TopicImage) -> Targe
 def _without_unsubscribed(
     group: ConsumerGroup, member: Member, owned: Owned | None, topics: TopicImage
 ) -> Member:
-    """Ask back at once what the member does not subscribe to any more; its epoch stays."""
+    """Return the member without the topics it no longer subscribes to; its epoch stays.
+
+    The partitions are asked back at once: a target without them may take a while.
+    """
     names = group.names_of(member)
     kept: dict[UUID, Mapping[int, int]] = {}
     revoked = dict(member.revoking)
@@ -165,9 +170,9 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_r
 def decide_target(
     group: ConsumerGroup, topics: TopicImage, limits: ConsumerLimits, now_ms: int
 ) -> list[ConsumerGroupRecord]:
-    """Return what changes in the target assignment if one is due: the group's epoch is ahead.
+    """Return the changes of the target assignment, if the group's epoch is ahead of it.
 
-    `limits.assignment_interval_ms` after the last one at the earliest (0: at once).
+    Not before `limits.assignment_interval_ms` after the last one; 0: at once.
     """
     if group.assignment_epoch >= group.epoch:
         return []
@@ -195,7 +200,7 @@ def _changed_targets(
         for member in group.members.values()
     ]
     counts = {topic.topic_id: topic.partition_count for topic in existing.values()}
-    # Members in a log of Apache Kafka's may have asked for one that is not here.
+    # Members in a log from Apache Kafka may have asked for an assignor that is not here.
     assign = ASSIGNORS.get(group.preferred_assignor(default_assignor), ASSIGNORS[default_assignor])
     for member_id, target in assign(readers, counts).items():
         if member_id not in group.targets or target != group.targets[member_id]:

@@ -22,12 +22,12 @@ class Reader:
 
 
 #: (members in the order of their coming, partition count by topic id) -> target by member id.
-#: Every partition that somebody reads goes to exactly one of its readers.
+#: Every partition with a reader goes to exactly one of its readers.
 Assignor = Callable[[list[Reader], Mapping[UUID, int]], dict[str, Target]]
 
 
 def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]:
-    """Return assignments as targets: without topics that have no partitions."""
+    """Return assignments as targets, without topics that have no partitions."""
     return {
         member_id: {
             topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions
@@ -37,7 +37,13 @@ def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]
 
 
 def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target; the first ones of a topic's readers get one partition more."""
+    """Return each member's target: of each topic, contiguous partitions in the readers' order.
+
+    The first readers of a topic get one partition more. Static members come in the order of their
+    instance ids, so that a restart changes nothing. Topics with as many partitions are split alike:
+    partition n of one goes with partition n of the other.
+    """
+    # Instance ids first: a restarted static member has a new member id, and must not move.
     ordered = sorted(
         readers,
         key=lambda reader: (
@@ -63,7 +69,12 @@ Partition = tuple[UUID, int]
 
 
 def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target."""
+    """Return each member's target: all get equally much, and keep what they can.
+
+    Where all members read the same topics, no member has more than one partition more than another,
+    and no partition moves needlessly. Where they do not, a partition goes to the reader of its
+    topic with the fewest, and moves on while that makes two members more equal.
+    """
     if not readers:
         return {}
     kept, unassigned = _keep(readers, counts)
@@ -82,7 +93,7 @@ def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[
 def _keep(
     readers: list[Reader], counts: Mapping[UUID, int]
 ) -> tuple[dict[str, list[Partition]], list[Partition]]:
-    """Return what each member had and may keep, and what nobody has, in order of partitions."""
+    """Return what each member had and may keep, and the rest, in order of partitions."""
     kept: dict[str, list[Partition]] = {}
     taken: dict[UUID, set[int]] = {}
     for reader in readers:
@@ -91,6 +102,7 @@ def _keep(
             if topic_id not in reader.topics or topic_id not in counts:
                 continue
             others = taken.setdefault(topic_id, set())
+            # A partition that two targets name stays with the first: `partitions - others`.
             for partition in sorted(partitions - others):
                 if partition < counts[topic_id]:
                     mine.append((topic_id, partition))
@@ -108,7 +120,7 @@ def _keep(
 
 
 def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]) -> None:
-    """All read the same: cut everyone to the quota, then fill up to it. O(partitions)."""
+    """Share among members that read the same: cut to the quota, then fill up. O(partitions)."""
     total = len(unassigned) + sum(map(len, kept.values()))
     quota, more = divmod(total, len(kept))
     spare = unassigned
@@ -131,7 +143,7 @@ def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]
 def _share_by_topic(
     readers: list[Reader], kept: dict[str, list[Partition]], unassigned: list[Partition]
 ) -> None:
-    """Give each partition to the least loaded of its readers, then even out topic by topic."""
+    """Give each partition to its least loaded reader, then even out topic by topic."""
     by_topic: dict[UUID, list[str]] = {}
     for reader in readers:
         for topic_id in sorted(reader.topics):
@@ -146,6 +158,7 @@ def _share_by_topic(
             load, order, member_id = loads[0]
             kept[member_id].append((topic_id, partition))
             heapq.heapreplace(loads, (load + 1, order, member_id))
+    # A list, not a generator: every topic has its turn in each round.
     while any([_even_out(topic_id, members, kept) for topic_id, members in by_topic.items()]):
         pass
 
@@ -158,9 +171,9 @@ def _heap(members: list[str], kept: dict[str, list[Partition]]) -> list[tuple[in
 
 
 def _even_out(topic_id: UUID, members: list[str], kept: dict[str, list[Partition]]) -> bool:
-    """Move partitions of a topic from who has most to who has fewest, while that evens them out.
+    """Move a topic's partitions from the fullest to the emptiest reader while that evens them out.
 
-    Ends: each move lessens the sum of the squares of all loads.
+    Returns whether any moved. Ends: each move lessens the sum of the squares of all loads.
     """
     mine: dict[str, list[Partition]] = {}
     for member_id in members:
@@ -175,7 +188,7 @@ def _even_out(topic_id: UUID, members: list[str], kept: dict[str, list[Partition
         load, order, member_id = most[0]
         fewest, position, other = least[0]
         if -load != len(kept[member_id]):
-            # Grown since: at its right place it is looked at again.
+            # The load has grown since: put the member where it belongs, and look again.
             heapq.heapreplace(most, (-len(kept[member_id]), order, member_id))
             continue
         if fewest != len(kept[other]):

@@ -1,16 +1,16 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat.
 
 A join is a heartbeat that says everything: it is answered at once, with the member's epoch as its
-generation and nobody as its leader; the sync fetches what the coordinator assigned. A heartbeat
-says REBALANCE_IN_PROGRESS when there is something to give back or to take. Source: KIP-848, the
-part on migration.
+generation and without a leader. The sync fetches what the coordinator assigned. A heartbeat is
+answered REBALANCE_IN_PROGRESS when the member has partitions to give back or to take. Source:
+KIP-848, the part on migration.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
@@ -24,6 +24,7 @@ from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberS
 from coordinator.groups.consumer.membership import check_room, replaced
 from coordinator.groups.consumer.records import ConsumerGroupRecord, assignment_record
 from coordinator.groups.consumer.requests import ConsumerLimits
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage, subscribe
 from coordinator.groups.consumer_protocol import (
     CONSUMER,
@@ -34,28 +35,40 @@ from coordinator.groups.consumer_protocol import (
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 
-JoinDecision = Answered[ConsumerGroupRecord, JoinAnswer]
+JoinDecision = Decision[ConsumerGroupRecord, JoinAnswer]
 
 
 def decide_join(
-    draft: Draft, request: JoinRequest, topics: TopicImage, limits: ConsumerLimits, now_ms: int
+    draft: Draft,
+    soft: SoftState,
+    request: JoinRequest,
+    topics: TopicImage,
+    limits: ConsumerLimits,
+    now_ms: int,
 ) -> JoinDecision:
     """Return the records and the answer of a classic member's join.
 
-    Refuses with GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, and of static members
+    Refuses with GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, and static members with
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. A first join may be answered MEMBER_ID_REQUIRED.
     """
     group = draft.group
+    if not limits.may_mix:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"Cannot join the consumer group {group.group_id} with the classic protocol because"
+            " the group migration is disabled.",
+        )
     check_room(group, request.member_id, limits.size_max)
     _check_protocols(group, request)
     is_static = request.group_instance_id is not None
+    # The member learns its id before it counts, so that a lost answer leaves no ghost (KIP-394).
     if not request.member_id and request.must_know_its_id and not is_static:
         code = ErrorCode.MEMBER_ID_REQUIRED
-        return Answered(answer=JoinAnswer(member_id=request.new_member_id, error_code=code))
+        return Decision(answer=JoinAnswer(member_id=request.new_member_id, error_code=code))
     said = _subscription(request, topics)
     before = _joining_member(draft, request)
     member = _with_news(before, request, said)
-    changed = subscribe(draft, before, member, None, topics)
+    changed = subscribe(draft, before, member, None, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
     current = draft.group.members.get(member.member_id, member)
     after = reconcile(draft.group, current, said.owned, topics, subscription_changed=changed)
@@ -65,9 +78,10 @@ def decide_join(
         member_id=after.member_id,
         generation_id=after.epoch,
         protocol_type=CONSUMER,
+        # As in Kafka: the coordinator assigns, so the name of the assignor means nothing.
         protocol_name=request.protocols[0][0],
     )
-    return Answered(records=tuple(draft.records), answer=answer)
+    return Decision(records=tuple(draft.records), answer=answer)
 
 
 def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) -> SyncAnswer:
@@ -79,6 +93,7 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
     member, classic = known_classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
+    # Of several protocols only the first was read when the member joined.
     name, subscription = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise KafkaError(
@@ -101,6 +116,7 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
 def must_join_again(group: ConsumerGroup, member: Member) -> bool:
     """Return whether a heartbeat is to be answered REBALANCE_IN_PROGRESS."""
     return (
+        # Also before a target exists for that epoch: the member must not rest on a stale one.
         member.epoch < group.epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
@@ -133,7 +149,10 @@ def known_classic_member(
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinRequest) -> None:
-    """All classic members must have an assignor in common: they may be alone one day."""
+    """Raise INCONSISTENT_GROUP_PROTOCOL without an assignor that all classic members have.
+
+    They may be alone one day, and then need it.
+    """
     names = [name for name, _ in request.protocols]
     common = any(group.classic_protocols[name] == group.classic_count for name in names)
     if request.protocol_type != CONSUMER or not common:
@@ -153,7 +172,7 @@ def _subscription(request: JoinRequest, topics: TopicImage) -> Subscription:
 
 
 def _joining_member(draft: Draft, request: JoinRequest) -> Member:
-    """Return the member that joins: a known one, a new one, or one in a static member's place."""
+    """Return the member that joins: known, new, or in a static member's place."""
     group = draft.group
     member_id = request.member_id or request.new_member_id
     instance_id = request.group_instance_id
@@ -175,6 +194,7 @@ def _with_news(member: Member, request: JoinRequest, said: Subscription) -> Memb
         rack_id=said.rack_id or member.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topic_names=said.topic_names,
+        # The classic protocol has no patterns on the broker's side.
         topic_regex="",
         client_id=request.client_id,
         client_host=request.client_host,
@@ -183,7 +203,10 @@ def _with_news(member: Member, request: JoinRequest, said: Subscription) -> Memb
 
 
 def _must_catch_up(epoch: int, member: Member) -> bool:
-    """A member that has yet to give back has joined again: one thing after the other."""
+    """Return whether the member has a newer assignment to join for.
+
+    A member that has yet to give partitions back has just joined: one thing after the other.
+    """
     return epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
 
 
@@ -198,9 +221,9 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
 
 
 def known_leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> Member:
-    """Return the member that a LeaveGroup names, whatever protocol it speaks.
+    """Return the member that a LeaveGroup names, of either protocol.
 
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. A static one may be named by its instance id alone.
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. A static member may be named by its instance id alone.
     """
     instance_id = leaving.group_instance_id
     if instance_id is None:

@@ -1,11 +1,10 @@
-"""A consumer group as its records have it: members, who shall read what, who reads what.
+"""A consumer group as its records have it: its members, what each shall read, what each reads.
 
-A fold: `apply` takes one record, live and on replay alike, and nothing else changes a group. What
-is not in the log (sessions, what was last looked at) is in `timers` and belongs to this start of
-the broker.
+A fold: `apply` takes one record, live and in replay alike, and nothing else changes a group. What
+is not in the log (sessions, the topics last looked at) is in `soft_state`.
 
-Invariant: `owners` names for each partition the one member that has it, or has yet to give it
-back. Who is to have it waits until it is not there any more.
+Invariant: `owners` names for each partition the one member that has the partition, or has yet to
+give it back. The next owner waits until the partition is not there any more.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from uuid import UUID
 from coordinator.groups.consumer import records
 from coordinator.groups.consumer.member import Assigned, Member, Target
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
-from coordinator.groups.consumer.soft_state import Acknowledging, Timers
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_current_member_assignment import (
@@ -48,7 +46,7 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 )
 
 _NOTHING: Target = {}
-#: Of a group, and of its assignment, without a record yet.
+#: The epoch of a group, and of its assignment, that has no record yet.
 FIRST_EPOCH = 1
 
 
@@ -58,22 +56,22 @@ class ConsumerGroupState(Enum):
     EMPTY = "Empty"  # no members; perhaps offsets
     ASSIGNING = "Assigning"  # the target assignment is older than the group
     RECONCILING = "Reconciling"  # members are on their way to it
-    STABLE = "Stable"  # every member has what it is to have
+    STABLE = "Stable"  # every member has its target
     DEAD = "Dead"  # deleted; nothing follows
 
 
 class ConsumerGroup:
-    """One group. Fields are read freely; they change through `apply` alone, but for `timers` and
-    `acknowledging`."""
+    """One group. Fields are read freely; they change through `apply` alone."""
 
     def __init__(self, group_id: str) -> None:
+        """`is_new`: the group is in no shard yet, so no copy is needed."""
         self.group_id = group_id
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
         self.assigned_at_ms = 0
         self.members: dict[str, Member] = {}
-        #: member id -> what it is to have
+        #: member id -> what the member is to have
         self.targets: dict[str, Target] = {}
         #: group instance id -> member id
         self.static_members: dict[str, str] = {}
@@ -88,26 +86,14 @@ class ConsumerGroup:
         #: classic assignor -> how many members speak it
         self.classic_protocols: Counter[str] = Counter()
         self.classic_count = 0
-        # Not in the log.
-        self.timers = Timers()
-        self.acknowledging = Acknowledging()
-        #: rises with every record
+        #: How many records have been applied: a cheap way to see that nothing has changed.
         self.revision = 0
-        #: member id -> the revision at which there was nothing for it to give back or take
-        self.nothing_for: dict[str, int] = {}
-        #: the version of the topics that `metadata_hash` was last compared with; None: never
-        self.topics_seen: int | None = None
-        #: the same of `regexes`, and when they may be matched again at the earliest
-        self.regexes_seen: int | None = None
-        self.regexes_next_ms = 0
-        #: the log's end after the group's last record: what its answers rest on
-        self.rests_on = 0
 
     # --- questions
 
     @property
     def state(self) -> ConsumerGroupState:
-        """O(members)."""
+        """The state that clients are shown. O(members)."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -143,7 +129,7 @@ class ConsumerGroup:
         return self.members[holder]
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
-        """Return who has the partition, or has yet to give it back."""
+        """Return the member that has the partition, or has yet to give it back."""
         return self.owners.get(topic_id, {}).get(partition)
 
     def subscribed_names(self) -> frozenset[str]:
@@ -159,7 +145,7 @@ class ConsumerGroup:
         return member.topic_names if found is None else member.topic_names | found.topics
 
     def preferred_assignor(self, default: str) -> str:
-        """Return the assignor most members ask for; between equals the first in the alphabet."""
+        """Return the assignor that most members ask for, of equals the first in the alphabet."""
         votes = self.assignor_members
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
@@ -176,13 +162,12 @@ class ConsumerGroup:
         copy.assignor_members = self.assignor_members.copy()
         copy.classic_protocols = self.classic_protocols.copy()
         copy.classic_count = self.classic_count
-        copy.topics_seen = self.topics_seen
         return copy
 
     # --- the fold
 
     def apply(self, record: ConsumerGroupRecord) -> None:
-        """Fold one record."""
+        """Fold one record: the only way in which a group changes."""
         self.revision += 1
         key, value = record.key, record.value
         match key:
@@ -232,9 +217,6 @@ class ConsumerGroup:
                 self._release(member_id, old.assigned)
                 self._release(member_id, old.revoking)
                 del self.members[member_id]
-                self.timers.forget(member_id)
-                self.nothing_for.pop(member_id, None)
-                self.acknowledging.forget(member_id)
                 self._free_instance(old)
             return
         member = records.subscribed(old or Member(member_id=member_id), value)
@@ -247,6 +229,7 @@ class ConsumerGroup:
 
     def _free_instance(self, member: Member) -> None:
         instance_id = member.instance_id
+        # The instance may have a new member by now.
         if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
             del self.static_members[instance_id]
 
@@ -258,10 +241,12 @@ class ConsumerGroup:
             return
         old = old or Member(member_id=member_id)
         member = records.unassigned(old) if value is None else records.assigned(old, value)
+        # Release all, then take: the record is the whole new value.
         self._release(member_id, old.assigned)
         self._release(member_id, old.revoking)
         self._take(member_id, member.assigned)
         self._take(member_id, member.revoking)
+        # Compaction may leave an assignment before the subscription it belongs to.
         if member_id not in self.members:
             self._count(member, 1)
         self.members[member_id] = member
@@ -286,6 +271,7 @@ class ConsumerGroup:
         for topic_id, partitions in assigned.items():
             owners = self.owners.get(topic_id, {})
             for partition in partitions:
+                # After compaction the record of the next owner may have come first.
                 if owners.get(partition) == member_id:
                     del owners[partition]
             if not owners:
@@ -296,7 +282,7 @@ class ConsumerGroup:
             self.owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
 
     def _count(self, member: Member, step: int) -> None:
-        """Count a member in (1) or out (-1) of what its subscription adds to."""
+        """Count a member's subscription in (1) or out (-1)."""
         _add(self.name_members, member.topic_names, step)
         _add(self.regex_members, (member.topic_regex,) if member.topic_regex else (), step)
         _add(
@@ -315,12 +301,16 @@ def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
 
 
 class Draft:
-    """`group` is the group with `records` applied; read it anew after each `add`."""
+    """A decision in the making: records tried on a copy of the group, so that the next can follow.
+
+    `group` is the group with `records` applied; read it anew after each `add`. The group itself
+    changes when the records are in the log. No copy is made before there is a record.
+    """
 
     __slots__ = ("_is_copy", "group", "records")
 
     def __init__(self, group: ConsumerGroup, *, is_new: bool = False) -> None:
-        """`is_new`: the group is in no shard yet, so it may be changed itself."""
+        """`is_new`: the group is in no shard yet, so no copy is needed."""
         self.group = group
         self.records: list[ConsumerGroupRecord] = []
         self._is_copy = is_new

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, lives, says something new, gives back, is given.
+"""ConsumerGroupHeartbeat: a member joins, lives, subscribes, gives partitions back, is given some.
 
 A heartbeat that says nothing new to a group at rest is O(1), and nothing is written.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.consumer.assignment import decide_target, reconcile
 from coordinator.groups.consumer.group import Draft
 from coordinator.groups.consumer.member import JOINING, Member, as_target
@@ -20,6 +20,7 @@ from coordinator.groups.consumer.requests import (
     HeartbeatDecision,
     HeartbeatRequest,
 )
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage, subscribe
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 def decide_heartbeat(
     draft: Draft,
+    soft: SoftState,
     request: HeartbeatRequest,
     topics: TopicImage,
     limits: ConsumerLimits,
@@ -34,37 +36,29 @@ def decide_heartbeat(
 ) -> HeartbeatDecision:
     """Return the records and the answer of a heartbeat that does not leave.
 
-    `request` has passed `validation`. Once the records are applied, `topics.version` is what the
-    group has seen. Refuses with GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
-    FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
+    `request` has passed `check_heartbeat`, and `soft` belongs to the group. Refuses with
+    GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+    UNRELEASED_INSTANCE_ID.
     """
     check_room(draft.group, request.member_id, limits.size_max)
     before, records = speaking_member(draft.group, request)
     draft.add(records)
     said = _with_news(before, request)
-    changed = subscribe(draft, before, said, request.resolved, topics)
+    changed = subscribe(draft, before, said, request.resolved, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
-    if _nothing_changed(draft, request, said):
-        return Answered(answer=_answer(request, before, said, limits))
+    is_at_rest = soft.is_at_rest(draft.group, said.member_id)
+    if is_at_rest and not draft.records and request.owned is None:
+        # Also a member that waits for others need not be compared with its target each time.
+        return Decision(answer=_answer(request, before, said, limits))
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
-    return Answered(records=tuple(draft.records), answer=_answer(request, before, after, limits))
-
-
-def _nothing_changed(draft: Draft, request: HeartbeatRequest, member: Member) -> bool:
-    """Whether the member has asked before, and neither it nor anybody else has done anything since.
-
-    Who waits for others need not be compared with its target each time.
-    """
-    group = draft.group
-    seen_at = group.nothing_for.get(member.member_id)
-    return not draft.records and request.owned is None and seen_at == group.revision
+    return Decision(records=tuple(draft.records), answer=_answer(request, before, after, limits))
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:
-    """Return the member with what the request says of it: the same object for nothing new."""
+    """Return the member with what the request says of it; the same object for nothing new."""
     if _says_nothing(request, member):
         return member
     timeout_ms = request.rebalance_timeout_ms
@@ -78,13 +72,15 @@ def _with_news(member: Member, request: HeartbeatRequest) -> Member:
         server_assignor=_or(request.server_assignor, member.server_assignor),
         client_id=request.client_id,
         client_host=request.client_host,
+        # Whatever protocol the member spoke before, it speaks the consumer protocol now.
         classic=None,
     )
+    # The same object: whether anything changed is then a comparison of identities.
     return member if said.said_the_same(member) else said
 
 
 def _says_nothing(request: HeartbeatRequest, member: Member) -> bool:
-    """Whether the request is one of the many that only say that the member lives."""
+    """Return whether the request only says that the member lives: nearly all of them do."""
     return (
         request.rebalance_timeout_ms < 0
         and request.topic_names is None
@@ -105,7 +101,10 @@ def _or(said: T | None, before: T) -> T:
 def _answer(
     request: HeartbeatRequest, before: Member, after: Member, limits: ConsumerLimits
 ) -> HeartbeatAnswer:
-    """Tell the assignment to who joins, who tells everything, and where it has changed."""
+    """Return the answer, with the assignment where the member may not know it.
+
+    That is: the member joins, or tells everything, or its assignment has changed.
+    """
     tells_everything = (
         request.rebalance_timeout_ms >= 0
         and (request.topic_names is not None or request.topic_regex is not None)

@@ -64,15 +64,15 @@ LEAVING_FOR_A_WHILE = -2  # static members only
 class MemberState(IntEnum):
     """How a member stands to its target assignment; the codes are those of its record."""
 
-    STABLE = 0  # has all it is to have at its epoch
-    UNREVOKED_PARTITIONS = 1  # has been asked to give partitions back, and has not said it did
+    STABLE = 0  # has its target, at its epoch
+    UNREVOKED_PARTITIONS = 1  # was asked to give partitions back, and has not said that it did
     UNRELEASED_PARTITIONS = 2  # at the target's epoch, but others still hold some of its partitions
     UNKNOWN = 127  # written by a later version
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """What a member that speaks the classic protocol said when it joined."""
+    """What a member of the classic protocol said when it joined."""
 
     session_timeout_ms: int
     #: (assignor, ConsumerProtocolSubscription) in the member's order of preference
@@ -81,7 +81,7 @@ class ClassicProtocols:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member as its records have it. `classic` is None for who speaks the consumer protocol."""
+    """A member as its records have it. `classic` is None in the consumer protocol."""
 
     member_id: str
     instance_id: str | None = None
@@ -102,11 +102,11 @@ class Member:
     revoking: Assigned = field(default_factory=dict)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return whether the member has all that the target assignment of `epoch` gives it."""
+        """Return whether the member has all that the target of `epoch` gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at_epoch(self, epoch: int) -> Member:
-        """Return the member moved to `epoch`; it may still speak with the one it had."""
+        """Return the member moved to `epoch`; it may still speak with the epoch it had."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
     def said_the_same(self, other: Member) -> bool:

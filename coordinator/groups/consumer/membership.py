@@ -33,7 +33,8 @@ from wire.errors import KafkaError
 
 
 def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
-    """Raise GROUP_MAX_SIZE_REACHED for who is no member of a full group."""
+    """Raise GROUP_MAX_SIZE_REACHED for a newcomer to a full group."""
+    # A member that rejoins takes no more room than it has.
     if len(group.members) >= size_max and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -44,10 +45,9 @@ def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
 def speaking_member(
     group: ConsumerGroup, request: HeartbeatRequest
 ) -> tuple[Member, list[ConsumerGroupRecord]]:
-    """Return the member that a heartbeat is from, new or known, and what makes it so.
+    """Return the member that sent a heartbeat, new or known, and the records that make it so.
 
-    Refuses with UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
-    UNRELEASED_INSTANCE_ID.
+    Refuses with UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
     """
     member_id = request.member_id or request.new_member_id
     joins = request.member_epoch == JOINING
@@ -64,6 +64,7 @@ def speaking_member(
     if holder is None:
         return group.members.get(member_id) or Member(member_id=member_id), []
     old = group.members[holder]
+    # A classic member cannot say that it leaves for a while: it may be replaced at any time.
     if old.classic is None and old.epoch != LEAVING_FOR_A_WHILE:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -76,9 +77,10 @@ def speaking_member(
 def replaced(
     group: ConsumerGroup, old: Member, member_id: str
 ) -> tuple[Member, list[ConsumerGroupRecord]]:
-    """Return the member that takes a static member's place, and the records of that."""
+    """Return the member that takes a static member's place, and the records of the change."""
     group_id = group.group_id
     member = replace(old, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
+    # The new id inherits target and partitions, so a restart moves nothing.
     return member, [
         *member_tombstones(group_id, old.member_id),
         subscription_record(group_id, member),
@@ -90,8 +92,8 @@ def replaced(
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the member may speak with `epoch`.
 
-    The epoch before is taken too, while it owns nothing that it has not been given: an answer may
-    have been lost.
+    The epoch before is accepted too, while the member owns nothing beyond what it has been given:
+    an answer may have been lost.
     """
     if epoch in (JOINING, member.epoch):
         return
@@ -112,7 +114,7 @@ def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
 
 
 def leaving_member(group: ConsumerGroup, request: HeartbeatRequest) -> Member:
-    """Return who leaves with a heartbeat. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return the member that leaves with a heartbeat. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if request.instance_id is None:
         return group.member(request.member_id)
     return group.static_member(request.instance_id, request.member_id)
@@ -121,11 +123,12 @@ def leaving_member(group: ConsumerGroup, request: HeartbeatRequest) -> Member:
 def decide_absence(group: ConsumerGroup, member: Member) -> list[ConsumerGroupRecord]:
     """Return the record of a static member that leaves for a while (epoch -2).
 
-    It keeps its place and its partitions until its session ends.
+    The member keeps its place and its partitions until its session ends.
     """
     absent = replace(
         member,
         epoch=LEAVING_FOR_A_WHILE,
+        # The next incarnation may commit for these partitions at any epoch.
         assigned=with_epoch(as_target(member.assigned), 0),
         revoking={},
     )
@@ -137,12 +140,13 @@ def decide_removal(
 ) -> list[ConsumerGroupRecord]:
     """Return the records of a group without these members, at its next epoch.
 
-    Their partitions are free at once; who gets them is decided with the next heartbeat.
+    Their partitions are free at once; the next heartbeat decides which members get them.
     """
     draft = Draft(group)
     for member_id in member_ids:
         draft.add(member_tombstones(group.group_id, member_id))
     draft.add(unused_regexes(draft.group))
+    # The epoch rises also where the rest reads the same: the partitions are to be given anew.
     draft.add(next_epoch(draft.group, topics, changed=True))
     return draft.records
 
@@ -157,16 +161,18 @@ def check_commit(
     transactional: bool,
     knows_member_epochs: bool,
 ) -> None:
-    """Return if whoever says this may commit for these partitions, else raise.
+    """Return if the sender may commit for these partitions, else raise.
 
-    A negative epoch is an administrator: while the group has no members. In a transaction who says
-    nothing of himself may always commit. Members commit with their epoch (UNKNOWN_MEMBER_ID,
-    STALE_MEMBER_EPOCH), or an older one for partitions that they have had since then (KIP-1251).
-    UNSUPPORTED_VERSION for a member that does not `knows_member_epochs` (OffsetCommit v9+).
-    A stale member is ILLEGAL_GENERATION for classic members, and in transactions.
+    A negative epoch is an administrator's, who may commit while the group has no members. In a
+    transaction a sender that names neither member nor instance may always commit. Members commit
+    with their epoch (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH), or with an older one for partitions
+    that they have had since then (KIP-1251). UNSUPPORTED_VERSION for a member that does not
+    `knows_member_epochs` (OffsetCommit v9+). A stale epoch is ILLEGAL_GENERATION for classic
+    members, and in transactions.
     """
     if member_epoch < 0 and not group.members:
         return
+    # TxnOffsetCommit up to v2 has no fields for members (KIP-447).
     if transactional and member_epoch == -1 and not member_id and group_instance_id is None:
         return
     member = group.member(member_id)
@@ -189,10 +195,10 @@ def check_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """Return if whoever says this may read the group's offsets, else raise.
+    """Return if the sender may read the group's offsets, else raise.
 
-    Without a member id: an administrator, or a client that does not say. UNKNOWN_MEMBER_ID,
-    STALE_MEMBER_EPOCH, of classic members ILLEGAL_GENERATION.
+    A sender without a member id is an administrator, or a client that does not say. Members are
+    checked: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of classic members.
     """
     if member_id is None and member_epoch < 0:
         return
@@ -209,6 +215,7 @@ def _check_held_since(
     member: Member, member_epoch: int, topic_id: UUID, partition: int, stale: ErrorCode
 ) -> None:
     held_since = member.assigned.get(topic_id, {}).get(partition)
+    # A partition that the member gives back is read, and committed, until it is given back.
     if held_since is None:
         held_since = member.revoking.get(topic_id, {}).get(partition)
     if held_since is None:

@@ -29,6 +29,7 @@ from coordinator.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
+from coordinator.groups.consumer.requests import ConsumerLimits
 from coordinator.groups.consumer.subscription import TopicImage
 from coordinator.groups.consumer_protocol import (
     CONSUMER,
@@ -41,21 +42,21 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.internal.group_metadata import GroupMetadataValue
 
-#: What the classic leader knew of the topics when it assigned them nobody can say: they may have
-#: grown since. Whoever joins next has them assigned anew.
+#: The topics may have grown since the classic leader assigned them. No hash matches this one, so
+#: the next join assigns them anew.
 _UNKNOWN_TOPICS = 0
 
 
 def decide_upgrade(
-    classic: ClassicGroup, topics: TopicImage, *, allowed: bool, size_max: int, now_ms: int
+    classic: ClassicGroup, topics: TopicImage, limits: ConsumerLimits, now_ms: int
 ) -> Draft:
     """Return a draft of the consumer group with the classic group's members.
 
-    Its records are for after the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND, and
-    the reason: not allowed by the migration policy, no consumers, too many of them, or an assignor
-    of their own whose data would be lost.
+    Its records follow the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND and the reason:
+    the migration policy, members that are no consumers, too many of them, or an assignor of their
+    own, whose data would be lost.
     """
-    _check(classic, allowed=allowed, size_max=size_max)
+    _check(classic, limits)
     draft = Draft(ConsumerGroup(classic.group_id), is_new=True)
     taken: set[tuple[UUID, int]] = set()
     try:
@@ -71,7 +72,7 @@ def decide_upgrade(
             "an unsupported custom assignor is in use. Please refer to the documentation or switch"
             " to a default assignor before re-attempting the upgrade.",
         ) from None
-    # A group without a generation is at the first: nobody has heard of it.
+    # A group without a generation is put at the first: no member has heard of any.
     generation_id = max(classic.generation_id, FIRST_EPOCH)
     _add_records(draft, generation_id, upgraded, now_ms)
     return draft
@@ -94,12 +95,12 @@ def _add_records(
     )
 
 
-def _check(classic: ClassicGroup, *, allowed: bool, size_max: int) -> None:
-    if not allowed:
+def _check(classic: ClassicGroup, limits: ConsumerLimits) -> None:
+    if not limits.may_upgrade:
         raise _refusal(classic, "online upgrade is disabled.")
     if classic.protocol_type != CONSUMER:
         raise _refusal(classic, "the group does not use the consumer embedded protocol.")
-    if len(classic.members) > size_max:
+    if len(classic.members) > limits.size_max:
         raise _refusal(classic, "the group size exceeds the consumer group maximum size.")
 
 
@@ -127,9 +128,10 @@ def _member(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) ->
 
 
 def _assigned(member: ClassicMember, topics: TopicImage, taken: set[tuple[UUID, int]]) -> Target:
-    """Return what the member was assigned, but what another was assigned too: `taken`."""
+    """Return what the member was assigned, without what is `taken`: assigned to another too."""
     mine: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in read_assignment(member.assignment, topics).items():
+        # A custom assignor may have given one partition to two members: it has one owner here.
         free = frozenset(each for each in partitions if (topic_id, each) not in taken)
         taken.update((topic_id, each) for each in free)
         if free:
@@ -147,7 +149,7 @@ def _at(member: Member, epoch: int, target: Target) -> Member:
 
 
 def refuse_parked(classic: ClassicGroup) -> Outcome:
-    """Send back whoever waits in the classic group: join again, there is a consumer group now."""
+    """Refuse the requests parked in the classic group: the members join the consumer group."""
     outcome = Outcome()
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
@@ -160,14 +162,14 @@ def refuse_parked(classic: ClassicGroup) -> Outcome:
 
 
 def is_downgrade_due(
-    group: ConsumerGroup, leaving: Collection[str], *, allowed: bool, size_max: int
+    group: ConsumerGroup, leaving: Collection[str], limits: ConsumerLimits
 ) -> bool:
-    """Return whether classic members alone are left when these leave: at least one, none else.
-
-    `size_max` is of classic groups.
-    """
+    """Return whether classic members alone are left when these leave: at least one."""
+    # Counts alone: this is asked whenever a member goes.
     left = len(group.members) - len(leaving)
-    if not allowed or left <= 0 or left > size_max or left > group.classic_count:
+    if not limits.may_downgrade or not 0 < left <= limits.classic_size_max:
+        return False
+    if left > group.classic_count:
         return False
     leaving_classic = sum(group.members[member_id].classic is not None for member_id in leaving)
     return left == group.classic_count - leaving_classic
@@ -180,8 +182,10 @@ def downgraded(
     limits: GroupLimits,
     now_ms: int,
 ) -> tuple[ClassicGroup, GroupMetadataValue]:
-    """Return the classic group of the members that stay, and its record: the group is stable once
-    the record is applied. The caller then begins a rebalance, so that all members join again.
+    """Return the classic group of the members that stay, and its record.
+
+    The group is stable once the record is applied. The caller then begins a rebalance, so that all
+    members join again.
     """
     classic = ClassicGroup(group.group_id, limits, now_ms)
     classic.generation_id = group.epoch
@@ -210,7 +214,7 @@ def downgraded(
 
 
 def deletion(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return what deletes a consumer group with its members."""
+    """Return the records that delete a consumer group with its members."""
     group_id = group.group_id
     records = [
         record for member_id in group.members for record in member_tombstones(group_id, member_id)

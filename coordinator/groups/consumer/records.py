@@ -1,7 +1,7 @@
 """The records of consumer groups: record types 3, 5, 6, 7, 8 and 16 of `__consumer_offsets`.
 
-A record is its key and its value as messages; None deletes. Type 4, ConsumerGroupPartitionMetadata,
-is Kafka's before 4.1: it says nothing that is not elsewhere, and is passed over.
+A record is its key and its value as messages; None deletes. Kafka before 4.1 also wrote type 4,
+ConsumerGroupPartitionMetadata, which says nothing that is not elsewhere: it is passed over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 from wire.internal.versioned import decode_versioned, encode_versioned
 from wire.message import Buffer, Message, RecordKey
 
-#: Value class by key class: every kind of record, by what begins its key.
+#: Value class by key class, of every type of record.
 VALUES: dict[type[RecordKey], type[Message]] = {
     ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
     metadata.ConsumerGroupMemberMetadataKey: metadata.ConsumerGroupMemberMetadataValue,
@@ -65,7 +65,7 @@ class ConsumerGroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """Which topics a regular expression was found to match, at which version of the topics."""
+    """The topics that a regular expression matched, at a version of the topics."""
 
     topics: frozenset[str]
     version: int
@@ -79,7 +79,7 @@ def encode(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(record_type: int, key: Buffer, value: Buffer | None) -> ConsumerGroupRecord | None:
-    """Return the record, or None where its type is none of these. Raises WireError."""
+    """Return the record, or None for a record of another type. Raises WireError."""
     key_class = _KEYS.get(record_type)
     if key_class is None:
         return None
@@ -98,7 +98,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroup
 
 
 def group_tombstones(group_id: str) -> list[ConsumerGroupRecord]:
-    """Return what deletes a group that has no members left."""
+    """Return the records that delete a group without members."""
     return [
         ConsumerGroupRecord(
             group_id, ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
@@ -113,6 +113,7 @@ def subscription_record(group_id: str, member: Member) -> ConsumerGroupRecord:
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
+        # Sorted: equal members have equal bytes.
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
@@ -169,7 +170,7 @@ def assignment_record(group_id: str, member: Member) -> ConsumerGroupRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord]:
-    """Return what forgets a member; its partitions are free from the first of them on."""
+    """Return the records that forget a member; its partitions are free from the first on."""
     keys: tuple[RecordKey, ...] = (
         current.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
@@ -179,7 +180,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord
 
 
 def regex_record(group_id: str, regex: str, found: ResolvedRegex | None) -> ConsumerGroupRecord:
-    """Return what a regular expression matches; None: nobody asks any more."""
+    """Return the record of what a regular expression matches; None: no member uses it any more."""
     value = None
     if found is not None:
         value = ConsumerGroupRegularExpressionValue(
@@ -196,6 +197,7 @@ def subscribed(member: Member, value: metadata.ConsumerGroupMemberMetadataValue)
     """Return the member with what its subscription record says."""
     return replace(
         member,
+        # An empty text says nothing.
         instance_id=value.instance_id or None,
         rack_id=value.rack_id or None,
         client_id=value.client_id,
@@ -218,7 +220,7 @@ def _classic_protocols(said: metadata.ClassicMemberMetadata | None) -> ClassicPr
 
 
 def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignmentValue) -> Member:
-    """Return the member as far as its assignment record has come."""
+    """Return the member with what its assignment record says."""
     return replace(
         member,
         epoch=value.member_epoch,
@@ -230,7 +232,8 @@ def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignment
 
 
 def unassigned(member: Member) -> Member:
-    """Return the member without an assignment record: as one that is about to join."""
+    """Return the member without an assignment record, as one that is about to join."""
+    # The defaults of a member are those of one that is about to join.
     fresh = Member(member_id=member.member_id)
     return replace(
         member,
@@ -251,9 +254,10 @@ def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
 
 
 def _assigned_of(topics: Iterable[current.TopicPartitions], member_epoch: int) -> Assigned:
-    """Return partitions with their epochs; Kafka before 4.3 wrote none: the member's, then."""
+    """Return partitions with their epochs; where none were written, the member's."""
     found: dict[UUID, Mapping[int, int]] = {}
     for topic in topics:
+        # Kafka before 4.3 wrote no epochs (KIP-1251).
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
         if topic.partitions:
             found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=False))
@@ -261,7 +265,7 @@ def _assigned_of(topics: Iterable[current.TopicPartitions], member_epoch: int) -
 
 
 def _state_of(code: int) -> MemberState:
-    """Return the state of that code; one that a later version has is unknown here."""
+    """Return the state with that code; UNKNOWN for one that a later version has added."""
     try:
         return MemberState(code)
     except ValueError:

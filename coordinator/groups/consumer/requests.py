@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.decision import Answered
+from coordinator.decision import Decision
 from coordinator.groups.consumer.member import (
     JOINING,
     LEAVING,
@@ -23,10 +23,10 @@ from wire.errors import KafkaError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
-    """A ConsumerGroupHeartbeat. None, or -1 of the timeout: as it was said before.
+    """A ConsumerGroupHeartbeat. A field that is None, or a timeout of -1, is as said before.
 
-    `new_member_id` is the id to give, should the member have none (v0). `resolved` is what
-    `topic_regex` matches, where the group does not know it yet.
+    `new_member_id` is the id to give to a member without one (v0). `resolved` is what `topic_regex`
+    matches, where the group does not know it yet.
     """
 
     group_id: str
@@ -47,7 +47,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
-    """The answer. `assignment` is None where the member knows it already."""
+    """The answer to a heartbeat. `assignment` is None where the member knows it already."""
 
     member_id: str
     member_epoch: int
@@ -57,7 +57,7 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerLimits:
-    """What the configuration says of one group."""
+    """What the configuration says of one group; `classic_size_max` holds after a downgrade."""
 
     size_max: int = 2**31 - 1
     session_timeout_ms: int = 45_000
@@ -65,18 +65,37 @@ class ConsumerLimits:
     assignment_interval_ms: int = 0
     #: in order of preference; the first is for groups whose members name none
     assignors: tuple[str, ...] = ("uniform", "range")
+    #: group.consumer.migration.policy: bidirectional, upgrade, downgrade or disabled
+    migration_policy: str = "bidirectional"
+    classic_size_max: int = 2**31 - 1
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self.migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self.migration_policy in ("bidirectional", "downgrade")
+
+    @property
+    def may_mix(self) -> bool:
+        """Whether a member of the classic protocol may join a consumer group."""
+        return self.migration_policy != "disabled"
 
 
-HeartbeatDecision = Answered[ConsumerGroupRecord, HeartbeatAnswer]
+HeartbeatDecision = Decision[ConsumerGroupRecord, HeartbeatAnswer]
 
 
-#: From here on members make their ids themselves.
+#: From this version on clients make the member ids.
 MEMBER_IDS_FROM_CLIENTS_SINCE = 1
 
 
 def check_heartbeat(request: HeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
     """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no member may say."""
     must_have_id = version >= MEMBER_IDS_FROM_CLIENTS_SINCE
+    # Only a first join of v0 may come without an id, and a static member's departure.
     if must_have_id or request.member_epoch > 0 or request.member_epoch == LEAVING:
         _not_empty(request.member_id, "MemberId")
     _not_empty(request.group_id, "GroupId")
@@ -112,6 +131,6 @@ def _check_join(request: HeartbeatRequest) -> None:
 
 
 def _not_empty(text: str | None, name: str) -> None:
-    """None is nothing said; blank is as good as empty, as in Kafka."""
+    """Raise INVALID_REQUEST for a blank text; None says nothing. As Kafka checks."""
     if text is not None and not text.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")

@@ -1,117 +1,153 @@
-"""When members of a consumer group are given up: nothing here is in the log.
+"""What the broker knows of a consumer group beside its records: in memory alone, lost at a restart.
 
-Every member has a session, which each heartbeat restarts. A member that is asked to give
-partitions back has its own rebalance timeout to do so. A classic member that must join again, or
-fetch its assignment, has it too. Deadlines are not kept in order: `wake_ms` is a lower bound of all
-of them, a heartbeat leaves it alone, and an `expired` that comes too early puts it where it
-belongs.
+The name is etcd raft's, where the soft state is what needs no log. Losing it is harmless: members
+have a whole session again, topics and patterns are compared anew, and every member is told its
+assignment once more.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum
-from typing import NamedTuple
 
-from coordinator.groups.consumer.member import Assigned, as_target
-from coordinator.groups.consumer.requests import HeartbeatAnswer, HeartbeatRequest
-
-
-class Wait(Enum):
-    """What a member is waited for; the value says what it did not do."""
-
-    SESSION = "sent no heartbeat for its session timeout"
-    REVOCATION = "did not give partitions back within its rebalance timeout"
-    JOIN = "did not join again within its rebalance timeout"
-    SYNC = "did not ask for its assignment within its rebalance timeout"
-
-
-class Expired(NamedTuple):
-    """A member that is given up."""
-
-    member_id: str
-    wait: Wait
-
-
-class Timers:
-    """The deadlines of one group's members."""
-
-    __slots__ = ("_deadlines", "_wake_ms")
-
-    def __init__(self) -> None:
-        self._deadlines: dict[Wait, dict[str, int]] = {wait: {} for wait in Wait}
-        self._wake_ms: int | None = None
-
-    @property
-    def wake_ms(self) -> int | None:
-        """When to ask for `expired`: the earliest deadline, or earlier. None: there is none."""
-        return self._wake_ms
-
-    def set(self, wait: Wait, member_id: str, deadline_ms: int) -> None:
-        """Wait for the member until then, whatever was before. O(1)."""
-        self._deadlines[wait][member_id] = deadline_ms
-        if self._wake_ms is None or deadline_ms < self._wake_ms:
-            self._wake_ms = deadline_ms
-
-    def has(self, wait: Wait, member_id: str) -> bool:
-        return member_id in self._deadlines[wait]
-
-    def clear(self, wait: Wait, member_id: str) -> None:
-        self._deadlines[wait].pop(member_id, None)
-
-    def forget(self, member_id: str) -> None:
-        """The member is gone."""
-        for deadlines in self._deadlines.values():
-            deadlines.pop(member_id, None)
-
-    def expired(self, now_ms: int) -> list[Expired]:
-        """Return who is to be given up, each once. O(members); the bound is reckoned anew."""
-        found: dict[str, Expired] = {}
-        for wait, deadlines in self._deadlines.items():
-            for member_id, deadline_ms in deadlines.items():
-                if deadline_ms <= now_ms:
-                    found.setdefault(member_id, Expired(member_id, wait))
-        self._wake_ms = min(
-            (deadline for each in self._deadlines.values() for deadline in each.values()),
-            default=None,
-        )
-        return list(found.values())
-
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.member import Member, as_target
+from coordinator.groups.consumer.requests import (
+    HeartbeatAnswer,
+    HeartbeatDecision,
+    HeartbeatRequest,
+)
+from coordinator.groups.consumer.timers import Timers
 
 #: A client reads the answer of one heartbeat, and says what it owns with the next.
 HEARTBEATS_UNTIL_AGAIN = 3
+#: However often topics come and go, a group's patterns are matched again this often at most.
+_REGEX_REFRESH_INTERVAL_MS = 1_000
 
 
-class Acknowledging:
-    """The members of one group that have been told of partitions and not said that they own them.
+class SoftState:
+    """Beside one `ConsumerGroup`; the shard makes the two together and drops them together."""
 
-    At most one entry for each member; `forget` those that go.
-    """
-
-    __slots__ = ("_told_at_ms",)
+    __slots__ = (
+        "_at_rest",
+        "_is_matching",
+        "_regexes_next_ms",
+        "_regexes_seen",
+        "_unacknowledged",
+        "rests_on",
+        "timers",
+        "topics_seen",
+    )
 
     def __init__(self) -> None:
-        self._told_at_ms: dict[str, int] = {}
-
-    def answered(
-        self, request: HeartbeatRequest, answer: HeartbeatAnswer, assigned: Assigned, now_ms: int
-    ) -> HeartbeatAnswer:
-        """Return what to answer to the request of a member that has `assigned` now: `answer`, with
-        the assignment if it is time to tell that again. O(partitions) only where it says or is told
-        something.
-        """
-        member_id = answer.member_id
-        if request.owned is not None and request.owned == as_target(assigned):
-            self._told_at_ms.pop(member_id, None)
-            return answer
-        if answer.assignment is None:
-            told_at_ms = self._told_at_ms.get(member_id)
-            patience_ms = HEARTBEATS_UNTIL_AGAIN * answer.heartbeat_interval_ms
-            if told_at_ms is None or now_ms - told_at_ms < patience_ms:
-                return answer
-            answer = replace(answer, assignment=assigned)
-        self._told_at_ms[member_id] = now_ms
-        return answer
+        self.timers = Timers()
+        #: The version of the topics that the group's metadata hash was last compared with.
+        self.topics_seen: int | None = None
+        #: The log's end after the group's last record: what answers about the group rest on.
+        self.rests_on = 0
+        #: member id -> the group's revision at which the member had nothing to give back or take
+        self._at_rest: dict[str, int] = {}
+        #: member id -> when it was told of partitions that it has not said it owns
+        self._unacknowledged: dict[str, int] = {}
+        #: The version of the topics that the group's patterns were last matched against.
+        self._regexes_seen: int | None = None
+        self._regexes_next_ms = 0
+        self._is_matching = False
 
     def forget(self, member_id: str) -> None:
-        self._told_at_ms.pop(member_id, None)
+        """The member is gone."""
+        self.timers.forget(member_id)
+        self._at_rest.pop(member_id, None)
+        self._unacknowledged.pop(member_id, None)
+
+    # --- steps
+
+    def see_topics(self, version: int) -> None:
+        """The group's metadata hash is that of the topics of `version`."""
+        self.topics_seen = version
+
+    def restart_timers(
+        self,
+        group: ConsumerGroup,
+        speaker: str | None,
+        before: Member | None,
+        session_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Restart the timers of the member `speaker`, which was `before`; None: of all members.
+
+        All members: of a group that is new here, by an upgrade or a restart.
+        """
+        speakers = group.members if speaker is None else {speaker} & group.members.keys()
+        for member_id in speakers:
+            member = group.members[member_id]
+            self.timers.on_heartbeat(before, member, session_timeout_ms, now_ms)
+
+    def is_at_rest(self, group: ConsumerGroup, member_id: str) -> bool:
+        """Return whether no record has changed the group since the member had nothing to do."""
+        return self._at_rest.get(member_id) == group.revision
+
+    def on_heartbeat(
+        self,
+        group: ConsumerGroup,
+        request: HeartbeatRequest,
+        decision: HeartbeatDecision,
+        now_ms: int,
+    ) -> HeartbeatAnswer:
+        """Account for a heartbeat whose records are applied; return what to answer."""
+        member = group.members[decision.answer.member_id]
+        # Only a decision without records proves that nothing is left to do for the member.
+        if not decision.records:
+            self._at_rest[member.member_id] = group.revision
+        found = request.resolved
+        if found is not None and group.regexes == {request.topic_regex: found}:
+            # The group's only pattern was matched for this request.
+            self._regexes_seen = found.version
+        return self._until_acknowledged(request, decision.answer, member, now_ms)
+
+    def _until_acknowledged(
+        self, request: HeartbeatRequest, answer: HeartbeatAnswer, member: Member, now_ms: int
+    ) -> HeartbeatAnswer:
+        """Return the answer, with the assignment if it is time to tell that again.
+
+        An answer carries the assignment only where it has changed, and that one answer may be lost:
+        librdkafka gives up a heartbeat that takes long, and asks again without saying what it owns,
+        as in KIP-848. In Apache Kafka no member then reads the new partitions. Here the member is
+        told again until a heartbeat names exactly what it has. Hearing the same twice changes
+        nothing for a client, so a member that takes partitions over slowly may hear it too often.
+        """
+        member_id = member.member_id
+        if request.owned is not None and request.owned == as_target(member.assigned):
+            self._unacknowledged.pop(member_id, None)
+            return answer
+        if answer.assignment is None:
+            told_at_ms = self._unacknowledged.get(member_id)
+            wait_ms = HEARTBEATS_UNTIL_AGAIN * answer.heartbeat_interval_ms
+            if told_at_ms is None or now_ms - told_at_ms < wait_ms:
+                return answer
+            answer = replace(answer, assignment=member.assigned)
+        self._unacknowledged[member_id] = now_ms
+        return answer
+
+    # --- patterns
+
+    def begin_matching(self, group: ConsumerGroup, topics_version: int, now_ms: int) -> bool:
+        """Return whether the group's patterns are to be matched again now: topics have changed.
+
+        Where True, the caller matches them, and calls `end_matching` in any case.
+        """
+        if (
+            not group.regexes
+            or self._regexes_seen == topics_version
+            or now_ms < self._regexes_next_ms
+            # Slow, or behind slow ones: later changes are looked at with a later heartbeat.
+            or self._is_matching
+        ):
+            return False
+        self._is_matching = True
+        self._regexes_next_ms = now_ms + _REGEX_REFRESH_INTERVAL_MS
+        self._regexes_seen = topics_version
+        return True
+
+    def end_matching(self) -> None:
+        """The patterns are matched, or could not be."""
+        self._is_matching = False

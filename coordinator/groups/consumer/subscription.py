@@ -41,15 +41,15 @@ class TopicImage(Protocol):
 
 
 def resolved(names: Iterable[str], topics: TopicImage) -> dict[UUID, TopicInfo]:
-    """Return those of the topics that exist, in the order of names."""
+    """Return those of the topics that exist, in the order of their names."""
     found = (topics.by_name(name) for name in sorted(names))
     return {topic.topic_id: topic for topic in found if topic is not None}
 
 
 def metadata_hash(names: Iterable[str], topics: TopicImage) -> int:
-    """Return an int64 that differs where a topic came, went, grew or was made anew; 0 for none.
+    """Return an int64 that differs after a topic came, went, grew or was made anew; 0 for none.
 
-    Of our own making: Apache Kafka, given our log, rebalances its groups once.
+    The hash is magnetar's own: Apache Kafka, given this log, rebalances its groups once.
     """
     found = resolved(names, topics)
     if not found:
@@ -58,17 +58,23 @@ def metadata_hash(names: Iterable[str], topics: TopicImage) -> int:
     for topic in found.values():
         digest.update(topic.topic_id.bytes)
         digest.update(topic.partition_count.to_bytes(4, "big"))
+        # No topic name has a zero byte, so no two lists of topics look the same.
         digest.update(topic.name.encode() + b"\0")
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def subscribe(
-    draft: Draft, before: Member, said: Member, resolved: ResolvedRegex | None, topics: TopicImage
+    draft: Draft,
+    before: Member,
+    said: Member,
+    resolved: ResolvedRegex | None,
+    topics: TopicImage,
+    topics_seen: int | None,
 ) -> bool:
-    """Have the member say what it says. True: it reads other topics than before, or is new.
+    """Put the member's subscription on record; return whether it reads other topics than before.
 
-    The group's epoch rises with that, or where topics that it reads have changed since it last
-    looked.  `resolved` is what a regular expression matches that the group does not know yet.
+    The group's epoch rises with that, or where topics that it reads have changed since
+    `topics_seen`. `resolved` is what a regular expression matches that the group does not know yet.
     """
     group_id = draft.group.group_id
     if not said.said_the_same(before):
@@ -79,13 +85,14 @@ def subscribe(
         draft.add(unused_regexes(draft.group))
         if said.topic_regex and said.topic_regex not in draft.group.regexes:
             draft.add([regex_record(group_id, said.topic_regex, resolved)])
-    if changed or draft.group.topics_seen != topics.version:
+    # The hash costs O(topics read): only where it may have changed.
+    if changed or topics_seen != topics.version:
         draft.add(next_epoch(draft.group, topics, changed=changed))
     return changed
 
 
 def unused_regexes(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return what forgets the regular expressions that no member subscribes with any more."""
+    """Return the records that forget the regular expressions without a subscriber."""
     return [
         regex_record(group.group_id, regex, None)
         for regex in group.regexes
@@ -96,9 +103,9 @@ def unused_regexes(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
 def next_epoch(
     group: ConsumerGroup, topics: TopicImage, *, changed: bool
 ) -> list[ConsumerGroupRecord]:
-    """Return the record of the group's next epoch, if what it reads is not what it was.
+    """Return the record of the group's next epoch, if the group reads other topics than before.
 
-    `changed`: its members have. Else its topics may have: `metadata_hash` tells.
+    `changed`: its members have changed. Else its topics may have: `metadata_hash` tells.
     """
     known = metadata_hash(group.subscribed_names(), topics)
     if not changed and known == group.metadata_hash:
@@ -113,6 +120,7 @@ def decide_regexes(
     draft = Draft(group)
     for regex, resolved in found.items():
         known = group.regexes.get(regex)
+        # Matching took a while: the regular expression may be gone.
         if known is not None and known.topics != resolved.topics:
             draft.add([regex_record(group.group_id, regex, resolved)])
     if draft.records:

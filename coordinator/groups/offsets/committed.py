@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from wire.error_code import ErrorCode
 from wire.internal.offset_commit import OffsetCommitValue
 
 NO_TOPIC_ID = UUID(int=0)
@@ -18,7 +19,7 @@ _VERSION_WITH_EXPIRY = 1
 
 
 class OffsetKey(NamedTuple):
-    """What an offset is committed for."""
+    """The group and the partition that an offset is committed for."""
 
     group_id: str
     topic: str
@@ -35,6 +36,13 @@ class CommittedOffset(NamedTuple):
     expires_ms: int = -1
     topic_id: UUID = NO_TOPIC_ID
 
+    def is_of(self, topic_id: UUID) -> bool:
+        """Return whether this was committed for the topic, as far as both ids are known.
+
+        A crash between the end of a topic and the deletion of its offsets leaves some behind.
+        """
+        return topic_id == self.topic_id or NO_TOPIC_ID in (topic_id, self.topic_id)
+
 
 class OffsetRecord(NamedTuple):
     """The new value of a key; None deletes it, whatever is committed or pending for it."""
@@ -43,8 +51,17 @@ class OffsetRecord(NamedTuple):
     value: CommittedOffset | None
 
 
+def metadata_code(metadata: str, units_max: int) -> ErrorCode:
+    """Return OFFSET_METADATA_TOO_LARGE for a longer text, in UTF-16 units as Java counts."""
+    units = len(metadata)
+    if not metadata.isascii():
+        units += sum(char > "\uffff" for char in metadata)
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if units > units_max else ErrorCode.NONE
+
+
 def value_version(committed: CommittedOffset) -> int:
     """Return the version of OffsetCommitValue that holds all of `committed`."""
+    # Version 1 would lose the leader epoch, so it is written only where it must be.
     return _VERSION if committed.expires_ms < 0 else _VERSION_WITH_EXPIRY
 
 

@@ -29,7 +29,7 @@ from wire.errors import KafkaError
 
 
 class Stored(NamedTuple):
-    """A committed offset and where in the shard's log its record is."""
+    """A committed offset, and the offset of its record in the shard's log."""
 
     committed: CommittedOffset
     log_offset: int
@@ -63,6 +63,7 @@ class PendingAcks:
         for epoch in sorted(epochs):
             if epoch > producer_epoch:
                 break
+            # An older epoch's offsets, if any, are dropped here: the newest overwrites them.
             decided = epochs.pop(epoch)
             for key in decided:
                 self._release(key)
@@ -89,7 +90,7 @@ class PendingAcks:
     def held_by_another(
         self, key: OffsetKey, producer_id: int, producer_epoch: int
     ) -> tuple[int, int] | None:
-        """Return (producer id, producer epoch) of another open transaction that holds the key."""
+        """Return (producer id, epoch) of another open transaction that holds the key, or None."""
         own = self._staged.get(producer_id, {}).get(producer_epoch, {})
         if self._holders.get(key, 0) == (key in own):
             return None
@@ -131,9 +132,9 @@ class PendingAcks:
 def check_conflicts(
     pending: PendingAcks, producer_id: int, producer_epoch: int, keys: Iterable[OffsetKey]
 ) -> None:
-    """Refuse offsets of which another open transaction holds any: all of them, none is staged.
+    """Raise TRANSACTION_ABORTABLE where another open transaction holds any of the keys.
 
-    TRANSACTION_ABORTABLE: whoever is refused aborts and reads again; the first goes on.
+    None of the keys is staged then. The refused client aborts and reads again; the first goes on.
     """
     for key in keys:
         other = pending.held_by_another(key, producer_id, producer_epoch)
@@ -146,9 +147,10 @@ def check_conflicts(
 
 
 def conflict_code(code: ErrorCode, *, is_abortable_known: bool) -> ErrorCode:
-    """Return what a client is told that may not know TRANSACTION_ABORTABLE.
+    """Return the code for a client that may not know TRANSACTION_ABORTABLE.
 
-    ILLEGAL_GENERATION: to every client the transaction has to be aborted, its producer may go on.
+    ILLEGAL_GENERATION: to every client the transaction has to be aborted, and its producer may go
+    on.
     """
     if code is ErrorCode.TRANSACTION_ABORTABLE and not is_abortable_known:
         return ErrorCode.ILLEGAL_GENERATION

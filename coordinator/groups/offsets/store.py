@@ -1,20 +1,33 @@
-"""The offsets of one shard's groups: a fold over its records and markers, live and on replay.
+"""The offsets of one shard's groups: a fold over its records and markers, live and in replay.
 
-Visible is what is committed; what is durable is the caller's to know: it answers a read once the
-log's end at the time of the read is durable.
+What is committed is visible here before it is durable: the caller answers a read once the log's end
+at the time of the read is durable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
+from wire.error_code import ErrorCode
 
 #: Offsets of this topic never expire: they say how far a writer that may rest for months has come,
 #: and no reader lags behind them. Its partitions hold no records.
 PROGRESS_TOPIC = "__magnetar_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """What OffsetFetch says of one partition; offset -1: nothing is committed."""
+
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -27,7 +40,7 @@ class GroupOffsets:
     # --- the fold
 
     def on_record(self, record: OffsetRecord, log_offset: int) -> None:
-        """A plain commit, or a deletion, at `log_offset`."""
+        """Fold a plain commit, or a deletion, at `log_offset`."""
         if record.value is None:
             self._delete(record.key)
         else:
@@ -36,19 +49,20 @@ class GroupOffsets:
     def on_pending(
         self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int
     ) -> None:
-        """A commit inside a transaction, at `log_offset`."""
+        """Fold a commit inside a transaction, at `log_offset`."""
         assert record.value is not None, "transactions do not delete offsets"
         stored = Stored(record.value, log_offset)
         self.pending.stage(producer_id, producer_epoch, record.key, stored)
 
     def on_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """The end of a transaction: its offsets are committed, unless a newer record is there."""
+        """Fold the end of a transaction: commit its offsets, but where a newer record is there."""
         decided = self.pending.resolve(producer_id, producer_epoch)
         if not commit:
             return
         for key, stored in decided.items():
             offsets = self._committed.setdefault(key.group_id, {})
             current = offsets.get((key.topic, key.partition))
+            # A plain commit after the pending one is the client's later word.
             if current is None or current.log_offset < stored.log_offset:
                 offsets[key.topic, key.partition] = stored
 
@@ -57,6 +71,21 @@ class GroupOffsets:
     def get(self, key: OffsetKey) -> CommittedOffset | None:
         stored = self._stored(key)
         return None if stored is None else stored.committed
+
+    def fetched(self, key: OffsetKey, topic_id: UUID, *, require_stable: bool) -> FetchedOffset:
+        """Return what OffsetFetch answers for the topic of this id; NO_TOPIC_ID: of any id.
+
+        UNSTABLE_OFFSET_COMMIT with `require_stable` while an open transaction may change the
+        offset (KIP-447).
+        """
+        if require_stable and self.pending.holds(key):
+            return FetchedOffset(key.partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        committed = self.get(key)
+        if committed is None or not committed.is_of(topic_id):
+            return FetchedOffset(key.partition)
+        return FetchedOffset(
+            key.partition, committed.offset, committed.leader_epoch, committed.metadata
+        )
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield what the group has committed, by topic and partition."""
@@ -96,10 +125,10 @@ class GroupOffsets:
     def deletion_of_expired(
         self, group_id: str, now_ms: int, retention_ms: int, unused_since_ms: int
     ) -> list[OffsetRecord]:
-        """Return deletions of what nobody used for `retention_ms`, of a group without members.
+        """Return deletions of offsets unused for `retention_ms`, of a group without members.
 
         Counted from the commit, or from `unused_since_ms` (when a classic group lost its last
-        member; -1: no matter), whichever is later; a client's own retention time (OffsetCommit up
+        member; -1: no matter), whichever is later. A client's own retention time (OffsetCommit up
         to v4) counts instead where there is one. An offset with a pending ack stays, and one of
         PROGRESS_TOPIC. Source: KIP-211.
         """
@@ -120,6 +149,7 @@ class GroupOffsets:
         self._committed.setdefault(key.group_id, {})[key.topic, key.partition] = stored
 
     def _delete(self, key: OffsetKey) -> None:
+        # Else a marker could bring the offset of a deleted topic back.
         self.pending.drop(key)
         offsets = self._committed.get(key.group_id)
         if offsets is None:

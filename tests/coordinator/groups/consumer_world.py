@@ -34,6 +34,7 @@ from coordinator.groups.consumer.requests import (
     HeartbeatAnswer,
     HeartbeatRequest,
 )
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicInfo, decide_regexes, next_epoch
 from coordinator.groups.records import GroupRecord, ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard
@@ -45,10 +46,7 @@ from wire.internal.consumer_protocol import (
 from wire.internal.versioned import encode_versioned
 
 GROUP = "group"
-_NOT_IN_THE_LOG = {
-    *("timers", "topics_seen", "regexes_seen", "regexes_next_ms", "rests_on"),
-    *("revision", "nothing_for", "acknowledging"),
-}
+_NOT_IN_THE_LOG = {"revision"}
 #: (topic name, partition)
 Place = tuple[str, int]
 
@@ -98,9 +96,9 @@ class World:
     def __init__(
         self, topics: FakeTopics | None = None, *, may_downgrade: bool = True, **limits: Any
     ) -> None:
-        self.may_downgrade = may_downgrade
         self.topics = topics or FakeTopics(orders=4, audit=2)
-        self.limits = ConsumerLimits(**limits)
+        policy = "bidirectional" if may_downgrade else "upgrade"
+        self.limits = ConsumerLimits(migration_policy=policy, classic_size_max=100, **limits)
         self.shard = GroupShard(GroupLimits())
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = 1_000
@@ -110,6 +108,10 @@ class World:
     @property
     def group(self) -> ConsumerGroup:
         return self.shard.consumer_groups[GROUP]
+
+    @property
+    def soft(self) -> SoftState:
+        return self.shard.soft_state(GROUP)
 
     # --- requests
 
@@ -128,13 +130,12 @@ class World:
             group_id=GROUP, member_id=member_id, member_epoch=epoch, **fields
         )
         draft = self._draft()
-        decision = decide_heartbeat(draft, request, self.topics, self.limits, self.now_ms)
+        decision = decide_heartbeat(
+            draft, self.soft, request, self.topics, self.limits, self.now_ms
+        )
         self._append_for_group(decision.records)
-        self.group.topics_seen = self.topics.version
-        if not decision.records:
-            self.group.nothing_for[decision.answer.member_id] = self.group.revision
-        assigned = self.group.members[decision.answer.member_id].assigned
-        return self.group.acknowledging.answered(request, decision.answer, assigned, self.now_ms)
+        self.soft.topics_seen = self.topics.version
+        return self.soft.on_heartbeat(self.group, request, decision, self.now_ms)
 
     def leave(self, member_id: str, epoch: int = -1, instance_id: str | None = None) -> None:
         request = HeartbeatRequest(
@@ -153,7 +154,7 @@ class World:
 
     def _downgraded_without(self, member_ids: Sequence[str]) -> bool:
         group = self.group
-        if not is_downgrade_due(group, member_ids, allowed=self.may_downgrade, size_max=100):
+        if not is_downgrade_due(group, member_ids, self.limits):
             return False
         classic, value = downgraded(group, member_ids, self.topics, self.shard.limits, self.now_ms)
         self.shard.groups[GROUP] = classic
@@ -162,9 +163,9 @@ class World:
 
     def notice_topics(self) -> None:
         """What a classic member's heartbeat does besides."""
-        if self.group.topics_seen != self.topics.version:
+        if self.soft.topics_seen != self.topics.version:
             self.append(next_epoch(self.group, self.topics, changed=False))
-            self.group.topics_seen = self.topics.version
+            self.soft.topics_seen = self.topics.version
 
     def join_classic(
         self, member_id: str, *names: str, owned: Iterable[Place] = (), **fields: Any
@@ -178,9 +179,10 @@ class World:
             "protocols": (("range", subscription(names, owned)),),
         }
         request = JoinRequest(**{**said, **fields})
-        decision = decide_join(Draft(self.group), request, self.topics, self.limits, self.now_ms)
+        draft = Draft(self.group)
+        decision = decide_join(draft, self.soft, request, self.topics, self.limits, self.now_ms)
         self.append(decision.records)
-        self.group.topics_seen = self.topics.version
+        self.soft.topics_seen = self.topics.version
         if decision.answer.error_code is ErrorCode.NONE:
             self._downgraded_without(())
         return decision.answer
@@ -230,7 +232,7 @@ class World:
         classic = self.shard.groups.get(GROUP)
         if classic is None:
             return Draft(ConsumerGroup(GROUP), is_new=True)
-        return decide_upgrade(classic, self.topics, allowed=True, size_max=100, now_ms=self.now_ms)
+        return decide_upgrade(classic, self.topics, self.limits, self.now_ms)
 
     def _append_for_group(self, records: Iterable[ShardRecord]) -> None:
         if GROUP in self.shard.groups:

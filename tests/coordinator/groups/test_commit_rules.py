@@ -8,9 +8,16 @@ import pytest
 
 from coordinator.groups.classic.group import GroupState
 from coordinator.groups.classic.heartbeats import check_commit
+from coordinator.groups.committing import (
+    Committer,
+    decide_commit,
+    decide_commit_in_transaction,
+    keep_alive,
+)
+from coordinator.groups.deletion import decide_deletion, decide_expiry
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord
-from coordinator.groups.shard import Committer, GroupShard
+from coordinator.groups.shard import GroupShard
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -109,9 +116,12 @@ def test_a_group_that_does_not_exist_has_no_generations(
     committer = Committer(group_id="group", member_id="m", generation_id=generation_id)
     commits = [("topic", 0, CommittedOffset(1))]
     try:
-        shard.decide_commit(
-            committer, commits, 0, transactional=transactional, knows_group_not_found=knows
-        )
+        if transactional:
+            decide_commit_in_transaction(
+                shard, committer, commits, 100, (1, 0), detects_conflicts=False
+            )
+        else:
+            decide_commit(shard, committer, commits, 100, knows_group_not_found=knows)
     except KafkaError as refusal:
         assert refusal.code is code
     else:
@@ -125,7 +135,8 @@ def test_a_commit_is_a_sign_of_life(driver: Any) -> None:
         group_id="group", member_id=member_id, generation_id=driver.group.generation_id
     )
     driver.advance(9_999)
-    shard.decide_commit(committer, [], driver.now_ms)
+    decide_commit(shard, committer, [], 100, knows_group_not_found=True)
+    assert keep_alive(shard, committer, driver.now_ms) is not None
     driver.advance(9_999)
     assert member_id in driver.group.members
 
@@ -135,7 +146,7 @@ def test_a_group_with_offsets_alone_is_empty_and_can_be_deleted(driver: Any) -> 
     key = OffsetKey("simple", "topic", 0)
     shard.apply(OffsetRecord(key, CommittedOffset(1)), 0)
     assert shard.find("simple").state is EMPTY
-    for position, record in enumerate(shard.decide_delete("simple")):
+    for position, record in enumerate(decide_deletion(shard, "simple")):
         shard.apply(record, position + 1)
     assert not shard.exists("simple")
 
@@ -144,13 +155,13 @@ def test_a_group_with_members_cannot_be_deleted(driver: Any) -> None:
     driver.stable(1)
     shard = GroupShard(driver.limits, groups={"group": driver.group})
     with pytest.raises(KafkaError) as refusal:
-        shard.decide_delete("group")
+        decide_deletion(shard, "group")
     assert refusal.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_a_group_that_was_never_there_cannot_be_deleted(driver: Any) -> None:
     with pytest.raises(KafkaError) as refusal:
-        GroupShard(driver.limits).decide_delete("nobody")
+        decide_deletion(GroupShard(driver.limits), "nobody")
     assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -159,10 +170,10 @@ def test_a_group_goes_with_its_last_expired_offset(driver: Any) -> None:
     shard = GroupShard(driver.limits, groups={"group": driver.group})
     key = OffsetKey("group", "topic", 0)
     shard.apply(OffsetRecord(key, CommittedOffset(1, committed_ms=0)), 0)
-    assert shard.decide_expiry("group", 10**9, 1_000) == []
+    assert decide_expiry(shard, "group", 10**9, 1_000) == []
     driver.leave(member_id)
-    assert shard.decide_expiry("group", driver.now_ms + 999, 1_000) == []
-    expired = shard.decide_expiry("group", driver.now_ms + 1_000, 1_000)
+    assert decide_expiry(shard, "group", driver.now_ms + 999, 1_000) == []
+    expired = decide_expiry(shard, "group", driver.now_ms + 1_000, 1_000)
     assert expired == [OffsetRecord(key, None), GroupRecord("group", None)]
     for position, record in enumerate(expired):
         shard.apply(record, position + 1)

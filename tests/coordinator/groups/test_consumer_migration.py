@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from coordinator.groups.consumer.classic_members import (
 )
 from coordinator.groups.consumer.member import MemberState
 from coordinator.groups.consumer.migration import decide_upgrade, is_downgrade_due
+from coordinator.groups.consumer.requests import ConsumerLimits
 from coordinator.groups.consumer_protocol import read_assignment
 from coordinator.groups.records import GroupRecord
 from tests.coordinator.groups.conftest import Driver
@@ -106,9 +108,10 @@ def test_groups_that_are_no_consumers_or_would_lose_data_are_not_upgraded(world:
     world = World()
     group = classic_group(world, b"", metadata=b"\0")
     assert "malformed" in refused(world)
-    for allowed, size_max in ((False, 9), (True, 0)):
+    for policy, size_max in (("disabled", 9), ("downgrade", 9), ("upgrade", 0)):
+        limits = ConsumerLimits(migration_policy=policy, size_max=size_max)
         with pytest.raises(KafkaError) as refusal:
-            decide_upgrade(group, world.topics, allowed=allowed, size_max=size_max, now_ms=0)
+            decide_upgrade(group, world.topics, limits, now_ms=0)
         assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -228,13 +231,14 @@ def test_the_last_consumer_leaves_a_classic_group_behind(world: World) -> None:
 def test_a_group_stays_where_a_downgrade_is_not_due(world: World) -> None:
     world.join("new", "orders")
     world.join_classic("old", "orders")
-    due: dict[str, Any] = {"allowed": True, "size_max": 10}
-    assert is_downgrade_due(world.group, ["new"], **due)
-    assert not is_downgrade_due(world.group, ["new"], **{**due, "allowed": False})
-    assert not is_downgrade_due(world.group, ["new"], **{**due, "size_max": 0})
-    assert not is_downgrade_due(world.group, ["old"], **due)
-    assert not is_downgrade_due(world.group, ["old", "new"], **due)
-    assert not is_downgrade_due(world.group, [], **due)
+    due = ConsumerLimits(classic_size_max=10)
+    assert is_downgrade_due(world.group, ["new"], due)
+    for policy in ("upgrade", "disabled"):
+        assert not is_downgrade_due(world.group, ["new"], replace(due, migration_policy=policy))
+    assert not is_downgrade_due(world.group, ["new"], replace(due, classic_size_max=0))
+    assert not is_downgrade_due(world.group, ["old"], due)
+    assert not is_downgrade_due(world.group, ["old", "new"], due)
+    assert not is_downgrade_due(world.group, [], due)
 
 
 def test_classic_members_alone_notice_topics_that_grow() -> None:

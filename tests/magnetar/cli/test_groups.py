@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
 from magnetar.broker import Broker
 from magnetar.cli.groups import _partitions
 from magnetar.cli.main import main

@@ -96,4 +96,4 @@ def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(batch))
     result = CliRunner().invoke(main, ["import", str(kafka), "--data-dir", str(tmp_path / "data")])
     assert result.exit_code == 1
-    assert "00000000000000000020.log:0: offset 25 is in the segment before, too" in result.stderr
+    assert "00000000000000000020.log:0: offset 25 is in the previous segment too" in result.stderr

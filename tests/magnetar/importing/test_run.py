@@ -328,7 +328,7 @@ def damage_metadata(source: Path) -> None:
         (remove_partition, "orders: 1 of its 2 partitions are not here (0)"),
         (damage, "orders-0: damaged at"),
         (interrupt_cleaning, "in the middle of a compaction; start it once and stop it cleanly"),
-        (forget, "orders: its cluster does not know it"),
+        (forget, "orders: its cluster does not know this topic"),
         (damage_metadata, "the cluster's metadata cannot be read"),
     ],
 )
@@ -401,7 +401,7 @@ def test_the_directories_of_one_broker_are_imported_together(source: Path, tmp_p
     assert (tmp_path / "data" / "orders-1" / SEGMENT.format(0)).exists()
     (second / "meta.properties").write_text("cluster.id=another\n")
     refused = run(source, second, "--data-dir", tmp_path / "other")
-    assert "is of cluster another" in refused.stderr
+    assert "belongs to cluster another" in refused.stderr
     shutil.copy(source / "meta.properties", second)
     shutil.copytree(source / "orders-0", second / "orders-0")
     refused = run(source, second, "--data-dir", tmp_path / "other")

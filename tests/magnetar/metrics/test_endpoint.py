@@ -15,8 +15,8 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError
 from magnetar.metrics import endpoint, gathering

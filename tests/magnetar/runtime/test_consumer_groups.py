@@ -54,7 +54,7 @@ async def broker(start_broker: Any, clock: MovedClock) -> Broker:
 async def passes(broker: Broker, clock: MovedClock, passed_ms: int) -> None:
     """Let time pass, and let the broker see who is overdue."""
     clock.passed_ms += passed_ms
-    await broker.groups._expire_due()
+    await broker.groups.timers.expire_due()
 
 
 def owned(answer: ConsumerGroupHeartbeatResponse) -> list[TopicPartitions]:

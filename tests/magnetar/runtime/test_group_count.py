@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode

@@ -210,13 +210,13 @@ async def test_setting_the_wall_clock_removes_no_member_and_keeps_none(
     member = await join(client)
     await sync(client, member.member_id, 1)
     clock.set_by_ms = set_by_ms
-    await broker.groups._expire_due()
+    await broker.groups.timers.expire_due()
     assert await heartbeat(client, member.member_id, 1) == ErrorCode.NONE
     clock.passed_ms = 9_000
-    await broker.groups._expire_due()
+    await broker.groups.timers.expire_due()
     assert (await become(client, "Stable")).members
     clock.passed_ms = 20_100
-    await broker.groups._expire_due()
+    await broker.groups.timers.expire_due()
     assert await heartbeat(client, member.member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 

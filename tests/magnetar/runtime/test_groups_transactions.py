@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.partitioning import partition_for
 from logstore.disk.files import StorageFailure
-from magnetar.runtime import groups
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.magnetar.groups_world import GROUP, GroupsWorld
 from tests.magnetar.transaction_world import TIMEOUT_MS, refused
@@ -131,7 +129,7 @@ async def test_an_offset_that_was_deleted_does_not_come_back_with_its_transactio
 
 async def test_offsets_go_with_a_deleted_topic_also_from_transactions(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
-    world.groups.on_topic_deleted("a")
+    world.groups.offsets.on_topic_deleted("a")
     await world.until(world.coordinator.end("tx", identity, commit=True))
     assert await world.offset() == -1
     await world.restart()
@@ -202,27 +200,3 @@ async def test_a_disk_that_fails_at_any_write_leaves_nothing_half_done(
     world.coordinator.expire_due()
     await world.settle()
     assert await world.offset() in ((5,) if outcome else (1, 5))
-
-
-@pytest.mark.parametrize("is_pending", [False, True])
-async def test_a_group_stays_in_the_partition_where_an_earlier_version_put_it(
-    world: GroupsWorld, monkeypatch: pytest.MonkeyPatch, is_pending: bool
-) -> None:
-    """Earlier ones had another hash for half of them."""
-    count = len(world.ensure_internal(CONSUMER_OFFSETS).partitions)
-    other = (partition_for(GROUP, count) + 1) % count
-    monkeypatch.setattr(groups, "partition_for", lambda group_id, count: other)
-    if is_pending:
-        identity = await world.begin_with_offsets(5)
-    else:
-        await world.until(world.commit(5))
-    monkeypatch.undo()
-    await world.restart()
-    if is_pending:
-        await world.until(world.coordinator.end("tx", identity, commit=True))
-    assert await world.offset() == 5
-    identity = await world.begin_with_offsets(9)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
-    await world.restart()
-    assert await world.offset() == 9
-    assert world.groups.partition_of(GROUP) == other

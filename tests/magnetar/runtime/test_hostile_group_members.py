@@ -54,7 +54,7 @@ async def test_a_group_is_downgraded_whatever_a_member_said_for_the_protocol_tha
         for _ in range(2)
     ]
     clock.passed_ms += 50_000
-    await broker.groups._expire_due()
+    await broker.groups.timers.expire_due()
     group = broker.groups.find(GROUP)
     assert set(group.members) == {joined.member_id, *(other.member_id for other in others)}
 
@@ -100,11 +100,11 @@ async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
         await beat(client, "a", joined.member_epoch)
     assert begun == 1
     is_quick.set()
-    while broker.groups._work:
+    while broker.groups.tasks:
         await asyncio.sleep(0)
     clock.passed_ms += 1_500
     await beat(client, "a", joined.member_epoch, topic_partitions=None)
-    while broker.groups._work:
+    while broker.groups.tasks:
         await asyncio.sleep(0)
     assert begun == 2, "what came meanwhile is not forgotten"
     found = broker.groups.find_consumer_group(GROUP).regexes["o.*"]

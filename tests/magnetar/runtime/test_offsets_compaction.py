@@ -15,10 +15,11 @@ import pytest
 
 from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.shard import GroupShard
 from logstore.cleaner.run import OffsetMapLimits
 from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_marker import TransactionMarker
-from magnetar.runtime.groups_shard import RunningShard
+from magnetar.runtime.group_shards import RECORD_FORMAT, RunningGroupShard
 from tests.logstore.compaction import clean
 from tests.logstore.log_process import LogProcess
 from tests.logstore.simulated_disk import SimulatedDisk
@@ -52,9 +53,9 @@ class History(LogProcess):
         self.log = self.directory.open("__consumer_offsets", 0)
         self.shard = self.replayed()
 
-    def replayed(self) -> RunningShard:
-        shard = RunningShard(self.log, LIMITS)
-        shard.replay(self.now_ms)
+    def replayed(self) -> RunningGroupShard:
+        shard = RunningGroupShard(self.log, GroupShard(LIMITS), RECORD_FORMAT)
+        shard.replay()
         return shard
 
     def step(self) -> None:
@@ -112,7 +113,7 @@ class History(LogProcess):
         assert story(self.replayed()) == story(self.shard)
 
 
-def story(shard: RunningShard) -> Any:
+def story(shard: RunningGroupShard) -> Any:
     """What is committed and pending, each with its offset in the log."""
     offsets = shard.state.offsets
     return offsets._committed, offsets.pending

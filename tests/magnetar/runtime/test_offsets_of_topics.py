@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from coordinator.groups.shard import Committer
+from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.broker import Broker
-from magnetar.runtime.groups_offsets import FetchedOffset
 
 GROUP = "group"
 
@@ -54,4 +54,4 @@ async def test_a_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
     await commit(broker, topic.id, 7)
     await broker.topics.delete([topic])
     assert await fetched(broker) == [-1, -1]
-    assert not broker.groups.shard_of(GROUP).state.offsets.has_group(GROUP)
+    assert not broker.groups.shards.of(GROUP).state.offsets.has_group(GROUP)

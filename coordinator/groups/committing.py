@@ -1,0 +1,148 @@
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch: which members may commit and read offsets.
+
+The offsets themselves know no members (`offsets`), and the groups know no offsets; here they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coordinator.decision import Decision
+from coordinator.groups.classic import heartbeats
+from coordinator.groups.consumer import membership
+from coordinator.groups.offsets.committed import (
+    CommittedOffset,
+    OffsetKey,
+    OffsetRecord,
+    metadata_code,
+)
+from coordinator.groups.offsets.pending_acks import check_conflicts
+from coordinator.groups.shard import GroupShard
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: One offset to commit, for (topic, partition).
+Commit = tuple[str, int, CommittedOffset]
+#: The answer has a code for each commit, in order.
+CommitDecision = Decision[OffsetRecord, list[ErrorCode]]
+
+
+class Committer(NamedTuple):
+    """The sender of a commit, as the request has it. Generation -1: not a member."""
+
+    group_id: str
+    member_id: str = ""
+    generation_id: int = -1
+    group_instance_id: str | None = None
+
+
+def decide_commit(
+    shard: GroupShard,
+    committer: Committer,
+    commits: Sequence[Commit],
+    metadata_units_max: int,
+    *,
+    knows_group_not_found: bool,
+) -> CommitDecision:
+    """Return the records of the commits that are accepted.
+
+    Where a member commits for a group that does not exist, refuses with GROUP_ID_NOT_FOUND a client
+    that `knows_group_not_found` (OffsetCommit v9+), with ILLEGAL_GENERATION others; else as
+    `check_commit` of either protocol. OFFSET_METADATA_TOO_LARGE is the code of a single commit.
+    """
+    decision = _accepted(committer.group_id, commits, metadata_units_max)
+    _check_committer(
+        shard,
+        committer,
+        decision.records,
+        transactional=False,
+        knows_group_not_found=knows_group_not_found,
+    )
+    return decision
+
+
+def decide_commit_in_transaction(
+    shard: GroupShard,
+    committer: Committer,
+    commits: Sequence[Commit],
+    metadata_units_max: int,
+    producer: tuple[int, int],
+    *,
+    detects_conflicts: bool,
+) -> CommitDecision:
+    """Return the records that become pending acks of `producer`, (producer id, producer epoch).
+
+    Refuses as `decide_commit`, and where that is switched on as `check_conflicts`.
+    """
+    # The same checks as outside transactions: a zombie is fenced by its generation (KIP-447).
+    decision = _accepted(committer.group_id, commits, metadata_units_max)
+    _check_committer(
+        shard, committer, decision.records, transactional=True, knows_group_not_found=False
+    )
+    if detects_conflicts:
+        keys = [record.key for record in decision.records]
+        check_conflicts(shard.offsets.pending, *producer, keys)
+    return decision
+
+
+def keep_alive(shard: GroupShard, committer: Committer, now_ms: int) -> int | None:
+    """Restart the session of a classic member that commits; return the group's next deadline."""
+    group = shard.groups.get(committer.group_id)
+    if group is None:
+        return None
+    heartbeats.keep_alive(group, committer.member_id, now_ms)
+    return group.deadline_ms
+
+
+def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_epoch: int) -> None:
+    """Return if the sender may read the offsets of the group, else raise.
+
+    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Any client may read the offsets of a
+    classic group.
+    """
+    group = shard.consumer_groups.get(group_id)
+    if group is not None:
+        membership.check_fetch(group, member_id, member_epoch)
+
+
+def _accepted(group_id: str, commits: Sequence[Commit], metadata_units_max: int) -> CommitDecision:
+    codes = [metadata_code(committed.metadata, metadata_units_max) for _, _, committed in commits]
+    records = tuple(
+        OffsetRecord(OffsetKey(group_id, topic, partition), committed)
+        for (topic, partition, committed), code in zip(commits, codes, strict=True)
+        if code is ErrorCode.NONE
+    )
+    return Decision(records=records, answer=codes)
+
+
+def _check_committer(
+    shard: GroupShard,
+    committer: Committer,
+    records: Sequence[OffsetRecord],
+    *,
+    transactional: bool,
+    knows_group_not_found: bool,
+) -> None:
+    group_id, member_id, generation_id, group_instance_id = committer
+    consumer_group = shard.consumer_groups.get(group_id)
+    if consumer_group is not None:
+        membership.check_commit(
+            consumer_group,
+            member_id,
+            generation_id,
+            group_instance_id,
+            [(r.value.topic_id, r.key.partition) for r in records if r.value is not None],
+            transactional=transactional,
+            # OffsetCommit v9 brought both this code and member epochs.
+            knows_member_epochs=knows_group_not_found,
+        )
+    elif shard.exists(group_id):
+        group = shard.find(group_id)
+        said = (member_id, generation_id, group_instance_id)
+        heartbeats.check_commit(group, *said, transactional=transactional)
+    elif generation_id >= 0:
+        code = ErrorCode.ILLEGAL_GENERATION
+        if knows_group_not_found:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        raise KafkaError(code, f"group {group_id} does not exist")

@@ -1,0 +1,108 @@
+"""What deletes groups and offsets: administrators (DeleteGroups, OffsetDelete), and retention.
+
+`offsets.retention.minutes` counts from the last commit or from the loss of the last member. Source:
+KIP-211, KIP-496.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.decision import Decision
+from coordinator.groups.classic.group import GroupState
+from coordinator.groups.consumer.records import group_tombstones
+from coordinator.groups.consumer_protocol import CONSUMER, subscribed_topics
+from coordinator.groups.offsets.committed import OffsetKey, OffsetRecord
+from coordinator.groups.records import GroupRecord, ShardRecord
+from coordinator.groups.shard import GroupShard
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: The answer has a code for each partition, in order.
+OffsetDeletion = Decision[OffsetRecord, list[ErrorCode]]
+
+
+def decide_deletion(shard: GroupShard, group_id: str) -> list[ShardRecord]:
+    """Return the records that delete a group with all that it has committed or pending.
+
+    Refuses with GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while the group has members.
+    """
+    consumer_group = shard.consumer_groups.get(group_id)
+    is_empty = (
+        not consumer_group.members
+        if consumer_group is not None
+        else shard.find(group_id).state is GroupState.EMPTY
+    )
+    if not is_empty:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+    return [*shard.offsets.deletion_of_group(group_id), *group_deletion(shard, group_id)]
+
+
+def group_deletion(shard: GroupShard, group_id: str) -> list[ShardRecord]:
+    """Return the records that delete a group without members, of either kind, not its offsets."""
+    if group_id in shard.consumer_groups:
+        return list(group_tombstones(group_id))
+    return [GroupRecord(group_id, None)]
+
+
+def decide_offset_deletion(
+    shard: GroupShard, group_id: str, partitions: Sequence[tuple[str, int]]
+) -> OffsetDeletion:
+    """Return the deletions of what is committed or pending for these (topic, partition).
+
+    What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP.
+    """
+    offsets = shard.offsets
+    subscribed = _subscribed_topics(shard, group_id)
+    codes = []
+    records = []
+    for topic, index in partitions:
+        if subscribed is None or topic in subscribed:
+            codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        codes.append(ErrorCode.NONE)
+        key = OffsetKey(group_id, topic, index)
+        # Pending ones too: else a marker would bring the offset back.
+        if offsets.get(key) is not None or offsets.pending.holds(key):
+            records.append(OffsetRecord(key, None))
+    return Decision(records=tuple(records), answer=codes)
+
+
+def decide_expiry(
+    shard: GroupShard, group_id: str, now_ms: int, retention_ms: int
+) -> list[ShardRecord]:
+    """Return the deletions of offsets that were unused for `retention_ms`, and of their group.
+
+    Only of a group without members; one whose last offset goes is deleted as a whole.
+    """
+    consumer_group = shard.consumer_groups.get(group_id)
+    if consumer_group is not None and consumer_group.members:
+        return []
+    group = shard.groups.get(group_id)
+    # An id that was given and not used yet is a member about to come.
+    if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
+        return []
+    unused_since_ms = -1 if group is None else group.state_changed_ms
+    expired: list[ShardRecord] = list(
+        shard.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
+    )
+    left = sum(1 for _ in shard.offsets.of_group(group_id)) - len(expired)
+    is_known = group is not None or consumer_group is not None
+    # A pending ack may yet be committed: the group stays for it.
+    if is_known and not left and not shard.offsets.pending.holds_any(group_id):
+        expired += group_deletion(shard, group_id)
+    return expired
+
+
+def _subscribed_topics(shard: GroupShard, group_id: str) -> frozenset[str] | None:
+    """Return the topics that members of the group read; None where that cannot be known."""
+    consumer_group = shard.consumer_groups.get(group_id)
+    if consumer_group is not None:
+        return consumer_group.subscribed_names()
+    group = shard.find(group_id)
+    if not group.members:
+        return frozenset()
+    if group.protocol_type != CONSUMER:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+    return subscribed_topics(group)

@@ -1,0 +1,212 @@
+"""Classic groups at work: members join, sync, heartbeat and leave; sessions run out.
+
+The rules are in `coordinator.groups.classic`. A join or a sync is answered through a future, its
+token. The step that answers the token fills the future with the answer and the log's end at that
+moment; the handler waits for both. So no member hears of a generation that is not durable, and
+nothing polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.classic.heartbeats import heartbeat
+from coordinator.groups.classic.joining import join
+from coordinator.groups.classic.leaving import expire, leave
+from coordinator.groups.classic.rebalance import prepare, sync
+from coordinator.groups.classic.records import resume
+from coordinator.groups.classic.requests import (
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Outcome,
+    SyncAnswer,
+    SyncRequest,
+    Token,
+)
+from coordinator.groups.deletion import group_deletion
+from coordinator.groups.records import GroupRecord
+from magnetar.logging import get_logger
+from magnetar.runtime.group_shards import RunningGroupShard
+from magnetar.runtime.group_timers import GroupTimers
+from magnetar.runtime.request_context import Connection
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.internal.group_metadata import GroupMetadataValue
+
+_log = get_logger("groups")
+
+AnswerT = TypeVar("AnswerT", JoinAnswer, SyncAnswer)
+
+
+class _Reply(Generic[AnswerT]):
+    """What a member waits for: its answer, and the log's end that the answer rests on."""
+
+    __slots__ = ("_connection", "_future")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # A future, not a task: the step that completes the generation answers all its members.
+        self._future: asyncio.Future[tuple[AnswerT, int]] = asyncio.Future()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the client is gone."""
+        return self._future.cancelled() or self._connection.is_closing
+
+    def give(self, answer: AnswerT, end_offset: int) -> None:
+        """Answer; nothing happens where the client is gone."""
+        if not self._future.done():
+            self._future.set_result((answer, end_offset))
+
+    async def answered(self, shard: RunningGroupShard) -> AnswerT:
+        """Return the answer, once it is given and durable."""
+        answer, end_offset = await self._future
+        await shard.durable(end_offset)
+        return answer
+
+
+def is_abandoned(token: Token) -> bool:
+    """Whether no client waits for the token any more: `GroupLimits.is_abandoned`."""
+    return isinstance(token, _Reply) and token.is_abandoned
+
+
+class ClassicGroups:
+    """The requests and the deadlines of classic groups."""
+
+    def __init__(self, timers: GroupTimers) -> None:
+        self._timers = timers
+
+    async def join(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        request: JoinRequest,
+        connection: Connection,
+        now_ms: int,
+    ) -> JoinAnswer:
+        """Return once the member's generation is formed, or it must come again with its id.
+
+        A member whose `connection` is closed by then is not taken into the generation. As
+        `classic.joining` refuses. An empty consumer group of that id becomes a classic one.
+        """
+        group = shard.state.joinable(group_id, request.member_id, now_ms)
+        reply: _Reply[JoinAnswer] = _Reply(connection)
+        try:
+            outcome = join(group, request, now_ms, reply)
+        finally:
+            shard.state.forget_if_unused(group)
+        if group_id in shard.state.consumer_groups:
+            # Only now: a join that is refused changes nothing.
+            shard.append(group_deletion(shard.state, group_id), now_ms)
+        self.carry_out(shard, group, outcome, now_ms)
+        return await reply.answered(shard)
+
+    async def sync(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        request: SyncRequest,
+        connection: Connection,
+        now_ms: int,
+    ) -> SyncAnswer:
+        """Return the member's assignment, once the leader has brought it.
+
+        As `classic.rebalance.sync` refuses.
+        """
+        group = shard.state.member_group(group_id)
+        reply: _Reply[SyncAnswer] = _Reply(connection)
+        self.carry_out(shard, group, sync(group, request, now_ms, reply), now_ms)
+        return await reply.answered(shard)
+
+    def heartbeat(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        member_id: str,
+        generation_id: int,
+        group_instance_id: str | None,
+        now_ms: int,
+    ) -> None:
+        """Restart a member's session; the answer rests on nothing that has to be durable."""
+        group = shard.state.member_group(group_id)
+        heartbeat(group, member_id, generation_id, group_instance_id, now_ms)
+
+    async def leave(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        leaving: Sequence[LeavingMember],
+        now_ms: int,
+    ) -> list[ErrorCode]:
+        """Return a code for each member named, once the group without them is durable."""
+        group = shard.state.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+        codes, outcome = leave(group, leaving, now_ms)
+        end_offset = self.carry_out(shard, group, outcome, now_ms)
+        # A group that only ever gave out member ids leaves no trace.
+        shard.state.forget_if_unused(group)
+        await shard.durable(end_offset)
+        return codes
+
+    def expire(self, shard: RunningGroupShard, group: ClassicGroup, now_ms: int) -> None:
+        """Remove the members whose time has come."""
+        # For the lines in the log: the outcome does not name the members that are gone.
+        before = set(group.members)
+        self.carry_out(shard, group, expire(group, now_ms), now_ms)
+        shard.state.forget_if_unused(group)
+        for member_id in before.difference(group.members):
+            _log.info("member removed", group_id=group.group_id, member_id=member_id)
+
+    def resume(self, shard: RunningGroupShard, now_ms: int) -> None:
+        """Watch the groups of a shard that was just replayed."""
+        for group in shard.state.groups.values():
+            self._timers.watch(group.group_id, group.deadline_ms, now_ms)
+
+    def take_over(
+        self,
+        shard: RunningGroupShard,
+        group: ClassicGroup,
+        value: GroupMetadataValue,
+        now_ms: int,
+    ) -> None:
+        """Take a group that was a consumer group: `value` is its record. All members join again."""
+        shard.state.take_over(group)
+        self._persist(shard, GroupRecord(group.group_id, value), now_ms)
+        resume(group, now_ms)
+        outcome = Outcome()
+        prepare(group, now_ms, outcome)
+        self.carry_out(shard, group, outcome, now_ms)
+
+    def carry_out(
+        self, shard: RunningGroupShard, group: ClassicGroup, outcome: Outcome, now_ms: int
+    ) -> int:
+        """Append and apply the outcome's record, give its answers, watch the group's deadline.
+
+        Returns the end offset to await.
+        """
+        end_offset = shard.log.log_end_offset
+        if outcome.value is not None:
+            end_offset = self._persist(shard, GroupRecord(group.group_id, outcome.value), now_ms)
+        self.give(outcome, end_offset)
+        self._timers.watch(group.group_id, group.deadline_ms, now_ms)
+        return end_offset
+
+    def give(self, outcome: Outcome, end_offset: int) -> None:
+        """Give an outcome's answers, each once what is before `end_offset` is durable."""
+        for token, answer in outcome.answers:
+            assert isinstance(token, _Reply)
+            token.give(answer, end_offset)
+
+    def _persist(self, shard: RunningGroupShard, record: GroupRecord, now_ms: int) -> int:
+        try:
+            return shard.append([record], now_ms)
+        except KafkaError as refusal:
+            # A generation too large for a batch goes on in memory: only a restart needs the record.
+            _log.warning("group not persisted", group_id=record.group_id, reason=str(refusal))
+            shard.state.apply(record, shard.log.log_end_offset)
+            return shard.log.log_end_offset

@@ -1,0 +1,128 @@
+"""Members of the classic protocol in consumer groups, at work: while a group is migrated.
+
+The rules are in `coordinator.groups.consumer.classic_members`. No request is parked: joins and
+syncs are answered as soon as they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.groups.classic.requests import (
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+)
+from coordinator.groups.consumer.classic_members import (
+    answer_sync,
+    decide_join,
+    known_classic_member,
+    known_leaving_member,
+    must_join_again,
+)
+from coordinator.groups.consumer.group import ConsumerGroup, Draft
+from magnetar.runtime.consumer_groups import ConsumerGroups
+from magnetar.runtime.group_shards import RunningGroupShard
+from magnetar.runtime.topic_image import BrokerTopics
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+class ClassicMembers:
+    """The classic protocol's requests, where the group is a consumer group."""
+
+    def __init__(self, consumer: ConsumerGroups, topics: BrokerTopics) -> None:
+        self._consumer = consumer
+        self._topics = topics
+
+    async def join(
+        self, shard: RunningGroupShard, group: ConsumerGroup, request: JoinRequest, now_ms: int
+    ) -> JoinAnswer:
+        """Return the member's generation; as `decide_join` refuses."""
+        consumer = self._consumer
+        limits = consumer.limits(group.group_id)
+        state = shard.state
+        soft = state.soft_state(group.group_id)
+        decision = decide_join(Draft(group), soft, request, self._topics, limits, now_ms)
+        answer = decision.answer
+        # MEMBER_ID_REQUIRED: nothing has changed yet.
+        if answer.error_code is not ErrorCode.NONE:
+            return answer
+        member_id = answer.member_id
+        group = consumer.carry_out(
+            shard, group.group_id, decision.records, member_id, limits, now_ms
+        )
+        timers = state.soft_state(group.group_id).timers
+        timers.on_classic_join(group.members[member_id], now_ms)
+        consumer.watch(shard, group.group_id, now_ms)
+        # The last consumer member may just have come back as a classic one.
+        consumer.downgrade_if_due(shard, group, (), now_ms)
+        await shard.durable(shard.log.log_end_offset)
+        return answer
+
+    async def sync(
+        self, shard: RunningGroupShard, group: ConsumerGroup, request: SyncRequest, now_ms: int
+    ) -> SyncAnswer:
+        """Return the member's assignment; as `answer_sync` refuses."""
+        soft = shard.state.soft_state(group.group_id)
+        try:
+            answer = answer_sync(group, request, self._topics)
+        except KafkaError as refusal:
+            if refusal.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._tell_to_join(shard, group, request.member_id, now_ms)
+            raise
+        soft.timers.on_classic_sync(group.members[request.member_id], now_ms)
+        # The assignment may have been given a moment ago: it must not be lost once a client has it.
+        await shard.durable(soft.rests_on)
+        return answer
+
+    def heartbeat(
+        self,
+        shard: RunningGroupShard,
+        group: ConsumerGroup,
+        member_id: str,
+        generation_id: int,
+        group_instance_id: str | None,
+        now_ms: int,
+    ) -> None:
+        """Restart the member's session. REBALANCE_IN_PROGRESS: the member is to join again."""
+        member, _ = known_classic_member(group, member_id, group_instance_id, generation_id)
+        shard.state.soft_state(group.group_id).timers.on_classic_heartbeat(member, now_ms)
+        # The group may have no other member whose heartbeats look at the topics.
+        self._consumer.notice_topics(shard, group, now_ms)
+        if must_join_again(group, member):
+            self._tell_to_join(shard, group, member_id, now_ms)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
+
+    async def leave(
+        self,
+        shard: RunningGroupShard,
+        group: ConsumerGroup,
+        leaving: Sequence[LeavingMember],
+        now_ms: int,
+    ) -> list[ErrorCode]:
+        """Return a code for each member named, once the group without them is durable.
+
+        Members of either protocol: administrators remove them so.
+        """
+        codes = []
+        gone: dict[str, None] = {}
+        for each in leaving:
+            try:
+                gone[known_leaving_member(group, each).member_id] = None
+                codes.append(ErrorCode.NONE)
+            except KafkaError as refusal:
+                codes.append(refusal.code)
+        if gone:
+            self._consumer.remove(shard, group, list(gone), now_ms)
+        await shard.durable(shard.log.log_end_offset)
+        return codes
+
+    def _tell_to_join(
+        self, shard: RunningGroupShard, group: ConsumerGroup, member_id: str, now_ms: int
+    ) -> None:
+        soft = shard.state.soft_state(group.group_id)
+        soft.timers.on_told_to_join(group.members[member_id], now_ms)
+        self._consumer.watch(shard, group.group_id, now_ms)

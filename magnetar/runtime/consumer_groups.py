@@ -1,0 +1,296 @@
+"""Consumer groups (KIP-848) at work: heartbeats answered, members given up, patterns resolved.
+
+The rules are in `coordinator.groups.consumer`. A heartbeat that changes something is answered when
+the change is durable; one that changes nothing writes nothing, and waits only for what its answer
+rests on. Regular expressions are matched in the thread of `magnetar.runtime.patterns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from coordinator.groups.classic.group import GroupState
+from coordinator.groups.consumer.group import ConsumerGroup
+from coordinator.groups.consumer.heartbeat import decide_heartbeat
+from coordinator.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE
+from coordinator.groups.consumer.membership import decide_absence, decide_removal, leaving_member
+from coordinator.groups.consumer.migration import (
+    deletion,
+    downgraded,
+    is_downgrade_due,
+    refuse_parked,
+)
+from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
+from coordinator.groups.consumer.requests import (
+    ConsumerLimits,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    check_heartbeat,
+)
+from coordinator.groups.consumer.soft_state import SoftState
+from coordinator.groups.consumer.subscription import decide_regexes, next_epoch
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.group import group_integer
+from magnetar.logging import get_logger
+from magnetar.runtime import patterns
+from magnetar.runtime.background import Tasks
+from magnetar.runtime.classic_groups import ClassicGroups
+from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
+from magnetar.runtime.group_timers import GroupTimers
+from magnetar.runtime.topic_image import BrokerTopics
+from magnetar.storage.stored_configs import StoredConfigs
+from wire.errors import KafkaError
+from wire.resource_type import ResourceType
+
+_log = get_logger("groups")
+
+#: The default where group.consumer.assignors is empty.
+_ASSIGNORS = ("uniform",)
+
+
+class GroupSettings:
+    """What the configuration says of one consumer group: its own configs, else the broker's."""
+
+    def __init__(self, config: BrokerConfig, stored_configs: StoredConfigs) -> None:
+        self._config = config
+        self._stored_configs = stored_configs
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The assignors that members may ask for, the default first; there is always one."""
+        return tuple(self._config.group_consumer_assignors) or _ASSIGNORS
+
+    def of(self, group_id: str) -> ConsumerLimits:
+        """Return what holds for the group at this moment."""
+        config = self._config
+        own = self._stored_configs.texts(ResourceType.GROUP, group_id)
+        return ConsumerLimits(
+            size_max=config.group_consumer_max_size,
+            session_timeout_ms=group_integer("consumer.session.timeout.ms", own, config),
+            heartbeat_interval_ms=group_integer("consumer.heartbeat.interval.ms", own, config),
+            assignment_interval_ms=group_integer("consumer.assignment.interval.ms", own, config),
+            assignors=self.assignors,
+            migration_policy=config.group_consumer_migration_policy,
+            classic_size_max=config.group_max_size,
+        )
+
+
+class ConsumerGroups:
+    """The requests and the deadlines of consumer groups."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        timers: GroupTimers,
+        classic: ClassicGroups,
+        topics: BrokerTopics,
+        settings: GroupSettings,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._shards = shards
+        self._timers = timers
+        self._classic = classic
+        self._topics = topics
+        self._settings = settings
+        self._clock = clock
+        self._tasks = tasks
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The assignors that members may ask for, the default first."""
+        return self._settings.assignors
+
+    def limits(self, group_id: str) -> ConsumerLimits:
+        """Return what the configuration says of the group."""
+        return self._settings.of(group_id)
+
+    # --- requests
+
+    async def heartbeat(self, request: HeartbeatRequest, version: int) -> HeartbeatAnswer:
+        """Return the answer of a heartbeat, once what it rests on is durable.
+
+        Refuses with what the rules of the coordinator do, and with INVALID_REGULAR_EXPRESSION.
+        """
+        check_heartbeat(request, version, self.assignors)
+        shard = self._shards.of(request.group_id)
+        if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+            return await self._leave(shard, request)
+        # The only await before the decision: from here on the group cannot change under it.
+        request = await self._with_resolved_regex(shard, request)
+        now_ms = self._clock.steady_ms()
+        state, limits = shard.state, self.limits(request.group_id)
+        if request.member_epoch == JOINING:
+            self._shards.check_count(request.group_id)
+        draft = state.draft(request, self._topics, limits, now_ms)
+        soft = state.soft_state(request.group_id)
+        decision = decide_heartbeat(draft, soft, request, self._topics, limits, now_ms)
+        member_id = decision.answer.member_id
+        group = self.carry_out(shard, request.group_id, decision.records, member_id, limits, now_ms)
+        soft = state.soft_state(request.group_id)
+        answer = soft.on_heartbeat(group, request, decision, now_ms)
+        if soft.begin_matching(group, self._topics.version, now_ms):
+            self._tasks.spawn(self._match_again(shard, group.group_id, soft))
+        await shard.durable(soft.rests_on)
+        return answer
+
+    async def _leave(self, shard: RunningGroupShard, request: HeartbeatRequest) -> HeartbeatAnswer:
+        now_ms = self._clock.steady_ms()
+        group = shard.state.find_consumer_group(request.group_id)
+        member = leaving_member(group, request)
+        if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
+            self._append(shard, group.group_id, decide_absence(group, member), now_ms)
+            shard.state.soft_state(group.group_id).timers.on_absence(member.member_id)
+        else:
+            self.remove(shard, group, [member.member_id], now_ms)
+        await shard.durable(shard.log.log_end_offset)
+        return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    # --- steps, for the requests of both protocols
+
+    def carry_out(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        records: Sequence[ConsumerGroupRecord],
+        member_id: str,
+        limits: ConsumerLimits,
+        now_ms: int,
+    ) -> ConsumerGroup:
+        """Append and apply the records of a member's request, restart timers; return the group.
+
+        A classic group of that id is deleted in the same step, and its parked requests are refused.
+        """
+        state = shard.state
+        known = state.consumer_groups.get(group_id)
+        before = None if known is None else known.members.get(member_id)
+        try:
+            self._append(shard, group_id, records, now_ms)
+        finally:
+            # Also where a record was too large, and only those before it were written: a member
+            # without a session would stay for ever.
+            group = state.consumer_groups.get(group_id)
+            if group is not None:
+                speaker = None if known is None else member_id
+                session_ms = limits.session_timeout_ms
+                soft = state.soft_state(group_id)
+                soft.restart_timers(group, speaker, before, session_ms, now_ms)
+                self.watch(shard, group_id, now_ms)
+        group = state.consumer_groups[group_id]
+        state.soft_state(group_id).see_topics(self._topics.version)
+        return group
+
+    def notice_topics(self, shard: RunningGroupShard, group: ConsumerGroup, now_ms: int) -> None:
+        """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
+        soft = shard.state.soft_state(group.group_id)
+        if soft.topics_seen != self._topics.version:
+            records = next_epoch(group, self._topics, changed=False)
+            self._append(shard, group.group_id, records, now_ms)
+            soft.see_topics(self._topics.version)
+
+    def remove(
+        self,
+        shard: RunningGroupShard,
+        group: ConsumerGroup,
+        member_ids: Sequence[str],
+        now_ms: int,
+    ) -> None:
+        """Remove the members. The group becomes a classic one, if only classic members are left."""
+        if self.downgrade_if_due(shard, group, member_ids, now_ms):
+            return
+        records = decide_removal(group, member_ids, self._topics)
+        self._append(shard, group.group_id, records, now_ms)
+        self.watch(shard, group.group_id, now_ms)
+
+    def downgrade_if_due(
+        self,
+        shard: RunningGroupShard,
+        group: ConsumerGroup,
+        leaving: Collection[str],
+        now_ms: int,
+    ) -> bool:
+        """Make the group a classic one where only classic members are left; True: it is."""
+        if not is_downgrade_due(group, leaving, self.limits(group.group_id)):
+            return False
+        classic, value = downgraded(group, leaving, self._topics, shard.state.limits, now_ms)
+        shard.append_in_parts(deletion(group), now_ms)
+        _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
+        self._classic.take_over(shard, classic, value, now_ms)
+        return True
+
+    def watch(self, shard: RunningGroupShard, group_id: str, now_ms: int) -> None:
+        """Look at the group again when the next timer of a member runs out."""
+        self._timers.watch(group_id, shard.state.soft_state(group_id).timers.wake_ms, now_ms)
+
+    def _append(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        records: Sequence[ConsumerGroupRecord],
+        now_ms: int,
+    ) -> None:
+        if not records:
+            return
+        classic = shard.state.groups.get(group_id)
+        try:
+            shard.append_in_parts(shard.state.of_one_kind(group_id, records), now_ms)
+        finally:
+            # Also where a record was too large: the classic group's deletion came first.
+            if classic is not None and classic.state is GroupState.DEAD:
+                self._classic.give(refuse_parked(classic), shard.log.log_end_offset)
+                _log.info("group upgraded", group_id=group_id, members=len(classic.members))
+
+    # --- deadlines
+
+    def resume(self, shard: RunningGroupShard, now_ms: int) -> None:
+        """Start the timers of all members of a shard that was just replayed, whole."""
+        for group_id, group in shard.state.consumer_groups.items():
+            session_ms = self.limits(group_id).session_timeout_ms
+            shard.state.soft_state(group_id).restart_timers(group, None, None, session_ms, now_ms)
+            self.watch(shard, group_id, now_ms)
+
+    def expire(self, shard: RunningGroupShard, group: ConsumerGroup, now_ms: int) -> None:
+        """Give up the members whose time has come."""
+        group_id = group.group_id
+        expired = shard.state.soft_state(group_id).timers.expired(now_ms)
+        for member_id, timer in expired:
+            why = timer.value
+            _log.info("member removed", group_id=group_id, member_id=member_id, why=why)
+        if expired:
+            self.remove(shard, group, [each.member_id for each in expired], now_ms)
+        else:
+            self.watch(shard, group_id, now_ms)
+
+    # --- regular expressions
+
+    async def _with_resolved_regex(
+        self, shard: RunningGroupShard, request: HeartbeatRequest
+    ) -> HeartbeatRequest:
+        """Return the request with what its pattern matches, where the group does not know it."""
+        regex = request.topic_regex
+        group = shard.state.consumer_groups.get(request.group_id)
+        if not regex or (group is not None and regex in group.regexes):
+            return request
+        return replace(request, resolved=await self._resolve(regex))
+
+    async def _resolve(self, regex: str) -> ResolvedRegex:
+        version = self._topics.version
+        matching = await patterns.matching(regex, self._topics.names())
+        return ResolvedRegex(matching, version, self._clock.now_ms())
+
+    async def _match_again(self, shard: RunningGroupShard, group_id: str, soft: SoftState) -> None:
+        group = shard.state.consumer_groups.get(group_id)
+        regexes = () if group is None else tuple(group.regexes)
+        try:
+            found = {regex: await self._resolve(regex) for regex in regexes}
+            group = shard.state.consumer_groups.get(group_id)
+            if group is not None:
+                records = decide_regexes(group, found, self._topics)
+                self._append(shard, group_id, records, self._clock.now_ms())
+        except KafkaError as refusal:
+            # A pattern that another broker took, or too many topics for one record.
+            _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
+        finally:
+            soft.end_matching()

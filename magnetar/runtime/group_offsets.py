@@ -1,0 +1,244 @@
+"""Offsets of groups at work: committed, read, committed inside transactions, and expired.
+
+The rules are in `coordinator.groups`: `committing`, `offsets` and `deletion`. A commit is answered
+when its record is durable; a read when everything it rests on is: the log's end at the moment of
+reading. So a power loss takes back no offset that a client has read, and a read misses no commit
+that has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from coordinator.groups.classic.requests import check_group_id
+from coordinator.groups.committing import (
+    Commit,
+    Committer,
+    check_fetch,
+    decide_commit,
+    decide_commit_in_transaction,
+    keep_alive,
+)
+from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
+from coordinator.groups.offsets.committed import NO_TOPIC_ID, OffsetKey
+from coordinator.groups.offsets.store import FetchedOffset
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.background import Tasks
+from magnetar.runtime.group_shards import GroupShards
+from magnetar.runtime.group_timers import GroupTimers
+from magnetar.storage.topics import Topics
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+class GroupOffsets:
+    """What groups commit and read."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        timers: GroupTimers,
+        topics: Topics,
+        clock: Clock,
+        config: BrokerConfig,
+    ) -> None:
+        self._shards = shards
+        self._timers = timers
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+
+    async def commit(
+        self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
+    ) -> list[ErrorCode]:
+        """Return a code for each commit, once those accepted are durable.
+
+        OFFSET_METADATA_TOO_LARGE is for one commit, everything raised is for all: what
+        `decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
+        """
+        group_id = committer.group_id
+        shard = self._shards.of(group_id)
+        self._shards.check_count(group_id)
+        now_ms = self._clock.steady_ms()
+        decision = decide_commit(
+            shard.state,
+            committer,
+            commits,
+            self._config.offset_metadata_max_bytes,
+            knows_group_not_found=knows_group_not_found,
+        )
+        # Before the append: a member whose commit is too large lives all the same.
+        deadline_ms = keep_alive(shard.state, committer, now_ms)
+        try:
+            end_offset = shard.append(decision.records, now_ms)
+        except KafkaError as refusal:
+            raise _of_commit(refusal) from None
+        self._timers.watch(group_id, deadline_ms, now_ms)
+        await shard.durable(end_offset)
+        return decision.answer
+
+    async def commit_in_transaction(
+        self,
+        committer: Committer,
+        producer_id: int,
+        producer_epoch: int,
+        commits: Sequence[Commit],
+    ) -> list[ErrorCode]:
+        """Return a code for each commit, once those accepted are pending, durably.
+
+        Call `transactions.check_offsets` in the same step before. The markers of the transaction
+        decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, where
+        that is switched on, as `check_conflicts`.
+        """
+        check_group_id(committer.group_id)
+        shard = self._shards.of(committer.group_id)
+        self._shards.check_count(committer.group_id)
+        now_ms = self._clock.steady_ms()
+        decision = decide_commit_in_transaction(
+            shard.state,
+            committer,
+            commits,
+            self._config.offset_metadata_max_bytes,
+            (producer_id, producer_epoch),
+            detects_conflicts=self._config.transaction_offset_conflict_detection_enable,
+        )
+        try:
+            end_offset = shard.append_pending(decision.records, producer_id, producer_epoch, now_ms)
+        except KafkaError as refusal:
+            raise _of_commit(refusal) from None
+        await shard.durable(end_offset)
+        return decision.answer
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Return if the sender may read the offsets of a consumer group, else raise.
+
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+        """
+        check_fetch(self._shards.of(group_id).state, group_id, member_id, member_epoch)
+
+    async def fetch(
+        self,
+        group_id: str,
+        topic: str,
+        partitions: Iterable[int],
+        *,
+        require_stable: bool,
+        topic_id: UUID = NO_TOPIC_ID,
+    ) -> list[FetchedOffset]:
+        """Return what the group has committed for these partitions of a topic.
+
+        UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
+        offset that was committed for a topic of that name but another id is left out.
+        """
+        # Clients before OffsetFetch v10 name topics, not ids (KIP-848).
+        if topic_id == NO_TOPIC_ID:
+            topic_id = self._id_of(topic)
+        shard = self._shards.of(group_id)
+        offsets = shard.state.offsets
+        found = [
+            offsets.fetched(
+                OffsetKey(group_id, topic, index), topic_id, require_stable=require_stable
+            )
+            for index in partitions
+        ]
+        await shard.durable(shard.log.log_end_offset)
+        return found
+
+    async def fetch_all(
+        self, group_id: str, *, require_stable: bool
+    ) -> dict[str, list[FetchedOffset]]:
+        """Return everything the group has committed, by topic; as `fetch`."""
+        shard = self._shards.of(group_id)
+        offsets = shard.state.offsets
+        found: dict[str, list[FetchedOffset]] = {}
+        ids: dict[str, UUID] = {}
+        for key, committed in offsets.of_group(group_id):
+            if key.topic not in ids:
+                ids[key.topic] = self._id_of(key.topic)
+            topic_id = ids[key.topic]
+            if committed.is_of(topic_id):
+                fetched = offsets.fetched(key, topic_id, require_stable=require_stable)
+                found.setdefault(key.topic, []).append(fetched)
+        await shard.durable(shard.log.log_end_offset)
+        return found
+
+    async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
+        """Return a code for each (topic, partition), once what was committed for it is gone, and
+        what open transactions would commit.
+
+        As `decide_offset_deletion` refuses, and with INVALID_GROUP_ID.
+        """
+        check_group_id(group_id)
+        shard = self._shards.of(group_id)
+        decision = decide_offset_deletion(shard.state, group_id, partitions)
+        await shard.durable(shard.append_in_parts(decision.records, self._clock.now_ms()))
+        return decision.answer
+
+    def on_topic_deleted(self, name: str) -> None:
+        """Forget what was committed for a topic that is gone: its name may come back."""
+        now_ms = self._clock.now_ms()
+        for shard in self._shards:
+            shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
+
+    def _id_of(self, topic: str) -> UUID:
+        found = self._topics.by_name(topic)
+        return NO_TOPIC_ID if found is None else found.id
+
+
+class OffsetsRetention:
+    """Looks for unused offsets every `offsets.retention.check.interval.ms`."""
+
+    def __init__(
+        self, shards: GroupShards, clock: Clock, config: BrokerConfig, tasks: Tasks
+    ) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._config = config
+        self._tasks = tasks
+        self._alarm = Alarm(self._on_alarm)
+        self._due_ms: int | None = None
+
+    def begin(self, now_ms: int) -> None:
+        """Check for the first time after one interval; nothing where that is arranged."""
+        if self._due_ms is None:
+            self._check_later(now_ms)
+
+    def cancel(self) -> None:
+        """Expire no offset any more."""
+        self._alarm.cancel()
+
+    def _check_later(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._config.offsets_retention_check_interval_ms
+        self._alarm.set(self._due_ms, now_ms)
+
+    def _on_alarm(self) -> None:
+        now_ms = self._clock.steady_ms()
+        # The alarm rings early where the interval is longer than its longest sleep.
+        if self._due_ms is not None and now_ms < self._due_ms:
+            self._alarm.set(self._due_ms, now_ms)
+        else:
+            self._tasks.spawn(self._expire_unused())
+
+    async def _expire_unused(self) -> None:
+        """Delete the offsets that were unused for offsets.retention.minutes, shard by shard."""
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        now_ms = self._clock.now_ms()
+        for shard in self._shards:
+            for group_id in shard.state.group_ids():
+                expired = decide_expiry(shard.state, group_id, now_ms, retention_ms)
+                shard.append_in_parts(expired, now_ms)
+            # Requests have their turn between two shards.
+            await asyncio.sleep(0)
+        self._check_later(self._clock.steady_ms())
+
+
+def _of_commit(refusal: KafkaError) -> KafkaError:
+    """Return the refusal of an append as OffsetCommit names it."""
+    # OffsetCommit has a code of its own for a request that makes too large a batch.
+    if refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
+        return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, refusal.detail)
+    return refusal

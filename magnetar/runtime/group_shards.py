@@ -1,0 +1,116 @@
+"""The shards of the group coordinator: the partitions of `__consumer_offsets`, replayed.
+
+The topic is made when the first group is named. A group lives in the partition that its id hashes
+to, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.records import ShardRecord, decode, encode
+from coordinator.groups.shard import GroupShard, check_group_count
+from coordinator.partitioning import partition_for
+from logstore.partition.log import PartitionLog
+from logstore.partition.transaction_marker import TransactionMarker
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.shard import RecordFormat, RunningShard
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topics import Topics
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import SimpleRecord
+
+RunningGroupShard = RunningShard[GroupShard, ShardRecord]
+
+
+def _encode(record: ShardRecord, now_ms: int, batch_bytes_max: int) -> SimpleRecord:
+    return SimpleRecord(*encode(record), now_ms)
+
+
+#: The log refuses a batch that is too large.
+RECORD_FORMAT = RecordFormat[ShardRecord](_encode, decode)
+
+
+class GroupShards:
+    """All shards, in the order of their partitions; opened together, when one is first needed."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        config: BrokerConfig,
+        limits: GroupLimits,
+        on_replayed: Callable[[RunningGroupShard, int], None],
+    ) -> None:
+        """`on_replayed` is called with each shard that is ready, and the time in ms."""
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+        self._limits = limits
+        self._on_replayed = on_replayed
+        self._shards: list[RunningGroupShard] = []
+        self._states: list[GroupShard] = []
+
+    def __iter__(self) -> Iterator[RunningGroupShard]:
+        """The shards that are open: none before the topic is made."""
+        return iter(self._shards)
+
+    def open_existing(self) -> None:
+        """Replay the shards, if the topic is there. Blocks."""
+        if not self._shards and self._topics.by_name(CONSUMER_OFFSETS) is not None:
+            self._open()
+
+    def of(self, group_id: str) -> RunningGroupShard:
+        """Return the shard that coordinates the group."""
+        return self._shards[self.partition_of(group_id)]
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that has the group."""
+        # Made late: a broker without groups has 50 partitions fewer to recover.
+        if not self._shards:
+            self._open()
+        return partition_for(group_id, len(self._shards))
+
+    def check_count(self, group_id: str) -> None:
+        """Raise POLICY_VIOLATION where this would be one group more than `max.groups`."""
+        home = self.of(group_id).state
+        check_group_count(home, self._states, group_id, self._config.max_groups)
+
+    async def durable(self, group_ids: Iterable[str]) -> None:
+        """Return when all that the groups' shards hold at the moment of the call is durable."""
+        partitions = {self.partition_of(group_id) for group_id in group_ids}
+        shards = [self._shards[partition] for partition in partitions]
+        ends = [(shard, shard.log.log_end_offset) for shard in shards]
+        for shard, end_offset in ends:
+            await shard.durable(end_offset)
+
+    def append_marker(
+        self, partition: int, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
+
+        Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        # A marker may be the first that is heard of the topic after a start.
+        self.open_existing()
+        if not 0 <= partition < len(self._shards):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{CONSUMER_OFFSETS} has {len(self._shards)} partitions, none is {partition}",
+            )
+        return self._shards[partition].append_marker(marker, now_ms)
+
+    def _open(self) -> None:
+        now_ms = self._clock.steady_ms()
+        for log in self._topics.ensure_internal(CONSUMER_OFFSETS).partitions:
+            shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
+            shard.replay()
+            # Only now: a session must not end for the time the broker was down.
+            shard.state.resume(now_ms)
+            self._shards.append(shard)
+            self._states.append(shard.state)
+            self._on_replayed(shard, now_ms)

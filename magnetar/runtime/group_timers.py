@@ -1,0 +1,46 @@
+"""When groups have to be looked at again: one alarm, set to the earliest deadline of all groups.
+
+Which deadlines there are is the coordinator's to say: `ClassicGroup.deadline_ms`, and
+`coordinator.groups.consumer.timers`. Nothing polls, and a heartbeat does not move the alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.transactions.deadlines import Deadlines
+from magnetar.clock import Clock
+from magnetar.runtime.alarm import Alarm
+from magnetar.runtime.background import Tasks
+
+
+class GroupTimers:
+    """The deadlines of all groups, by group id."""
+
+    def __init__(self, clock: Clock, tasks: Tasks, expire: Callable[[str, int], None]) -> None:
+        """`expire` is called with a group whose deadline may have come, and the time in ms."""
+        self._clock = clock
+        self._expire = expire
+        self._deadlines = Deadlines()
+        # In a task, so that a failure ends the broker like that of any other work.
+        self._alarm = Alarm(lambda: tasks.spawn(self.expire_due()))
+
+    def cancel(self) -> None:
+        """Expire no member any more."""
+        self._alarm.cancel()
+
+    def watch(self, group_id: str, due_ms: int | None, now_ms: int) -> None:
+        """Look at the group at `due_ms` or before. None: nothing is due.
+
+        To be called after each step that may bring a deadline.
+        """
+        if due_ms is not None:
+            self._deadlines.schedule(group_id, due_ms)
+            self._alarm.set(due_ms, now_ms)
+
+    async def expire_due(self) -> None:
+        """Look at every group whose deadline may have come."""
+        now_ms = self._clock.steady_ms()
+        for group_id in self._deadlines.take_due(now_ms):
+            self._expire(group_id, now_ms)
+        self._alarm.set(self._deadlines.next_ms(), now_ms)
