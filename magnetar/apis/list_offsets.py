@@ -65,6 +65,7 @@ async def list_offsets(
         partitions = []
         for partition in topic.partitions:
             try:
+                # As in Kafka: the two could ask for different offsets.
                 if asked[topic.name, partition.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 log = services.topics.partition(topic.name, partition.partition_index)

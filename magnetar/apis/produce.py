@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence, Set
 
-from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -190,7 +190,11 @@ class _Appending:
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
-                transactional_id, *producer, log.topic, log.partition, version=version
+                transactional_id,
+                *producer,
+                log.topic,
+                log.partition,
+                is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
             )
         else:
             if self._holder != producer:

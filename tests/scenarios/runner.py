@@ -138,7 +138,7 @@ class _Story:
         log = self.world.logs[partition]
         checked = log.check(batch, self.world.now_ms)
         if verb == "send1":
-            coordinator.check_produce(name, *identity, *partition, version=11)
+            coordinator.check_produce(name, *identity, *partition, is_abortable_known=True)
         else:
             coordinator.hold(name, *identity, frozenset({partition}))
         log.append(checked)
@@ -152,7 +152,7 @@ class _Story:
             name,
             identity,
             commit=outcome == "commit",
-            transaction_version=2 if verb == "end2" else 0,
+            transaction_version=2 if verb == "end2" else 1,
         )
         if crash:
             await self.crash(asyncio.ensure_future(ending), _STAGES[crash])

@@ -22,8 +22,7 @@ from itertools import islice
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.partitioning import partition_for
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import UNSETTLED, State
+from coordinator.transactions.metadata import UNFINISHED, State, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import INTERNAL
@@ -139,7 +138,7 @@ def _hanging(broker: Broker) -> Iterator[str]:
         for identity in shard.state.offsets.pending.open_transactions():
             yield f"hanging: pending acks of {identity} in {shard.log.partition}"
     for txn in broker.transactions:
-        if txn.state in UNSETTLED or txn.state is State.ONGOING:
+        if txn.state in UNFINISHED or txn.state is State.ONGOING:
             yield f"hanging: {txn.transactional_id} is {txn.state.label} on {set(txn.partitions)}"
 
 

@@ -11,8 +11,7 @@ import pytest
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.transactions.healing import Remedy
-from coordinator.transactions.metadata import ProducerIdentity
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from logstore.partition.transaction_buffer import TransactionMarker
 from tests.logstore.partitions import batch_of

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TopicPartition
 from logstore.partition.reader import Isolation
 from magnetar.broker import Broker
 from tests.magnetar.clocks import MovedClock

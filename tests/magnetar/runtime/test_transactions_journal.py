@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.transactions.metadata import State
 from coordinator.transactions.records import decode_value
-from coordinator.transactions.states import State
 from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker

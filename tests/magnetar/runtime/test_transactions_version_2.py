@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, World, batch_by, refused
 from wire.error_code import ErrorCode

@@ -1,4 +1,4 @@
-"""Fetches that nobody reads hold a bounded amount of memory, and everyone else goes on."""
+"""Unread answers to fetches hold a bounded amount of memory, and everyone else goes on."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.storage.catalog import TopicRow
+from magnetar.storage.logs import Opening
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
-from magnetar.storage.topics import Opening, Topic
+from magnetar.storage.topics import Topic
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
