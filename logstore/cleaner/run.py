@@ -198,9 +198,11 @@ class Cleaning:
                 aborted = b"".join(entry.encode() for entry in entries)
                 await self._run(partial(replacement.seal, aborted))
         except BaseException:
+            # Also a cancellation: the files of a half-written segment must go.
             replacement.abandon()
             raise
         done.read_bytes += sum(segment.size_bytes for segment in group.segments)
+        # An unchanged segment stays as it is: a swap costs syncs.
         if is_changed:
             await self._swap(group, replacement, entries)
         else:

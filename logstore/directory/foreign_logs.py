@@ -15,9 +15,9 @@ from logstore.disk.files import File, FileSystem
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.segment_reads import scan
 from wire.records import BatchHeader, crc_ok
+from wire.records.header import MAGIC
 
 _BASE_OFFSET_DIGITS = 20
-_MAGIC = 2
 
 
 def foreign_recovery_point(files: FileSystem, directory: str) -> int:
@@ -62,7 +62,7 @@ def _end_of_gaps(files: FileSystem, directory: str, base_offset: int) -> int:
 
 
 def _follows(header: BatchHeader, next_offset: int) -> bool:
-    return next_offset <= header.base_offset < header.next_offset and header.magic == _MAGIC
+    return next_offset <= header.base_offset < header.next_offset and header.magic == MAGIC
 
 
 def _is_whole(file: File, base_offset: int, end_offset: int) -> bool:

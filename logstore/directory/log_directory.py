@@ -297,6 +297,7 @@ class LogDirectory:
     def _set_stray_aside(self, key: Key, topic_id: UUID | None) -> bool:
         found = self._data.take_topic_id(key)
         is_stray = topic_id is not None and found is not None and found != topic_id
+        # The catalog decides which topic has the name; the data of the other one is kept aside.
         if is_stray:
             self._deleted.put_away(key, STRAY_SUFFIX)
             self._deleted.settle()
@@ -372,6 +373,7 @@ class LogDirectory:
 
     def _checkpoint(self) -> None:
         self._checkpoint_due = None
+        # One write at a time: the next one has what moved meanwhile.
         if self._checkpointing is not None:
             self._schedule_checkpoint()
             return
@@ -414,6 +416,7 @@ class LogDirectory:
             self._checkpoint_due = None
         if self._checkpointing is not None:
             await asyncio.wait((self._checkpointing,))
+        # After a failure the page cache may hold less than it seems: recovery must look.
         clean = self._group_commit.failure is None
         if clean:
             self._deleted.finish()
@@ -426,6 +429,7 @@ class LogDirectory:
         for log in self._logs.values():
             log.close()
         if clean and not self._in_memory:
+            # What only the journal has is synced to its own files before the journal goes.
             if self._group_commit.has_journal:
                 with self._storing():
                     await self._aside(self._files.sync_all)

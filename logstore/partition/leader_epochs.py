@@ -71,6 +71,7 @@ class LeaderEpochs:
             starts[epoch] = min(start_offset, starts.get(epoch, start_offset))
         entries = sorted(starts.items())
         offsets = [start_offset for _, start_offset in entries]
+        # A torn or foreign checkpoint may say anything; the batches' headers count.
         is_ascending = all(before < after for before, after in pairwise(offsets))
         return LeaderEpochs(entries) if is_ascending else self
 

@@ -201,6 +201,7 @@ class PartitionLog:
                 return appended_before(duplicate, self.config, self.ledger.start_offset)
             if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.check_plain(header.producer_id)
+        # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
             checked = checked._replace(batch=batch)
@@ -308,8 +309,10 @@ class PartitionLog:
         marker: Marker | None = None,
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: what it says, if it is one."""
+        # The directory's name may belong to the next partition of that name by now.
         if self.reader.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
+        # Kafka's tools read from this file where a leader's first batch is.
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
         state, ledger = self.state, self.ledger
@@ -381,6 +384,7 @@ class PartitionLog:
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)
+        # A snapshot has its name only now: it must not tell of batches that a crash could take.
         if self._snapshots.pending:
             self._snapshots.on_durable(end_offset)
         recovery_point = self.ledger.recovery_point
@@ -431,6 +435,7 @@ class PartitionLog:
 
         Blocks for a few syncs where that segment must be made.
         """
+        # A trim deletes whole segments, never the active one: that one must be empty first.
         if start_offset == self.state.end_offset:
             self.ledger.roll()
         self.advance_start(start_offset)
@@ -462,6 +467,7 @@ class PartitionLog:
     def securing(self) -> Procedure[None]:
         """Make everything durable, and the next start quick; `close` is to follow."""
         state, ledger = self.state, self.ledger
+        # Both share their barriers: thousands of logs are secured at a stop.
         together = [ledger.securing()]
         if state.end_offset > ledger.start_offset and self._snapshots.are_needed(state):
             # Its name comes after the barrier that makes the log durable.

@@ -159,6 +159,7 @@ class Producers(dict[int, ProducerState]):
             return None
         epoch, sequence = header.producer_epoch, header.base_sequence
         if epoch == state.producer_epoch:
+            # The common case first: what follows the last batch cannot repeat one.
             if sequence == next_sequence(state.last_sequence, 1):
                 return None
             duplicate = self.duplicate_of(header)
@@ -227,6 +228,7 @@ class Producers(dict[int, ProducerState]):
             state = self[header.producer_id] = ProducerState(header.producer_epoch)
         batches = state.batches
         if state.producer_epoch != header.producer_epoch:
+            # Sequences begin anew with an epoch: a retry of the old one is a zombie's.
             state.producer_epoch = header.producer_epoch
             batches = b""
         elif len(batches) == _BATCHES_SIZE_MAX:
@@ -270,6 +272,7 @@ class Producers(dict[int, ProducerState]):
 
         Producers in `keep` stay: they have open transactions.
         """
+        # A transaction's producer stays, however old: its marker must meet the epoch of its data.
         kept = set(keep)
         expired = [
             producer_id

@@ -72,6 +72,7 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
     Producers that only the log tells of count as heard of at `now_ms`.
     """
     end_offset = ledger.end_offset
+    # First: the next batches get these offsets, and a later recovery must not find old snapshots.
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, now_ms)
     is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)

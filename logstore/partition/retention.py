@@ -68,12 +68,14 @@ def due(
         return Due(start_offset)
     excess_bytes = size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
     for segment in segments:
+        # An open transaction keeps its beginning, and so everything behind that.
         if segment.end_offset > stable_offset:
             break
         if excess_bytes >= segment.size_bytes:
             start_offset = max(start_offset, segment.end_offset)
         elif config.retention_ms < 0:
             break
+        # Reading it waits for the disk, which the caller does before it asks again.
         elif segment.max_timestamp_ms is None:
             return Due(start_offset, segment.base_offset)
         elif segment.max_timestamp_ms != NO_TIMESTAMP:

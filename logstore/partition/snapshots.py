@@ -115,6 +115,7 @@ class Snapshots:
         The state is that of the log's end. The first barrier makes the log durable, before the
         snapshot has its name.
         """
+        # The snapshot of the log's end replaces those that were taken before and are still waiting.
         self.pending.clear()
         offset = state.end_offset
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
@@ -145,6 +146,7 @@ class Snapshots:
         if offset not in self._written:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}
+        # The newest synced one stays: the unsynced ones may be torn after a power loss.
         for old in [one for one in self._written if one not in kept]:
             ledger.attachments.delete(snapshot_name(old))
             self._written.remove(old)

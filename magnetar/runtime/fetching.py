@@ -118,6 +118,7 @@ class PartitionRead:
         log, result = self.log, self.result
         if log is None or result is None:
             return False
+        # Then the next read refuses, which the client must learn at once.
         if self.is_gone or self.is_trimmed:
             return True
         return log.reader.bound(isolation) != result.bound(isolation)
@@ -246,6 +247,8 @@ class Fetch:
             room_bytes = min(self._max_bytes - others_bytes, held.room_bytes(others_bytes))
             limit_bytes = max(min(read.max_bytes, room_bytes), 0)
             at_least_one = others_bytes == 0
+            # A hot read is a plain call: a coroutine for each of a thousand partitions would cost
+            # more than the read.
             if not read.read_now(isolation, limit_bytes, at_least_one=at_least_one):
                 # Many may wait for the disk at once: account for what each of them may bring.
                 held.resize(others_bytes + limit_bytes)
