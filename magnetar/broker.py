@@ -117,10 +117,22 @@ class Broker:
             stay_above(topic.partitions, self.catalog)
         # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
-        self.transactions = Transactions(self)
+        participants = LocalParticipants(self.topics, self.groups)
+        self.transactions = Transactions(
+            self.topics,
+            self.catalog,
+            self.clock,
+            self.config,
+            offsets_partition_of=self.groups.partition_of,
+            participants=participants,
+            storage=self.logs.storage,
+            stop=self._stop_for_good,
+        )
         self.groups.start()
         await self.transactions.start()
-        self.healing = Healing(self)
+        self.healing = Healing(
+            self.topics, self.clock, self.config, self.fail, self.transactions, participants
+        )
         await self.healing.start()
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
@@ -131,7 +143,7 @@ class Broker:
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
-        self.services = self._build_services()
+        self.services = self._build_services(participants)
         self.logs.sweep()
 
     async def stop(self) -> None:
@@ -149,7 +161,12 @@ class Broker:
         await self.logs.close()
         self.catalog.close()
 
-    def _build_services(self) -> Services:
+    def _stop_for_good(self, failure: BaseException) -> None:
+        """End the broker before a part of what a decision appended becomes durable."""
+        self.fail(failure)
+        self.logs.fail(failure)
+
+    def _build_services(self, participants: LocalParticipants) -> Services:
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -163,7 +180,7 @@ class Broker:
             client_quotas=self.client_quotas,
             groups=self.groups,
             transactions=self.transactions,
-            participants=LocalParticipants(self),
+            participants=participants,
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
         )

@@ -21,8 +21,9 @@ from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
+from logstore.partition.reader import PartitionDeleted
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger

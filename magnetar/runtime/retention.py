@@ -18,7 +18,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.retention import due_of, expire
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -107,14 +106,14 @@ class Retention:
     async def _due(self, log: PartitionLog) -> int:
         while True:
             segments = islice(log.ledger.segments.facts(), _SEGMENTS)
-            start_offset, unread = due_of(log, segments, self._clock.now_ms())
+            start_offset, unread = log.due(segments, self._clock.now_ms())
             if unread is None:
                 return start_offset
             await log.ledger.segments.read_max_timestamp(unread)
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
-        segments, size_bytes = await advance(log, expiring.start_offset, expire)
+        segments, size_bytes = await advance(log, expiring.start_offset, PartitionLog.expire)
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
         if not log.is_deleted:

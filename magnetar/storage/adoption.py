@@ -15,7 +15,7 @@ from itertools import chain
 from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
-from logstore.directory.log_directory import FoundPartition
+from logstore.directory.data_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, TopicRow
@@ -58,7 +58,7 @@ def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
     for log in logs:
         coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
         epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
-        for header, _ in log.iterate_batches_from(log.log_start_offset):
+        for header, _ in log.ledger.batches.iterate(log.log_start_offset):
             if header.producer_id < PRODUCER_IDS_END:
                 producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
-from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
+from coordinator.transactions.plan import Storage
+from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
@@ -138,14 +139,11 @@ class Logs:
         return self._group_commit.sync_durations
 
     @property
-    def is_atomic(self) -> bool:
-        """Whether appends to several logs in one step can be atomic: `GroupCommit.is_atomic`."""
-        return self._group_commit.is_atomic
-
-    @property
-    def is_all_or_nothing(self) -> bool:
-        """Whether such appends survive a crash all together or not at all."""
-        return self._group_commit.has_journal
+    def storage(self) -> Storage:
+        """What remains after a crash of appends to several logs in one step."""
+        if self._group_commit.has_journal:
+            return Storage.ALL_OR_NOTHING
+        return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
 
     def fail(self, failure: BaseException) -> None:
         """Stop because of a failure: nothing that is not durable yet becomes durable any more."""

@@ -184,7 +184,7 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
                 sequence=sequence,
                 transactional=True,
             )
-            await log.durable(log.append(batch, now_ms).end_offset)
+            await log.durable(log.append(log.check(batch, now_ms)).end_offset)
     monkeypatch.setattr(gathering, "TOPICS_MAX", 2)
     metrics = {metric.name: metric.samples for metric in await broker.gather_metrics()}
     named = [
