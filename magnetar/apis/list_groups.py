@@ -9,8 +9,8 @@ Filters ignore case.
 from __future__ import annotations
 
 from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.consumer.consumer_protocol import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer_protocol import CONSUMER
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

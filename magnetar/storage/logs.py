@@ -140,7 +140,7 @@ class Logs:
 
     @property
     def storage(self) -> Storage:
-        """What a crash leaves of appends of one step to several logs."""
+        """What remains after a crash of appends to several logs in one step."""
         if self._group_commit.has_journal:
             return Storage.ALL_OR_NOTHING
         return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
