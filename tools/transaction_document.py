@@ -15,23 +15,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coordinator.decision import Decision
-from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.checks import check_holds
-from coordinator.transactions.complete import complete
+from coordinator.transactions.add_partitions import add_partitions, check_holds
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
+    PREDECESSORS,
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
+    UNFINISHED,
     ProducerIdentity,
+    State,
     TopicPartition,
     TransactionMetadata,
+    TxnId,
 )
-from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
-from coordinator.transactions.txn_id import TxnId
-from coordinator.transactions.work import work_due
+from coordinator.transactions.plan import complete, work_due
 from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 
@@ -78,7 +78,7 @@ Ask = Callable[[Txn | None], Decision[Txn, object]]
 
 def in_state(state: State, partitions: Iterable[TopicPartition] = (_HELD,)) -> Txn:
     """Return a transactional id in `state`, its current epoch bumped from the last by its owner."""
-    is_open = state is State.ONGOING or state in UNSETTLED
+    is_open = state is State.ONGOING or state in UNFINISHED
     begun_by = _CURRENT if state in (State.EMPTY, State.ONGOING) else _LAST
     return Txn(
         transactional_id="tx",

@@ -11,26 +11,26 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import next_identity, prepare_bumped
+from coordinator.transactions.epochs import (
+    Relation,
+    next_identity,
+    prepare_bumped,
+    refusal_of,
+    relation,
+)
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
     ProducerIdentity,
-    Relation,
+    State,
     TransactionMetadata,
+    TxnId,
     next_txn_id,
-    refusal_of,
-    relation,
     transition,
 )
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-#: The first version of EndTxn that is transaction version 2.
-END_TXN_BUMPS_SINCE = 5
 
 
 class Verdict(Enum):

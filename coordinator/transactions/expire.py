@@ -10,10 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.joint import is_sealed
-from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, TransactionMetadata, transition
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    PREPARED,
+    State,
+    TransactionMetadata,
+    transition,
+)
 
 
 class Lifetimes(NamedTuple):

@@ -33,11 +33,12 @@ from enum import Enum
 from typing import NamedTuple
 
 from coordinator.transactions.metadata import (
+    PREPARED,
     ProducerIdentity,
+    State,
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.states import PREPARED, State
 
 _EPOCH_MAX = 32767
 

@@ -9,18 +9,17 @@ PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
 from __future__ import annotations
 
 from coordinator.decision import Decision
-from coordinator.transactions.fence import next_identity, prepare_bumped
+from coordinator.transactions.epochs import Relation, next_identity, prepare_bumped, relation
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
+    PREPARED,
     PRODUCER_EPOCH_MAX,
     ProducerIdentity,
-    Relation,
+    State,
     TransactionMetadata,
-    relation,
     transition,
 )
-from coordinator.transactions.states import PREPARED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

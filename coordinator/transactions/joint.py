@@ -27,15 +27,16 @@ from typing import Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
-from coordinator.transactions.complete import ended
-from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    PREPARED,
+    State,
     TransactionMetadata,
     Vote,
 )
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.plan import ended
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -169,12 +170,12 @@ def _joined_child(
     return decision
 
 
-def refuse_late_vote(txn: Txn, *, commit: bool) -> None:
-    """Refuse an EndTxn that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
+def refuse_late_vote(txn: Txn) -> None:
+    """Refuse a commit that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
 
-    `txn` is what the EndTxn led to.
+    `txn` is what the EndTxn has decided.
     """
-    if commit and txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
+    if txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
         raise KafkaError(
             ErrorCode.PRODUCER_FENCED,
             f"{txn.transactional_id}: its vote came too late for the decision of {txn.parent_id}",
