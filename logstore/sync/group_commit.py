@@ -5,7 +5,8 @@ of the event loop's turn, so that all that a turn wrote (a transaction's markers
 rides together. It covers everything written before it began. What is written meanwhile rides the
 next, which begins when this one ends. Completion is one step on the event loop over all ledgers
 covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
-between, so no reader sees half of a group.
+between, so no reader sees half of a group. The next sync begins before the waiters are called, so
+that the disk works while hundreds of answers are made.
 
 An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
 waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.
@@ -28,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.disk.durability import Durability
@@ -40,6 +41,11 @@ from logstore.sync.sync_executors import BesideLoop, SyncExecutor
 PATIENCE_SECONDS = 0.05
 #: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
 BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+#: Called in the step of the sync once what it waits for is durable, or with why that never will be.
+#: A failure is told in the middle of a step: do nothing then but remember it, or call later.
+Waiter: TypeAlias = Callable[[Exception | None], None]
 
 
 class SyncDurations:
@@ -89,8 +95,8 @@ class Member(Protocol):
     def announce_durable(self) -> None:
         """Call the hook. Every member covered has been completed."""
 
-    def resume_waiters(self) -> None:
-        """Wake the waiters that are served. Every member covered has been announced."""
+    def take_served(self, served: list[Waiter]) -> None:
+        """Hand over the waiters that are served. Every member covered has been announced."""
 
     def fail_waiters(self, failure: StorageFailure) -> None:
         """Fail every waiter: nothing becomes durable any more."""
@@ -360,10 +366,18 @@ class GroupCommit:
             return
         for member, _ in covered:
             member.announce_durable()
+        # Taken before the next sync begins: if that one fails, these are served all the same.
+        served: list[Waiter] = []
         for member, _ in covered:
-            member.resume_waiters()
+            member.take_served(served)
         if self._settled_by_sync:
             self._resume_settled()
+        self._go_on()
+        for waiter in served:
+            waiter(None)
+
+    def _go_on(self) -> None:
+        """Begin the next sync, if one is asked for."""
         if not self.is_due:
             self._busy = False
             if self._dirty:
