@@ -205,7 +205,7 @@ class PartitionLog:
         # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
-            checked = checked._replace(batch=batch)
+            checked = batch, header, now_ms
         append_time_ms = NO_APPEND_TIME
         config = self.config
         # Most topics store a batch as it comes.

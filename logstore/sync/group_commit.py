@@ -26,7 +26,6 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Protocol, TypeAlias
@@ -63,12 +62,11 @@ class SyncDurations:
         self.total_seconds += seconds
 
 
-@dataclass(slots=True)
 class Sync:
     """What one ledger wants of one sync, and the end offset that is durable after it."""
 
-    end_offset: int
-    files: Sequence[File] = ()
+    # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
+    # than files and `written`.
     directories: Sequence[str] = ()
     #: Whether to perform it also where durability asks for none: `flush.messages`.
     is_flush: bool = False
@@ -78,6 +76,10 @@ class Sync:
     #: What is in no file yet, and may be after this sync. None of these entries may become durable
     #: without all of them, over all ledgers, and without all that is written. Needs a journal.
     held: Sequence[Entry] = ()
+
+    def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
+        self.end_offset = end_offset
+        self.files = files
 
 
 class Member(Protocol):
@@ -133,6 +135,7 @@ class GroupCommit:
         self._sync_all_from = sync_all_from
         self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
+        self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
         self._covered: list[tuple[Member, Sync]] = []
         #: Those that wait for an empty journal: at the next sync, and at the one under way.
         self._settling: list[asyncio.Future[None]] = []
@@ -189,6 +192,14 @@ class GroupCommit:
             self._be_patient()
         elif not self.is_due:
             self._schedule()
+
+    def may_journal(self, size_bytes: int) -> bool:
+        """Account for bytes just written; return whether the next sync may put them in the journal.
+
+        Once a sync has too many, over all ledgers, no ledger need keep a copy for it.
+        """
+        self._unsynced_bytes += size_bytes
+        return self._unsynced_bytes <= JOURNALED_BYTES_MAX
 
     def hasten(self, member: Member) -> None:
         """Begin the sync that covers what `member` wrote, if none has: a waiter asks for it."""
@@ -266,6 +277,7 @@ class GroupCommit:
             self.fail(failure)
             return
         self._covered, self._dirty = covered, {}
+        self._unsynced_bytes = 0
         self._settled_by_sync, self._settling = self._settling, []
         self._began_seconds = perf_counter()
         if self.durability is Durability.FSYNC:

@@ -159,7 +159,7 @@ class _Appending:
         log = topic.partitions[index]
         version = self._context.version
         checked = log.check(memoryview(data.records), self._context.now_ms)
-        header = checked.header
+        _, header, _ = checked
         if version < _ZSTD_SINCE and header.compression is Compression.ZSTD:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
