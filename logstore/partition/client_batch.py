@@ -28,8 +28,8 @@ from wire.records import (
 NO_APPEND_TIME = -1
 
 
-#: A client's batch that is well-formed and fits its topic, its header, and the time, ms, as of which
-#: that is so. Not yet in a log. A plain tuple: each batch makes one, and it lives for one step.
+#: A client's batch that is well-formed and fits its topic, its header, and as of when that is so,
+#: ms. Not yet in a log. A plain tuple: each batch makes one, and it lives for one step.
 CheckedBatch: TypeAlias = tuple[bytearray | memoryview, BatchHeader, int]
 
 
