@@ -75,7 +75,7 @@ class Resource(NamedTuple):
 
     @property
     def node_id(self) -> int | None:
-        """The broker that responses for this resource; None: any."""
+        """The broker that answers for this resource; None: any."""
         is_brokers = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(self.name) if is_brokers and self.name.isdigit() else None
 
