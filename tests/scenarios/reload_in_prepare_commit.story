@@ -11,10 +11,11 @@ send1 tx-1 a-0 apple
     a-0 0: apple 1000/0
 end1 tx-1 commit ; crash decided
     power lost; start again
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/0 [a-0 b-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/0
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/0
     a-0 1: marker COMMIT 1000/0
     a-0 stable 0 -> 2
+    b-0 0: marker COMMIT 1000/0
+    b-0 stable 0 -> 1
 end1 tx-1 commit
     = 1000/0
 send2 tx-1 a-0 pear
