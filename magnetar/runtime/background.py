@@ -19,7 +19,7 @@ class Background:
         return self._task is not None
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Have `work` done from here on. On the event loop."""
+        """Begin `work`. On the event loop."""
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(lambda task: report(task, self._fail))
 

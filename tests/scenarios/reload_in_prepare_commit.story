@@ -1,5 +1,5 @@
-# Power is lost after the decision: the start drives the markers, and the commit is told to who asks
-# again. Under version 1, then under version 2.
+# Power is lost right behind the decision. The commit still happens, once, and a client that asks
+# again is told so. Under version 1, then under version 2.
 init tx-1
     = 1000/0
     tx-1 new -> EMPTY 1000/0
