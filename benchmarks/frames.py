@@ -75,7 +75,7 @@ class Frames:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Of the socket: whole answers are taken from it, so it shows what is not read yet."""
+        """Return the socket's descriptor, which is readable while an answer is unread."""
         return self._socket.fileno()
 
     def receive_frame(self) -> bytes:

@@ -49,7 +49,7 @@ def test_what_is_whole_is_no_fault(events: Sequence[str], visible: list[Visible]
         ((), seen(0, 1), "aborted, but visible"),
         (("aborted",), seen(0), "aborted, but visible"),
         (("committing", "aborted"), seen(0, 1), "aborted, but visible"),
-        (("aborted",), seen(0, txn="b"), "nobody wrote it"),
+        (("aborted",), seen(0, txn="b"), "never written"),
     ],
 )
 def test_a_fault_is_named_with_a_witness(

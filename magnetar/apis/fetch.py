@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal

@@ -232,11 +232,11 @@ def _described(topic: Topic) -> str:
     header = ("partition", "leader", "in sync", "start", "stable", "high watermark", "size")
     rows = [
         (
-            str(each.index),
+            str(each.partition),
             known(each.leader),
-            f"{len(each.in_sync)} of {len(each.replicas)}",
+            f"{len(each.in_sync_replicas)} of {len(each.replicas)}",
             known(each.log_start_offset),
-            known(each.stable_offset),
+            known(each.last_stable_offset),
             known(each.high_watermark),
             ABSENT if each.size_bytes < 0 else size(each.size_bytes),
         )

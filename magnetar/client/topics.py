@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
@@ -42,27 +42,15 @@ _TOPIC_STATES_SINCE = 6
 class Partition:
     """A partition with its offsets and size; -1 where no broker answered for it."""
 
-    index: int
+    partition: int
     leader: int
     replicas: Sequence[int]
-    in_sync: Sequence[int]
+    in_sync_replicas: Sequence[int]
     log_start_offset: int = -1
-    stable_offset: int = -1
+    last_stable_offset: int = -1
     """Exclusive: read_committed readers see the records below."""
     high_watermark: int = -1
     size_bytes: int = -1
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "partition": self.index,
-            "leader": self.leader,
-            "replicas": list(self.replicas),
-            "in_sync_replicas": list(self.in_sync),
-            "log_start_offset": self.log_start_offset,
-            "last_stable_offset": self.stable_offset,
-            "high_watermark": self.high_watermark,
-            "size_bytes": self.size_bytes,
-        }
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,7 @@ class Topic:
         return {
             **shown,
             "configs": self.configs,
-            "partitions": [each.to_json() for each in self.partitions],
+            "partitions": [asdict(each) for each in self.partitions],
         }
 
     @property
@@ -121,11 +109,11 @@ def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     configs = _own_configs(client, [topic.name for topic in topics])
 
     def described(topic: str, partition: Partition) -> Partition:
-        place = topic, partition.index
+        place = topic, partition.partition
         return replace(
             partition,
             log_start_offset=starts.get(place, -1),
-            stable_offset=stable.get(place, -1),
+            last_stable_offset=stable.get(place, -1),
             high_watermark=ends.get(place, -1),
             size_bytes=sizes.get(place, -1),
         )

@@ -30,7 +30,7 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.deletion import group_deletion
 from coordinator.groups.records import GroupRecord
 from magnetar.logging import get_logger
-from magnetar.runtime.group_shards import RunningGroupShard
+from magnetar.runtime.group_shards import RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.request_context import Connection
 from wire.error_code import ErrorCode
@@ -80,85 +80,59 @@ class ClassicGroups:
     def __init__(self, timers: GroupTimers) -> None:
         self._timers = timers
 
-    async def join(
-        self,
-        shard: RunningGroupShard,
-        group_id: str,
-        request: JoinRequest,
-        connection: Connection,
-        now_ms: int,
-    ) -> JoinAnswer:
+    async def join(self, step: Step, request: JoinRequest, connection: Connection) -> JoinAnswer:
         """Return once the member's generation is formed, or it must come again with its id.
 
         A member whose `connection` is closed by then is not taken into the generation. As
         `classic.joining` refuses. An empty consumer group of that id becomes a classic one.
         """
-        group = shard.state.joinable(group_id, request.member_id, now_ms)
+        group = step.state.joinable(step.group_id, request.member_id, step.now_ms)
         reply: _Reply[JoinAnswer] = _Reply(connection)
         try:
-            outcome = join(group, request, now_ms, reply)
+            outcome = join(group, request, step.now_ms, reply)
         finally:
-            shard.state.forget_if_unused(group)
-        if group_id in shard.state.consumer_groups:
+            step.state.forget_if_unused(group)
+        if step.group_id in step.state.consumer_groups:
             # Only now: a join that is refused changes nothing.
-            shard.append(group_deletion(shard.state, group_id), now_ms)
-        self.carry_out(shard, group, outcome, now_ms)
-        return await reply.answered(shard)
+            step.shard.append(group_deletion(step.state, step.group_id), step.now_ms)
+        self.carry_out(step, group, outcome)
+        return await reply.answered(step.shard)
 
-    async def sync(
-        self,
-        shard: RunningGroupShard,
-        group_id: str,
-        request: SyncRequest,
-        connection: Connection,
-        now_ms: int,
-    ) -> SyncAnswer:
+    async def sync(self, step: Step, request: SyncRequest, connection: Connection) -> SyncAnswer:
         """Return the member's assignment, once the leader has brought it.
 
         As `classic.rebalance.sync` refuses.
         """
-        group = shard.state.member_group(group_id)
+        group = step.state.member_group(step.group_id)
         reply: _Reply[SyncAnswer] = _Reply(connection)
-        self.carry_out(shard, group, sync(group, request, now_ms, reply), now_ms)
-        return await reply.answered(shard)
+        self.carry_out(step, group, sync(group, request, step.now_ms, reply))
+        return await reply.answered(step.shard)
 
     def heartbeat(
-        self,
-        shard: RunningGroupShard,
-        group_id: str,
-        member_id: str,
-        generation_id: int,
-        group_instance_id: str | None,
-        now_ms: int,
+        self, step: Step, member_id: str, generation_id: int, group_instance_id: str | None
     ) -> None:
         """Restart a member's session; the answer rests on nothing that has to be durable."""
-        group = shard.state.member_group(group_id)
-        heartbeat(group, member_id, generation_id, group_instance_id, now_ms)
+        group = step.state.member_group(step.group_id)
+        heartbeat(group, member_id, generation_id, group_instance_id, step.now_ms)
 
-    async def leave(
-        self,
-        shard: RunningGroupShard,
-        group_id: str,
-        leaving: Sequence[LeavingMember],
-        now_ms: int,
-    ) -> list[ErrorCode]:
+    async def leave(self, step: Step, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Return a code for each member named, once the group without them is durable."""
-        group = shard.state.groups.get(group_id)
+        group = step.state.groups.get(step.group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
-        codes, outcome = leave(group, leaving, now_ms)
-        end_offset = self.carry_out(shard, group, outcome, now_ms)
+        codes, outcome = leave(group, leaving, step.now_ms)
+        end_offset = self.carry_out(step, group, outcome)
         # A group that only ever gave out member ids leaves no trace.
-        shard.state.forget_if_unused(group)
-        await shard.durable(end_offset)
+        step.state.forget_if_unused(group)
+        await step.shard.durable(end_offset)
         return codes
 
-    def expire(self, shard: RunningGroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def expire(self, step: Step, group: ClassicGroup) -> None:
         """Remove the members whose time has come."""
         # For the lines in the log: the outcome does not name the members that are gone.
         before = set(group.members)
-        self.carry_out(shard, group, expire(group, now_ms), now_ms)
-        shard.state.forget_if_unused(group)
+        self.carry_out(step, group, expire(group, step.now_ms))
+        step.state.forget_if_unused(group)
         for member_id in before.difference(group.members):
             _log.info("member removed", group_id=group.group_id, member_id=member_id)
 
@@ -167,33 +141,25 @@ class ClassicGroups:
         for group in shard.state.groups.values():
             self._timers.watch(group.group_id, group.deadline_ms, now_ms)
 
-    def take_over(
-        self,
-        shard: RunningGroupShard,
-        group: ClassicGroup,
-        value: GroupMetadataValue,
-        now_ms: int,
-    ) -> None:
+    def take_over(self, step: Step, group: ClassicGroup, value: GroupMetadataValue) -> None:
         """Take a group that was a consumer group: `value` is its record. All members join again."""
-        shard.state.take_over(group)
-        self._persist(shard, GroupRecord(group.group_id, value), now_ms)
-        resume(group, now_ms)
+        step.state.take_over(group)
+        self._persist(step, value)
+        resume(group, step.now_ms)
         outcome = Outcome()
-        prepare(group, now_ms, outcome)
-        self.carry_out(shard, group, outcome, now_ms)
+        prepare(group, step.now_ms, outcome)
+        self.carry_out(step, group, outcome)
 
-    def carry_out(
-        self, shard: RunningGroupShard, group: ClassicGroup, outcome: Outcome, now_ms: int
-    ) -> int:
+    def carry_out(self, step: Step, group: ClassicGroup, outcome: Outcome) -> int:
         """Append and apply the outcome's record, give its answers, watch the group's deadline.
 
         Returns the end offset to await.
         """
-        end_offset = shard.log.log_end_offset
+        end_offset = step.shard.log.log_end_offset
         if outcome.value is not None:
-            end_offset = self._persist(shard, GroupRecord(group.group_id, outcome.value), now_ms)
+            end_offset = self._persist(step, outcome.value)
         self.give(outcome, end_offset)
-        self._timers.watch(group.group_id, group.deadline_ms, now_ms)
+        self._timers.watch(group.group_id, group.deadline_ms, step.now_ms)
         return end_offset
 
     def give(self, outcome: Outcome, end_offset: int) -> None:
@@ -202,11 +168,12 @@ class ClassicGroups:
             assert isinstance(token, _Reply)
             token.give(answer, end_offset)
 
-    def _persist(self, shard: RunningGroupShard, record: GroupRecord, now_ms: int) -> int:
+    def _persist(self, step: Step, value: GroupMetadataValue) -> int:
+        record = GroupRecord(step.group_id, value)
         try:
-            return shard.append([record], now_ms)
+            return step.shard.append([record], step.now_ms)
         except KafkaError as refusal:
             # A generation too large for a batch goes on in memory: only a restart needs the record.
             _log.warning("group not persisted", group_id=record.group_id, reason=str(refusal))
-            shard.state.apply(record, shard.log.log_end_offset)
-            return shard.log.log_end_offset
+            step.state.apply(record, step.shard.log.log_end_offset)
+            return step.shard.log.log_end_offset

@@ -24,7 +24,7 @@ from coordinator.groups.consumer.classic_members import (
 )
 from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from magnetar.runtime.consumer_groups import ConsumerGroups
-from magnetar.runtime.group_shards import RunningGroupShard
+from magnetar.runtime.group_shards import Step
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -37,71 +37,58 @@ class ClassicMembers:
         self._consumer = consumer
         self._topics = topics
 
-    async def join(
-        self, shard: RunningGroupShard, group: ConsumerGroup, request: JoinRequest, now_ms: int
-    ) -> JoinAnswer:
+    async def join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
         """Return the member's generation; as `decide_join` refuses."""
         consumer = self._consumer
         limits = consumer.limits(group.group_id)
-        state = shard.state
-        soft = state.soft_state(group.group_id)
-        decision = decide_join(Draft(group), soft, request, self._topics, limits, now_ms)
+        draft = Draft(group)
+        decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer
         # MEMBER_ID_REQUIRED: nothing has changed yet.
         if answer.error_code is not ErrorCode.NONE:
             return answer
         member_id = answer.member_id
-        group = consumer.carry_out(
-            shard, group.group_id, decision.records, member_id, limits, now_ms
-        )
-        timers = state.soft_state(group.group_id).timers
-        timers.on_classic_join(group.members[member_id], now_ms)
-        consumer.watch(shard, group.group_id, now_ms)
+        group = consumer.carry_out(step, decision.records, member_id, limits)
+        step.soft.timers.on_classic_join(group.members[member_id], step.now_ms)
+        consumer.watch(step)
         # The last consumer member may just have come back as a classic one.
-        consumer.downgrade_if_due(shard, group, (), now_ms)
-        await shard.durable(shard.log.log_end_offset)
+        consumer.downgrade_if_due(step, group, ())
+        await step.all_durable()
         return answer
 
-    async def sync(
-        self, shard: RunningGroupShard, group: ConsumerGroup, request: SyncRequest, now_ms: int
-    ) -> SyncAnswer:
+    async def sync(self, step: Step, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:
         """Return the member's assignment; as `answer_sync` refuses."""
-        soft = shard.state.soft_state(group.group_id)
+        soft = step.soft
         try:
             answer = answer_sync(group, request, self._topics)
         except KafkaError as refusal:
             if refusal.code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._tell_to_join(shard, group, request.member_id, now_ms)
+                self._tell_to_join(step, group, request.member_id)
             raise
-        soft.timers.on_classic_sync(group.members[request.member_id], now_ms)
+        soft.timers.on_classic_sync(group.members[request.member_id], step.now_ms)
         # The assignment may have been given a moment ago: it must not be lost once a client has it.
-        await shard.durable(soft.rests_on)
+        await step.shard.durable(soft.rests_on)
         return answer
 
     def heartbeat(
         self,
-        shard: RunningGroupShard,
+        step: Step,
         group: ConsumerGroup,
         member_id: str,
         generation_id: int,
         group_instance_id: str | None,
-        now_ms: int,
     ) -> None:
         """Restart the member's session. REBALANCE_IN_PROGRESS: the member is to join again."""
         member, _ = known_classic_member(group, member_id, group_instance_id, generation_id)
-        shard.state.soft_state(group.group_id).timers.on_classic_heartbeat(member, now_ms)
+        step.soft.timers.on_classic_heartbeat(member, step.now_ms)
         # The group may have no other member whose heartbeats look at the topics.
-        self._consumer.notice_topics(shard, group, now_ms)
+        self._consumer.notice_topics(step, group)
         if must_join_again(group, member):
-            self._tell_to_join(shard, group, member_id, now_ms)
+            self._tell_to_join(step, group, member_id)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
 
     async def leave(
-        self,
-        shard: RunningGroupShard,
-        group: ConsumerGroup,
-        leaving: Sequence[LeavingMember],
-        now_ms: int,
+        self, step: Step, group: ConsumerGroup, leaving: Sequence[LeavingMember]
     ) -> list[ErrorCode]:
         """Return a code for each member named, once the group without them is durable.
 
@@ -116,13 +103,10 @@ class ClassicMembers:
             except KafkaError as refusal:
                 codes.append(refusal.code)
         if gone:
-            self._consumer.remove(shard, group, list(gone), now_ms)
-        await shard.durable(shard.log.log_end_offset)
+            self._consumer.remove(step, group, list(gone))
+        await step.all_durable()
         return codes
 
-    def _tell_to_join(
-        self, shard: RunningGroupShard, group: ConsumerGroup, member_id: str, now_ms: int
-    ) -> None:
-        soft = shard.state.soft_state(group.group_id)
-        soft.timers.on_told_to_join(group.members[member_id], now_ms)
-        self._consumer.watch(shard, group.group_id, now_ms)
+    def _tell_to_join(self, step: Step, group: ConsumerGroup, member_id: str) -> None:
+        step.soft.timers.on_told_to_join(group.members[member_id], step.now_ms)
+        self._consumer.watch(step)

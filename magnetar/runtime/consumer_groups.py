@@ -37,7 +37,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime import patterns
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.classic_groups import ClassicGroups
-from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
+from magnetar.runtime.group_shards import GroupShards, RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.topic_image import BrokerTopics
 from magnetar.storage.stored_configs import StoredConfigs
@@ -115,124 +115,98 @@ class ConsumerGroups:
         Refuses with what the rules of the coordinator do, and with INVALID_REGULAR_EXPRESSION.
         """
         check_heartbeat(request, version, self.assignors)
-        shard = self._shards.of(request.group_id)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
-            return await self._leave(shard, request)
+            return await self._leave(request)
         # The only await before the decision: from here on the group cannot change under it.
-        request = await self._with_resolved_regex(shard, request)
-        now_ms = self._clock.steady_ms()
-        state, limits = shard.state, self.limits(request.group_id)
+        request = await self._with_resolved_regex(request)
+        step = self._shards.step(request.group_id)
+        now_ms = step.now_ms
+        limits = self.limits(step.group_id)
         if request.member_epoch == JOINING:
-            self._shards.check_count(request.group_id)
-        draft = state.draft(request, self._topics, limits, now_ms)
-        soft = state.soft_state(request.group_id)
-        decision = decide_heartbeat(draft, soft, request, self._topics, limits, now_ms)
-        member_id = decision.answer.member_id
-        group = self.carry_out(shard, request.group_id, decision.records, member_id, limits, now_ms)
-        soft = state.soft_state(request.group_id)
+            self._shards.check_count(step.group_id)
+        draft = step.state.draft(request, self._topics, limits, now_ms)
+        decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
+        group = self.carry_out(step, decision.records, decision.answer.member_id, limits)
+        soft = step.soft
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, now_ms):
-            self._tasks.spawn(self._match_again(shard, group.group_id, soft))
-        await shard.durable(soft.rests_on)
+            self._tasks.spawn(self._match_again(step.shard, group.group_id, soft))
+        await step.shard.durable(soft.rests_on)
         return answer
 
-    async def _leave(self, shard: RunningGroupShard, request: HeartbeatRequest) -> HeartbeatAnswer:
-        now_ms = self._clock.steady_ms()
-        group = shard.state.find_consumer_group(request.group_id)
+    async def _leave(self, request: HeartbeatRequest) -> HeartbeatAnswer:
+        step = self._shards.step(request.group_id)
+        group = step.state.find_consumer_group(request.group_id)
         member = leaving_member(group, request)
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
-            self._append(shard, group.group_id, decide_absence(group, member), now_ms)
-            shard.state.soft_state(group.group_id).timers.on_absence(member.member_id)
+            self._append(step, decide_absence(group, member))
+            step.soft.timers.on_absence(member.member_id)
         else:
-            self.remove(shard, group, [member.member_id], now_ms)
-        await shard.durable(shard.log.log_end_offset)
+            self.remove(step, group, [member.member_id])
+        await step.all_durable()
         return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
 
     # --- steps, for the requests of both protocols
 
     def carry_out(
         self,
-        shard: RunningGroupShard,
-        group_id: str,
+        step: Step,
         records: Sequence[ConsumerGroupRecord],
         member_id: str,
         limits: ConsumerLimits,
-        now_ms: int,
     ) -> ConsumerGroup:
         """Append and apply the records of a member's request, restart timers; return the group.
 
         A classic group of that id is deleted in the same step, and its parked requests are refused.
         """
-        state = shard.state
-        known = state.consumer_groups.get(group_id)
+        groups = step.state.consumer_groups
+        known = groups.get(step.group_id)
         before = None if known is None else known.members.get(member_id)
         try:
-            self._append(shard, group_id, records, now_ms)
+            self._append(step, records)
         finally:
             # Also where a record was too large, and only those before it were written: a member
             # without a session would stay for ever.
-            group = state.consumer_groups.get(group_id)
+            group = groups.get(step.group_id)
             if group is not None:
                 speaker = None if known is None else member_id
                 session_ms = limits.session_timeout_ms
-                soft = state.soft_state(group_id)
-                soft.restart_timers(group, speaker, before, session_ms, now_ms)
-                self.watch(shard, group_id, now_ms)
-        group = state.consumer_groups[group_id]
-        state.soft_state(group_id).see_topics(self._topics.version)
-        return group
+                step.soft.restart_timers(group, speaker, before, session_ms, step.now_ms)
+                self.watch(step)
+        step.soft.see_topics(self._topics.version)
+        return groups[step.group_id]
 
-    def notice_topics(self, shard: RunningGroupShard, group: ConsumerGroup, now_ms: int) -> None:
+    def notice_topics(self, step: Step, group: ConsumerGroup) -> None:
         """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
-        soft = shard.state.soft_state(group.group_id)
-        if soft.topics_seen != self._topics.version:
-            records = next_epoch(group, self._topics, changed=False)
-            self._append(shard, group.group_id, records, now_ms)
-            soft.see_topics(self._topics.version)
+        if step.soft.topics_seen != self._topics.version:
+            self._append(step, next_epoch(group, self._topics, changed=False))
+            step.soft.see_topics(self._topics.version)
 
-    def remove(
-        self,
-        shard: RunningGroupShard,
-        group: ConsumerGroup,
-        member_ids: Sequence[str],
-        now_ms: int,
-    ) -> None:
+    def remove(self, step: Step, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """Remove the members. The group becomes a classic one, if only classic members are left."""
-        if self.downgrade_if_due(shard, group, member_ids, now_ms):
-            return
-        records = decide_removal(group, member_ids, self._topics)
-        self._append(shard, group.group_id, records, now_ms)
-        self.watch(shard, group.group_id, now_ms)
+        if not self.downgrade_if_due(step, group, member_ids):
+            self._append(step, decide_removal(group, member_ids, self._topics))
+            self.watch(step)
 
-    def downgrade_if_due(
-        self,
-        shard: RunningGroupShard,
-        group: ConsumerGroup,
-        leaving: Collection[str],
-        now_ms: int,
-    ) -> bool:
+    def downgrade_if_due(self, step: Step, group: ConsumerGroup, leaving: Collection[str]) -> bool:
         """Make the group a classic one where only classic members are left; True: it is."""
-        if not is_downgrade_due(group, leaving, self.limits(group.group_id)):
+        if not is_downgrade_due(group, leaving, self.limits(step.group_id)):
             return False
-        classic, value = downgraded(group, leaving, self._topics, shard.state.limits, now_ms)
-        shard.append_in_parts(deletion(group), now_ms)
-        _log.info("group downgraded", group_id=group.group_id, members=len(classic.members))
-        self._classic.take_over(shard, classic, value, now_ms)
+        limits = step.state.limits
+        classic, value = downgraded(group, leaving, self._topics, limits, step.now_ms)
+        step.shard.append_in_parts(deletion(group), step.now_ms)
+        _log.info("group downgraded", group_id=step.group_id, members=len(classic.members))
+        self._classic.take_over(step, classic, value)
         return True
 
-    def watch(self, shard: RunningGroupShard, group_id: str, now_ms: int) -> None:
+    def watch(self, step: Step) -> None:
         """Look at the group again when the next timer of a member runs out."""
-        self._timers.watch(group_id, shard.state.soft_state(group_id).timers.wake_ms, now_ms)
+        self._timers.watch(step.group_id, step.soft.timers.wake_ms, step.now_ms)
 
-    def _append(
-        self,
-        shard: RunningGroupShard,
-        group_id: str,
-        records: Sequence[ConsumerGroupRecord],
-        now_ms: int,
-    ) -> None:
+    def _append(self, step: Step, records: Sequence[ConsumerGroupRecord]) -> None:
         if not records:
             return
+        shard, group_id, now_ms = step
         classic = shard.state.groups.get(group_id)
         try:
             shard.append_in_parts(shard.state.of_one_kind(group_id, records), now_ms)
@@ -247,29 +221,28 @@ class ConsumerGroups:
     def resume(self, shard: RunningGroupShard, now_ms: int) -> None:
         """Start the timers of all members of a shard that was just replayed, whole."""
         for group_id, group in shard.state.consumer_groups.items():
+            step = Step(shard, group_id, now_ms)
             session_ms = self.limits(group_id).session_timeout_ms
-            shard.state.soft_state(group_id).restart_timers(group, None, None, session_ms, now_ms)
-            self.watch(shard, group_id, now_ms)
+            step.soft.restart_timers(group, None, None, session_ms, now_ms)
+            self.watch(step)
 
-    def expire(self, shard: RunningGroupShard, group: ConsumerGroup, now_ms: int) -> None:
+    def expire(self, step: Step, group: ConsumerGroup) -> None:
         """Give up the members whose time has come."""
-        group_id = group.group_id
-        expired = shard.state.soft_state(group_id).timers.expired(now_ms)
+        expired = step.soft.timers.expired(step.now_ms)
         for member_id, timer in expired:
             why = timer.value
-            _log.info("member removed", group_id=group_id, member_id=member_id, why=why)
+            _log.info("member removed", group_id=step.group_id, member_id=member_id, why=why)
         if expired:
-            self.remove(shard, group, [each.member_id for each in expired], now_ms)
+            self.remove(step, group, [each.member_id for each in expired])
         else:
-            self.watch(shard, group_id, now_ms)
+            self.watch(step)
 
     # --- regular expressions
 
-    async def _with_resolved_regex(
-        self, shard: RunningGroupShard, request: HeartbeatRequest
-    ) -> HeartbeatRequest:
+    async def _with_resolved_regex(self, request: HeartbeatRequest) -> HeartbeatRequest:
         """Return the request with what its pattern matches, where the group does not know it."""
         regex = request.topic_regex
+        shard = self._shards.of(request.group_id)
         group = shard.state.consumer_groups.get(request.group_id)
         if not regex or (group is not None and regex in group.regexes):
             return request
@@ -288,7 +261,7 @@ class ConsumerGroups:
             group = shard.state.consumer_groups.get(group_id)
             if group is not None:
                 records = decide_regexes(group, found, self._topics)
-                self._append(shard, group_id, records, self._clock.now_ms())
+                self._append(Step(shard, group_id, self._clock.now_ms()), records)
         except KafkaError as refusal:
             # A pattern that another broker took, or too many topics for one record.
             _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))

@@ -6,14 +6,16 @@ to, as in Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.records import ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard, check_group_count
 from coordinator.partitioning import partition_for
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.shard import RecordFormat, RunningShard
@@ -32,6 +34,28 @@ def _encode(record: ShardRecord, now_ms: int, batch_bytes_max: int) -> SimpleRec
 
 #: The log refuses a batch that is too large.
 RECORD_FORMAT = RecordFormat[ShardRecord](_encode, decode)
+
+
+class Step(NamedTuple):
+    """One step on one group: its shard, its id, and the time of the step in ms."""
+
+    shard: RunningGroupShard
+    group_id: str
+    now_ms: int
+
+    @property
+    def state(self) -> GroupShard:
+        """The state of the group's shard."""
+        return self.shard.state
+
+    @property
+    def soft(self) -> SoftState:
+        """The soft state of the group, which is a consumer group or about to be one."""
+        return self.shard.state.soft_state(self.group_id)
+
+    def all_durable(self) -> Coroutine[Any, Any, None]:
+        """To be awaited: until all that the shard's log holds now survives a power loss."""
+        return self.shard.durable(self.shard.log.log_end_offset)
 
 
 class GroupShards:
@@ -66,6 +90,10 @@ class GroupShards:
     def of(self, group_id: str) -> RunningGroupShard:
         """Return the shard that coordinates the group."""
         return self._shards[self.partition_of(group_id)]
+
+    def step(self, group_id: str) -> Step:
+        """Begin a step on the group, now."""
+        return Step(self.of(group_id), group_id, self._clock.steady_ms())
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that has the group."""

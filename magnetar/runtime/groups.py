@@ -24,7 +24,7 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.deletion import decide_deletion
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Tasks
@@ -32,7 +32,7 @@ from magnetar.runtime.classic_groups import ClassicGroups, is_abandoned
 from magnetar.runtime.classic_members import ClassicMembers
 from magnetar.runtime.consumer_groups import ConsumerGroups, GroupSettings
 from magnetar.runtime.group_offsets import GroupOffsets, OffsetsRetention
-from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
+from magnetar.runtime.group_shards import GroupShards, RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.request_context import Connection
 from magnetar.runtime.topic_image import BrokerTopics
@@ -107,13 +107,13 @@ class Groups:
             config.group_min_session_timeout_ms,
             config.group_max_session_timeout_ms,
         )
-        shard, consumer_group, now_ms = self._find(group_id)
+        step, consumer_group = self._find(group_id)
         if consumer_group is not None and consumer_group.members:
-            return await self._classic_members.join(shard, consumer_group, request, now_ms)
+            return await self._classic_members.join(step, consumer_group, request)
         # A member with an id is in a group that counts already.
         if not request.member_id:
             self.shards.check_count(group_id)
-        return await self._classic.join(shard, group_id, request, connection, now_ms)
+        return await self._classic.join(step, request, connection)
 
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
         """Return the member's assignment, once it is known.
@@ -121,30 +121,30 @@ class Groups:
         INVALID_GROUP_ID, and what `classic.rebalance` or `consumer.classic_members` refuses with.
         """
         check_group_id(group_id)
-        shard, consumer_group, now_ms = self._find(group_id)
+        step, consumer_group = self._find(group_id)
         if consumer_group is not None:
-            return await self._classic_members.sync(shard, consumer_group, request, now_ms)
-        return await self._classic.sync(shard, group_id, request, connection, now_ms)
+            return await self._classic_members.sync(step, consumer_group, request)
+        return await self._classic.sync(step, request, connection)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None
     ) -> None:
         """Restart a member's session."""
         check_group_id(group_id)
-        shard, consumer_group, now_ms = self._find(group_id)
+        step, consumer_group = self._find(group_id)
         said = (member_id, generation_id, group_instance_id)
         if consumer_group is not None:
-            self._classic_members.heartbeat(shard, consumer_group, *said, now_ms)
+            self._classic_members.heartbeat(step, consumer_group, *said)
         else:
-            self._classic.heartbeat(shard, group_id, *said, now_ms)
+            self._classic.heartbeat(step, *said)
 
     async def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Return a code for each member named, once the group without them is durable."""
         check_group_id(group_id)
-        shard, consumer_group, now_ms = self._find(group_id)
+        step, consumer_group = self._find(group_id)
         if consumer_group is not None:
-            return await self._classic_members.leave(shard, consumer_group, leaving, now_ms)
-        return await self._classic.leave(shard, group_id, leaving, now_ms)
+            return await self._classic_members.leave(step, consumer_group, leaving)
+        return await self._classic.leave(step, leaving)
 
     # --- questions and deletion
 
@@ -195,21 +195,21 @@ class Groups:
 
     # ---
 
-    def _find(self, group_id: str) -> tuple[RunningGroupShard, ConsumerGroup | None, int]:
-        """Return the group's shard, the group if it is a consumer group, and the time."""
-        shard = self.shards.of(group_id)
-        return shard, shard.state.consumer_groups.get(group_id), self._clock.steady_ms()
+    def _find(self, group_id: str) -> tuple[Step, ConsumerGroup | None]:
+        """Begin a step on the group; return the group too, if it is a consumer group."""
+        step = self.shards.step(group_id)
+        return step, step.state.consumer_groups.get(group_id)
 
     def _expire(self, group_id: str, now_ms: int) -> None:
         """Give up the members of a group whose time has come."""
-        shard = self.shards.of(group_id)
-        consumer_group = shard.state.consumer_groups.get(group_id)
+        step = Step(self.shards.of(group_id), group_id, now_ms)
+        consumer_group = step.state.consumer_groups.get(group_id)
         if consumer_group is not None:
-            self.consumer.expire(shard, consumer_group, now_ms)
+            self.consumer.expire(step, consumer_group)
         # A consumer group may just have become a classic one.
-        group = shard.state.groups.get(group_id)
+        group = step.state.groups.get(group_id)
         if group is not None:
-            self._classic.expire(shard, group, now_ms)
+            self._classic.expire(step, group)
 
     def _on_replayed(self, shard: RunningGroupShard, now_ms: int) -> None:
         self._classic.resume(shard, now_ms)

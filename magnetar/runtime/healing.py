@@ -21,8 +21,7 @@ from typing import NamedTuple
 from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_buffer import OpenTransaction
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.plan import MarkerWork, Part
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.storage.topic_names import CONSUMER_OFFSETS

@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.decision import Urgency
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from wire.records import BatchHeader, ControlType, Marker, Record, SimpleRecord
 
 #: What a batch and each record in it have besides keys and values, at most.
@@ -94,7 +94,7 @@ class RunningShard(Generic[StateT, RecordT]):
         """
         state, decode = self.state, self._format.decode
         log = self.log
-        for header, item in select(log.iterate_records_from(log.log_start_offset)):
+        for header, item in select(log.reader.iterate_records_from(log.log_start_offset)):
             producer = (header.producer_id, header.producer_epoch)
             if isinstance(item, Marker):
                 state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)

@@ -21,9 +21,10 @@ from coordinator.transactions.metadata import ProducerIdentity, State, TopicPart
 from coordinator.transactions.plan import Storage
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.reader import Isolation
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from magnetar.config.broker import BrokerConfig
@@ -315,7 +316,9 @@ class World:
         self, identity: ProducerIdentity, partition: TopicPartition, *, sequence: int = 0
     ) -> None:
         self.coordinator.check_produce("tx", *identity, *partition, is_abortable_known=True)
-        self.logs[partition].append(batch_by(identity, sequence), self.now_ms)
+        self.logs[partition].append(
+            self.logs[partition].check(batch_by(identity, sequence), self.now_ms)
+        )
 
     def state(self, transactional_id: str = "tx") -> State:
         txn = self.coordinator.find(transactional_id)
@@ -326,7 +329,7 @@ class World:
         """Return outcome and producer epoch of each marker in a partition."""
         return [
             (record.control_type.name, header.producer_epoch)
-            for header, record in self.logs[partition].iterate_records_from(0)
+            for header, record in self.logs[partition].reader.iterate_records_from(0)
             if isinstance(record, Marker)
         ]
 
@@ -336,7 +339,7 @@ class World:
         return log.last_stable_offset == log.log_end_offset
 
     def aborted(self, partition: TopicPartition) -> bool:
-        found = self.logs[partition].read(0, 1 << 20, Isolation.READ_COMMITTED)
+        found = self.logs[partition].reader.read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
         return bool(found.aborted)
 

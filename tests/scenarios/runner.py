@@ -33,7 +33,7 @@ from typing import Any
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.plan import Storage
 from coordinator.transactions.records import decode_key, decode_value
-from logstore.partition.log import Isolation
+from logstore.partition.reader import Isolation
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
@@ -132,14 +132,6 @@ class _Story:
         name, where, value = words
         partition = partition_of(where)
         coordinator = self.world.coordinator
-
-        def verify(header: BatchHeader) -> None:
-            producer = (header.producer_id, header.producer_epoch)
-            if verb == "send1":
-                coordinator.check_produce(name, *producer, *partition, is_abortable_known=True)
-            else:
-                coordinator.hold(name, *producer, frozenset({partition}))
-
         sequence = self.sequences.get((identity, partition), 0)
         batch = batch_of(
             value.encode(),
@@ -148,7 +140,13 @@ class _Story:
             sequence=sequence,
             transactional=True,
         )
-        self.world.logs[partition].append(batch, self.world.now_ms, verify=verify)
+        log = self.world.logs[partition]
+        checked = log.check(batch, self.world.now_ms)
+        if verb == "send1":
+            coordinator.check_produce(name, *identity, *partition, is_abortable_known=True)
+        else:
+            coordinator.hold(name, *identity, frozenset({partition}))
+        log.append(checked)
         self.sequences[identity, partition] = sequence + 1
         return "ok"
 
@@ -206,7 +204,8 @@ class _Story:
         return shown(aged.identity)
 
     async def read(self, _: str, words: list[str], __: str) -> str:
-        found = self.world.logs[partition_of(words[0])].read(0, 1 << 20, Isolation.READ_COMMITTED)
+        reader = self.world.logs[partition_of(words[0])].reader
+        found = reader.read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
         to_begin = sorted(found.aborted or (), key=lambda one: one.first_offset)
         aborted: set[int] = set()
@@ -229,7 +228,7 @@ class _Story:
         ):
             log = self.world.logs[partition]
             first = self.seen_offsets.get(partition, 0)
-            for header, record in log.iterate_records_from(first):
+            for header, record in log.reader.iterate_records_from(first):
                 yield self.event(partition, header, record)
             self.seen_offsets[partition] = log.log_end_offset
             if partition.topic != TRANSACTION_STATE:

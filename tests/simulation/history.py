@@ -65,7 +65,7 @@ class History:
 def read_committed(log: PartitionLog) -> list[str]:
     """Return the values a consumer shows, by the aborted list as consumers use it."""
     values: list[str] = []
-    batches = iter(log.iterate_batches_from(log.log_start_offset))
+    batches = iter(log.ledger.batches.iterate(log.log_start_offset))
     while fetched := list(islice(batches, _FETCH_BATCHES)):
         # What a fetch of these batches would be told, and each fetch begins to count afresh.
         found = log.transactions.aborted.overlapping(
@@ -90,7 +90,7 @@ def committed_by_markers(log: PartitionLog) -> list[str]:
     """Return the same, told by the markers alone: each decides what its producer has open."""
     order: dict[str, int] = {}
     is_open: dict[int, list[tuple[int, str]]] = {}
-    for header, batch in log.iterate_batches_from(log.log_start_offset):
+    for header, batch in log.ledger.batches.iterate(log.log_start_offset):
         if header.is_control:
             ended = is_open.pop(header.producer_id, [])
             if parse_marker(batch).control_type is ControlType.COMMIT:

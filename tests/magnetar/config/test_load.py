@@ -155,7 +155,7 @@ def test_the_documentation_is_that_of_the_tables() -> None:
     assert page.read_text() == document(), "run python -m magnetar.config.document"
 
 
-def test_what_is_said_to_act_is_read_by_somebody() -> None:
+def test_what_is_said_to_act_is_read_somewhere() -> None:
     package = Path(magnetar.__file__).parent
     tables = {package / "config" / "broker.py", package / "config" / "inert.py"}
     text = "".join(path.read_text() for path in {*package.rglob("*.py")} - tables)
@@ -251,7 +251,7 @@ def test_listeners_are_joined_with_their_advertised_addresses() -> None:
 @pytest.mark.parametrize(
     "listeners", ["SSL://127.0.0.1:9092", "127.0.0.1:9092", "A://h:1,A://h:2", ""]
 )
-def test_listeners_nobody_can_serve_are_refused(listeners: str) -> None:
+def test_listeners_that_cannot_be_served_are_refused(listeners: str) -> None:
     with pytest.raises(ConfigError):
         parse_listeners(broker_config(listeners=listeners))
 

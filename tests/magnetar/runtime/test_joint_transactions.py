@@ -59,7 +59,9 @@ class Member:
                 sequence=0,
                 transactional=True,
             )
-            appended = self.world.logs[partition].append(batch, self.world.now_ms)
+            appended = self.world.logs[partition].append(
+                self.world.logs[partition].check(batch, self.world.now_ms)
+            )
             await self.world.logs[partition].durable(appended.end_offset)
             log, end_offset = held
             await log.durable(end_offset)

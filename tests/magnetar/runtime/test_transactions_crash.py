@@ -39,7 +39,9 @@ async def transfer(world: World, answered: list[str]) -> None:
             log, end_offset = world.coordinator.check_produce(
                 "tx", *identity, *partition, is_abortable_known=True
             )
-            appended = world.logs[partition].append(batch, world.now_ms)
+            appended = world.logs[partition].append(
+                world.logs[partition].check(batch, world.now_ms)
+            )
             await world.logs[partition].durable(appended.end_offset)
             await log.durable(end_offset)
         await world.coordinator.end("tx", identity, commit=commit)

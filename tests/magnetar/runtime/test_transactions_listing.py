@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.transactions.metadata import ProducerIdentity, TxnId
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import describe_transactions
 from magnetar.apis.list_transactions import list_transactions

@@ -264,7 +264,7 @@ async def test_requests_before_an_impossible_size_are_answered_though_they_wait(
     assert await client.is_closed()
 
 
-async def test_what_waits_as_long_as_its_client_likes_keeps_nobody_from_being_read(
+async def test_what_waits_as_long_as_its_client_likes_keeps_no_other_from_being_read(
     broker: Broker, gate: Gate, client: Any
 ) -> None:
     sent = client.send(HeartbeatRequest(group_id="x" * 10_000), 4)
@@ -297,7 +297,7 @@ async def test_commits_that_wait_for_a_sync_hold_their_memory(
     assert broker.server.memory.in_flight_bytes == 0
 
 
-async def test_what_stands_behind_a_wait_keeps_nobody_from_being_read(
+async def test_what_stands_behind_a_wait_keeps_no_other_from_being_read(
     start_broker: Callable[..., Awaitable[Broker]], connect: Connect
 ) -> None:
     broker = await start_broker({"queued.max.request.bytes": "100000"})
@@ -359,7 +359,7 @@ async def test_a_newer_client_learns_the_version_of_api_versions(client: Any) ->
     assert again.error_code == ErrorCode.NONE
 
 
-async def test_a_bug_in_a_handler_is_answered_and_hurts_nobody_else(
+async def test_a_bug_in_a_handler_is_answered_and_hurts_no_other(
     broker: Broker, client: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def buggy(broker: Broker, request: Message, context: RequestContext) -> Message:

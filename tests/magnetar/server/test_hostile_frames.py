@@ -1,4 +1,4 @@
-"""Strangers on a listener: what is no request closes its own connection; nobody else notices."""
+"""Strangers on a listener: what is no request closes its own connection; no other notices."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def test_half_a_frame_and_gone_is_nothing(broker: ServedBroker) -> None:
             stranger.send(whole[:size_bytes])
 
 
-def test_a_client_that_reads_no_answer_stops_nobody(broker: ServedBroker, stranger: Client) -> None:
+def test_a_client_that_reads_no_answer_stops_no_other(
+    broker: ServedBroker, stranger: Client
+) -> None:
     stranger.socket.settimeout(0.5)
     with contextlib.suppress(TimeoutError):
         for _ in range(2000):
