@@ -150,7 +150,7 @@ class Commits:
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.
 
-        Nobody is told that a failed commit is visible.
+        No client is told that a failed commit is visible.
         """
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is None:
@@ -215,7 +215,7 @@ class Commits:
 
     def note_completed(self, work: MarkerWork, end_offset: int) -> None:
         """Remember that COMPLETE_* of `work` is in the log before `end_offset` (exclusive)."""
-        for one in (work, *work.votes) if work.votes else (work,):
+        for one in (work, *work.votes):
             if one.transaction_version == TRANSACTION_VERSION_1:
                 self._completed[one.transactional_id] = end_offset
 

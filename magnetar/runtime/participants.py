@@ -36,7 +36,7 @@ class AppendedMarker(NamedTuple):
     partition: TopicPartition
     log: PartitionLog
     end_offset: int
-    """Of the log after the marker (exclusive): what to await."""
+    """The end of the log after the marker (exclusive): what to await."""
 
 
 class Participants(Protocol):
@@ -106,7 +106,7 @@ class LocalParticipants:
         self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
     ) -> list[AppendedMarker]:
         markers = []
-        for one in (work, *work.votes) if work.votes else (work,):
+        for one in (work, *work.votes):
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,
