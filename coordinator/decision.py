@@ -1,19 +1,19 @@
-"""What a pure rule decides: the records to append, the answer to give, the times to look again.
+"""What a pure rule decides: the records to append, and the answer to give.
 
 `decide(state, request, now_ms) -> Decision`. A rule that refuses raises `KafkaError(code, detail)`,
 and nothing has happened. The runtime (`magnetar/runtime/shard.py`) appends the records to the
 shard's log and applies them in the same step, waits until they are durable, and only then answers.
 Applying records is the only way in which state changes. Replay applies the same records.
 
-What the world still owes (markers, answers to others) is derived from the state that the records
-lead to, not from the decision: so a restart asks the same question and finds the same work.
+What the world still owes (markers, deadlines, answers to others) is derived from the state that the
+records lead to, not from the decision: so a restart asks the same question and finds the same work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 RecordT = TypeVar("RecordT")
 AnswerT = TypeVar("AnswerT", covariant=True)
@@ -30,13 +30,6 @@ class Urgency(Enum):
     """All or nothing with everything else that the same step appends so, to whichever logs."""
 
 
-class Timer(NamedTuple):
-    """A time at which to look at `key` again. A later decision may make the look unnecessary."""
-
-    key: str
-    due_ms: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[RecordT, AnswerT]):
     """What carries out a request."""
@@ -47,4 +40,3 @@ class Decision(Generic[RecordT, AnswerT]):
     since what the answer rests on may not be durable yet."""
     answer: AnswerT
     """What the client is told once the records are durable."""
-    timers: tuple[Timer, ...] = ()

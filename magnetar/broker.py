@@ -1,10 +1,9 @@
-"""One broker: its parts, in the order in which they start and stop.
+"""One broker: the composition of its parts, in the order in which they start and stop.
 
-Start: addresses bound, data directory and its lock, catalog, logs (recovered, unless the last stop
-was clean), groups and transactions replayed and what they owe done, then connections are accepted.
-Stop is the other way round and leaves everything durable. A failing disk or a broken invariant ends
-the process: what is in memory may be ahead of what is stored, and the next start recovers from what
-is stored.
+A start binds the addresses, locks the data directory, opens the catalog and the logs (recovering
+those that were not stopped cleanly), replays groups and transactions and does the work that they
+owe, and then accepts connections. A stop goes the other way round and leaves everything durable.
+`magnetar.runtime.failing` says what ends a broker at once.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """The composition. Attributes are there after `start`; handlers find everything here."""
+    """The composition. Its attributes exist once `start` has returned."""
 
     logs: Logs
     catalog: Catalog
@@ -72,13 +71,13 @@ class Broker:
         clock: Clock | None = None,
         on_failure: Callable[[BaseException], None] = end_process,
     ) -> None:
-        """`on_failure` is called once, for what nobody can go on from; it should not return."""
+        """`on_failure` is called once, with the first fatal error; it should not return."""
         self.config = config
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
-        #: This start's number, from 0: the leader epoch of every partition.
+        #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
@@ -86,19 +85,19 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Where everything is kept."""
+        """The directory of the logs and the catalog."""
         return Path(self.config.log_dirs[0] if self.config.log_dirs else self.config.log_dir)
 
     @property
     def listeners(self) -> list[Listener]:
-        """The addresses clients connect to, ports as the operating system chose them."""
+        """The addresses that clients connect to, with the ports that the operating system chose."""
         return self.server.listeners
 
     async def start(self) -> None:
-        """Return when clients can connect. Raises ConfigError for what the operator must change."""
+        """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
         self.server = Server(self.config, self.clock, self.response_memory, self.apis, self.fail)
-        # Addresses first: a taken one is found out before the logs are recovered.
+        # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
         try:
             self._open_storage()
@@ -116,12 +115,26 @@ class Broker:
             topic = self.topics.by_name(name)
             assert topic is not None
             stay_above(topic.partitions, self.catalog)
+        # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
-        self.transactions = Transactions(self)
+        participants = LocalParticipants(self.topics, self.groups)
+        self.transactions = Transactions(
+            self.topics,
+            self.catalog,
+            self.clock,
+            self.config,
+            offsets_partition_of=self.groups.partition_of,
+            participants=participants,
+            storage=self.logs.storage,
+            stop=self._stop_for_good,
+        )
         self.groups.start()
         await self.transactions.start()
-        self.healing = Healing(self)
+        self.healing = Healing(
+            self.topics, self.clock, self.config, self.fail, self.transactions, participants
+        )
         await self.healing.start()
+        # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
         self.retention = Retention(*parts)
@@ -130,12 +143,13 @@ class Broker:
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
-        self.services = self._build_services()
+        self.services = self._build_services(participants)
         self.logs.sweep()
 
     async def stop(self) -> None:
-        """Close connections, end what is under way, make everything durable."""
+        """Close connections, end the work under way, and make everything durable."""
         self.is_stopped = True
+        # Requests first: after this nothing new is appended.
         await self.server.stop()
         self.retention.stop()
         self.flushing.stop()
@@ -147,7 +161,12 @@ class Broker:
         await self.logs.close()
         self.catalog.close()
 
-    def _build_services(self) -> Services:
+    def _stop_for_good(self, failure: BaseException) -> None:
+        """End the broker before a part of what a decision appended becomes durable."""
+        self.fail(failure)
+        self.logs.fail(failure)
+
+    def _build_services(self, participants: LocalParticipants) -> Services:
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -161,7 +180,7 @@ class Broker:
             client_quotas=self.client_quotas,
             groups=self.groups,
             transactions=self.transactions,
-            participants=LocalParticipants(self),
+            participants=participants,
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
         )
@@ -199,10 +218,10 @@ class Broker:
 
 
 def _complete_import(directory: Path) -> None:
-    """Put in place what an import had staged when it was interrupted. Raises ConfigError."""
+    """Complete an import that was interrupted after everything was staged. Raises ConfigError."""
     if not (directory / ".import").exists():
         return
-    # Imported where there is work for it, since most starts have none.
+    # Imported only where there is an import to complete: starts are fast without it.
     from magnetar.importing.run import finish_interrupted
     from magnetar.importing.source import ImportRefused, held
 

@@ -1,8 +1,8 @@
-"""The clock of the broker: one place that reads the time, so that tests can turn it.
+"""The clock of the broker: one place that reads the time, so that tests can set it.
 
-Two times. The wall clock is for what is stored and shown: it may be set, by an operator or by NTP,
-and then jumps. What waits for time to pass goes by the steady one, which does not: otherwise all
-members of all groups would expire at once, and all transactions, or none ever.
+There are two times. The wall clock is for what is stored and shown: an operator or NTP may set it,
+and then it jumps. Timeouts go by the steady clock, which does not: otherwise a jump would expire
+all members of all groups and all transactions at once, or none for ever.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Something that tells the time in milliseconds since 1970."""
+    """A source of the time in milliseconds since 1970."""
 
     def now_ms(self) -> int:
-        """Return the current time, as the wall clock has it."""
+        """Return the wall clock's time."""
         ...
 
     def steady_ms(self) -> int:
-        """Return the time that the wall clock would have, had nobody set it since the start."""
+        """Return the time that the wall clock would show, had it not been set since the start."""
         ...
 
 
@@ -30,9 +30,9 @@ class SystemClock:
         self._began_ms = self.now_ms() - time.monotonic_ns() // 1_000_000
 
     def now_ms(self) -> int:
-        """Return the current time, as the wall clock has it."""
+        """Return the wall clock's time."""
         return time.time_ns() // 1_000_000
 
     def steady_ms(self) -> int:
-        """Return the time that the wall clock would have, had nobody set it since the start."""
+        """Return the time that the wall clock would show, had it not been set since the start."""
         return self._began_ms + time.monotonic_ns() // 1_000_000

@@ -1,12 +1,13 @@
 """Logging: structured lines through structlog, readable on a terminal, JSON for machines.
 
     log = get_logger("server")
-    log.warning("request refused", client_id=client_id, client_address=address, reason=reason)
+    log.warning("refused", client_id=client_id, client_address=address, error=error)
 
-Levels: debug is one line per request, info what an operator did or should know, warning what a
-client did wrong or is slow, error what stops working. Lines go to standard error. Who makes a
-broker say the same all the time does not fill its disk: of an event at most 100 lines a second are
-written, and the next line says how many were not. Debug is what somebody asked for, and whole.
+Levels: debug has lines for each request; info, what an operator did or should know; warning, what a
+client did wrong, or what is slow; error, what stopped working. Lines go to standard error. Of one
+event at most 100 lines a second are written, and the next line counts those left out: a client that
+repeats a mistake must not fill the disk. Debug lines are asked for, and all of them are written.
+
 structlog costs a fifth of a second to import where `rich` is installed beside it, more than all of
 a broker's start, so it is imported when the first line is written, or by `prepare`.
 """
@@ -19,14 +20,14 @@ import time
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-#: The name of the level that loggers have where they have none of their own.
+#: The name of the level of loggers that have no level of their own.
 ROOT = "root"
-#: Lines of one event.
+#: Most lines of one event.
 LINES_PER_SECOND_MAX = 100
 
 
 class _Settings:
-    """What `configure` chose, for all loggers."""
+    """The choices of `configure`, for all loggers."""
 
     def __init__(self) -> None:
         self.level = levels.INFO
@@ -42,8 +43,8 @@ _loggers: dict[str, Logger] = {}
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
     """Choose for the whole process; `auto` is console on a terminal and JSON elsewhere.
 
-    `stream` None is standard error as it is when a line is written. Levels of single loggers are
-    forgotten, and how much they wrote.
+    `stream` None is standard error at the time of each line. Forgets the levels of single loggers,
+    and the number of lines that they wrote.
     """
     _settings.level = getattr(levels, level.upper())
     for logger in _loggers.values():
@@ -55,15 +56,15 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
 
 
 def prepare() -> None:
-    """Load what the first line needs, so that it stalls nobody who is being served.
+    """Load what the first line needs, so that the first line stalls no request.
 
-    Blocks: for a thread, when the broker is up. The interpreter's lock is given up every 5 ms.
+    Blocks, so it belongs in a thread; the interpreter gives up its lock every 5 ms.
     """
     _backend()
 
 
 class Allowance:
-    """The lines of one event: so many of each second."""
+    """The lines that one event may write in each second."""
 
     __slots__ = ("_count", "_second")
 
@@ -71,7 +72,7 @@ class Allowance:
         self._second = self._count = 0
 
     def take(self, second: int) -> int | None:
-        """Return how many lines were not written since the last one; None: nor may this one be."""
+        """Return the number of lines left out since the last one; None: leave this one out too."""
         missed = 0
         if second != self._second:
             missed = max(self._count - LINES_PER_SECOND_MAX, 0)
@@ -91,19 +92,19 @@ class Logger:
         self.level = level
 
     def debug(self, event: str, **fields: object) -> None:
-        """One line per request or record batch: off unless somebody looks for something."""
+        """Write a line about one request or record batch; off by default."""
         self._write(levels.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """What an operator did or should know."""
+        """Write what an operator did or should know."""
         self._write(levels.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """What a client did wrong, or what is slow or was repaired."""
+        """Write what a client did wrong, or what is slow or was repaired."""
         self._write(levels.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """What does not work any more."""
+        """Write what does not work any more."""
         self._write(levels.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
@@ -124,8 +125,8 @@ class Logger:
                 return
             if missed:
                 fields["lines_not_written"] = missed
-        # Where nobody reads standard error any more, or its disk is full, the line is lost, and not
-        # the connection that it is about.
+        # Where standard error is closed, or its disk is full, the line is lost, and not the
+        # connection that the line is about.
         with suppress(OSError):
             _backend().log(level, event, logger=self._name, **fields)
 
@@ -141,7 +142,7 @@ def logger_levels() -> dict[str, int]:
 
 
 def set_level(name: str, level: int | None) -> None:
-    """Have one logger write from this level on, or, with None, from that of `root`.
+    """Set the level from which on one logger writes; None stands for the level of `root`.
 
     The level of `root` becomes that of all that had the former one. `name` is a key of
     `logger_levels`.
@@ -157,7 +158,7 @@ def set_level(name: str, level: int | None) -> None:
 
 
 class _StandardError:
-    """Standard error as it is when something is written, whoever has replaced it meanwhile."""
+    """Standard error at the time of each write: tests and tools replace it."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.transactions.states import PREDECESSORS, State
+from coordinator.transactions.metadata import PREDECESSORS, State
 from tools.joint_transaction_document import PAGE, document, edges
 
 

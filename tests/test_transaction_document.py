@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.transactions.states import PREDECESSORS, State
+from coordinator.transactions.metadata import PREDECESSORS, State
 from tools.transaction_document import PAGE, SECTIONS, document, edges
 
 

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable
 from coordinator.decision import Decision
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.init_producer_id import init_producer_id
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import (
+    ProducerIdentity,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+)
+from coordinator.transactions.plan import MarkerWork, complete
 from coordinator.transactions.shard import Shard
-from coordinator.transactions.states import State
-from coordinator.transactions.work import MarkerWork
 from tools.drawn_sections import table, with_sections
 from tools.transaction_document import ROOT, in_state, story
 from wire.error_code import ErrorCode
@@ -99,8 +102,8 @@ class Family:
         )
         ended = self.shard.get(name)
         assert ended is not None
-        if self.shard.get(CHILD) is ended:
-            joint.refuse_late_vote(ended, commit=commit)
+        if commit and self.shard.get(CHILD) is ended:
+            joint.refuse_late_vote(ended)
 
     def decide(self, *, commit: bool) -> None:
         """The parent ends its transaction, and all markers become durable."""

@@ -15,23 +15,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coordinator.decision import Decision
-from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.checks import check_holds
-from coordinator.transactions.complete import complete
+from coordinator.transactions.add_partitions import add_partitions, check_holds
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
+    PREDECESSORS,
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
+    UNFINISHED,
     ProducerIdentity,
+    State,
     TopicPartition,
     TransactionMetadata,
+    TxnId,
 )
-from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
-from coordinator.transactions.txn_id import TxnId
-from coordinator.transactions.work import work_due
+from coordinator.transactions.plan import PLANS, Decided, Storage, complete, work_due
 from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 
@@ -62,6 +62,16 @@ _MEANINGS = {
     State.VOTED: "ours: a child's commit, which its parent's decision carries out or aborts"
     " ([joint_transactions.md](joint_transactions.md)); written as Ongoing, with a tagged field",
 }
+_STORAGES = {
+    Storage.ALL_OR_NOTHING: "all of them or none: the journal, which is the default",
+    Storage.IN_ORDER: "those before some point: `durability=page-cache` or `memory`",
+    Storage.APART: "any of them: no journal, as there is no `syncfs`",
+}
+_DECIDED = {
+    Decided.VERSION_1: "version 1",
+    Decided.VERSION_2: "version 2",
+    Decided.WITH_OTHERS: "of a family, or behind an end that is not durable yet",
+}
 _SHOWN = (
     State.EMPTY,
     State.ONGOING,
@@ -78,7 +88,7 @@ Ask = Callable[[Txn | None], Decision[Txn, object]]
 
 def in_state(state: State, partitions: Iterable[TopicPartition] = (_HELD,)) -> Txn:
     """Return a transactional id in `state`, its current epoch bumped from the last by its owner."""
-    is_open = state is State.ONGOING or state in UNSETTLED
+    is_open = state is State.ONGOING or state in UNFINISHED
     begun_by = _CURRENT if state in (State.EMPTY, State.ONGOING) else _LAST
     return Txn(
         transactional_id="tx",
@@ -238,6 +248,16 @@ def state_diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
+def plans_table() -> str:
+    """What is appended in which step, for each kind of storage and of decision."""
+    rows = []
+    for storage, meaning in _STORAGES.items():
+        plans = [PLANS[storage, decided].value for decided in _DECIDED]
+        cells = ["; then ".join(" + ".join(p.value for p in step) for step in one) for one in plans]
+        rows.append((meaning, *cells))
+    return table(("a crash leaves of one step's appends", *_DECIDED.values()), rows)
+
+
 def healing_table() -> str:
     """What becomes of data that a partition holds open, by the epoch of the data."""
     columns = {
@@ -266,9 +286,12 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "states": states_table,
     "state diagram": state_diagram,
     "events": events_table,
+    "plans": plans_table,
     "healing": healing_table,
+    "trace of a commit, version 1": lambda: story("commit_version_1"),
     "trace of a commit": lambda: story("commit_version_2"),
     "trace of a reload": lambda: story("reload_in_prepare_commit"),
+    "trace of a reload, decided first": lambda: story("decision_first/reload_in_prepare_commit"),
 }
 
 

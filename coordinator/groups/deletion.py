@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from coordinator.decision import Decision
 from coordinator.groups.classic.group import GroupState
+from coordinator.groups.consumer.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.consumer.records import group_tombstones
-from coordinator.groups.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.offsets.committed import OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord, ShardRecord
 from coordinator.groups.shard import GroupShard

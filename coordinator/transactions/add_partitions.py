@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Set
 
 from coordinator.decision import Decision
+from coordinator.transactions.epochs import require_producer
+from coordinator.transactions.init_producer_id import check_transactional_id
 from coordinator.transactions.metadata import (
+    UNFINISHED,
     ProducerIdentity,
+    State,
     TopicPartition,
     TransactionMetadata,
     next_txn_id,
-    require_producer,
     transition,
 )
-from coordinator.transactions.states import UNSETTLED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -36,12 +38,12 @@ def add_partitions(
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
-    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, it is a vote that nobody
-    has decided yet, or it may not begin because `max.active.transactions` are open: each time
-    clients wait and ask again; PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
+    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, its vote waits for the
+    decision, or it may not begin because `max.active.transactions` are open. Each time clients wait
+    and ask again. PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
-    if txn.state in UNSETTLED:
+    if txn.state in UNFINISHED:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
         )
@@ -72,3 +74,57 @@ def add_partitions(
         client_transaction_version=transaction_version,
     )
     return Decision(records=(begun,), answer=None)
+
+
+def refusal_of_data(refusal: KafkaError) -> KafkaError:
+    """Return what a Produce or TxnOffsetCommit answers where adding its partitions was refused."""
+    if refusal.code is ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.detail)
+    return refusal
+
+
+def check_named(transactional_id: str | None) -> str:
+    """Return the id under which a request sends transactional data.
+
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it names none, as Kafka answers; INVALID_REQUEST: it is
+    empty.
+    """
+    if transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
+    check_transactional_id(transactional_id)
+    return transactional_id
+
+
+def check_holds(
+    txn: TransactionMetadata | None,
+    producer_id: int,
+    producer_epoch: int,
+    partition: tuple[str, int],
+    *,
+    is_abortable_known: bool,
+) -> None:
+    """Refuse data for `partition` unless `txn` is this producer's, ONGOING, and holds it.
+
+    INVALID_PRODUCER_ID_MAPPING: unknown transactional id, or another producer's;
+    INVALID_PRODUCER_EPOCH: a stale epoch, in every request version; TRANSACTION_ABORTABLE
+    (INVALID_TXN_STATE for clients that do not know it): the partition is not in the transaction.
+    """
+    if txn is None or producer_id != txn.producer_id:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no transactional id has producer {producer_id}"
+        )
+    if producer_epoch != txn.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{txn.transactional_id}: epoch {producer_epoch}, have {txn.producer_epoch}",
+        )
+    if txn.state is State.ONGOING and partition in txn.partitions:
+        return
+    raise KafkaError(
+        ErrorCode.TRANSACTION_ABORTABLE if is_abortable_known else ErrorCode.INVALID_TXN_STATE,
+        f"{partition[0]}-{partition[1]} is not in a transaction of {txn.transactional_id}"
+        f" ({txn.state.label})",
+    )

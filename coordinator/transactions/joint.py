@@ -27,15 +27,16 @@ from typing import Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
-from coordinator.transactions.complete import ended
-from coordinator.transactions.fence import prepare_bumped
+from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    PREPARED,
+    State,
     TransactionMetadata,
     Vote,
 )
-from coordinator.transactions.states import PREPARED, State
+from coordinator.transactions.plan import ended
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -60,7 +61,7 @@ class Kin(Protocol):
 
 
 def parent_of(transactional_id: str, separator: str) -> str | None:
-    """Return whose child the id names itself, None for one that is nobody's.
+    """Return whose child the id names itself, None for an id without a parent.
 
     INVALID_REQUEST where it is neither: more than one separator, an empty half, a character that
     cannot be printed, too long. An empty separator: there are no children.
@@ -116,7 +117,7 @@ def joined(
     """Return what a decision about one id, which was `before`, is for its family.
 
     One that concerns no family comes back as it is. The records belong into one batch.
-    `take_producer_id` returns an id that nobody has, once for each producer whose epochs are used
+    `take_producer_id` returns a fresh id, once for each producer whose epochs are used
     up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins now had
     begun before a crash, which lost its record, and before its parent did, whose record was lost
     too and which is adopted first: so the parent's seal does not concern it.
@@ -169,12 +170,12 @@ def _joined_child(
     return decision
 
 
-def refuse_late_vote(txn: Txn, *, commit: bool) -> None:
-    """Refuse an EndTxn that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
+def refuse_late_vote(txn: Txn) -> None:
+    """Refuse a commit that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
 
-    `txn` is what the EndTxn led to.
+    `txn` is what the EndTxn has decided.
     """
-    if commit and txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
+    if txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
         raise KafkaError(
             ErrorCode.PRODUCER_FENCED,
             f"{txn.transactional_id}: its vote came too late for the decision of {txn.parent_id}",
@@ -219,7 +220,7 @@ def _ended_children(
 
 
 def _fenced(child: Txn, now_ms: int, take_producer_id: Callable[[], int]) -> Txn:
-    """Return the abort of a child at an epoch that nobody is told."""
+    """Return the abort of a child at an epoch that no client is told."""
     return prepare_bumped(
         child,
         State.PREPARE_ABORT,

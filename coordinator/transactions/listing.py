@@ -1,7 +1,9 @@
 """Which transactional ids a ListTransactions asks for: its filters, pure.
 
-All filters must hold; one that is empty or negative holds for everything. Not here: the pattern,
-whose matching takes time. Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
+An id has to pass all filters; one that is empty or negative lets everything pass. The pattern is
+not here: matching takes time.
+
+Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
 """
 
 from __future__ import annotations
@@ -9,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TransactionMetadata
 
 #: Each name with the states it asks for: a child that has voted is told as Ongoing, and so is found
 #: by that name, and by its own.

@@ -1,17 +1,20 @@
 """TransactionMetadata: all that a coordinator knows of one transactional id, and the way it moves.
 
-Immutable: the only way to another state is `transition`, and the only place it is put is the shard,
-by applying a record that is in the log. Outcomes are kept (COMPLETE_*) until the next transaction
-begins, so that an EndTxn retried after a lost answer is success.
+Immutable. The only way to another state is `transition`, along `PREDECESSORS`; the only place of a
+value is the shard, by applying a record that is in the log. Outcomes are kept (COMPLETE_*) until
+the next transaction begins, so that an EndTxn retried after a lost answer is success.
+
+States have Kafka's names and ids. A `TxnId` is the 128-bit name of one transaction, never reused
+(the idea is Pulsar's TxnID): Kafka's transactional id names every transaction of a producer.
+Sources: KIP-98, KIP-360, KIP-890; org.apache.kafka.coordinator.transaction.TransactionState.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
-from coordinator.transactions.states import PREDECESSORS, UNSETTLED, State
-from coordinator.transactions.txn_id import COUNT_MAX, TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -19,13 +22,66 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 
-#: Transaction versions, as EndTxn's and Produce's versions tell them (KIP-890). A client that does
-#: not speak version 2 is recorded as 0, as Kafka does; data and markers then have one epoch.
-TRANSACTION_VERSION_1 = 0
+#: Transaction versions, as the versions of EndTxn and Produce tell them (KIP-890). Under version 1
+#: data and markers have one epoch. In `__transaction_state` Kafka writes 0 for it: see `records`.
+TRANSACTION_VERSION_1 = 1
 TRANSACTION_VERSION_2 = 2
 
 #: The highest epoch a client is given. One above it is left, for the fence of its last transaction.
 PRODUCER_EPOCH_MAX = 32766
+
+
+class State(IntEnum):
+    """Where a transactional id stands; the number is what `__transaction_state` holds."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    """Expired. Written as a tombstone, so never found in a value."""
+    PREPARE_EPOCH_FENCE = 7
+    """Kafka's, between a fence and its abort; one record holds both here, so it is never
+    entered."""
+    VOTED = 100
+    """Ours (`joint`): a child's commit, which its parent's decision will carry out or abort.
+    Written as ONGOING with a tagged field, so that Kafka's tools read it."""
+
+    @property
+    def label(self) -> str:
+        """Kafka's spelling, as its tools show it: PrepareCommit."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def told_as(self) -> State:
+        """The state that clients are told: one of Kafka's, since some refuse any other."""
+        return State.ONGOING if self is State.VOTED else self
+
+
+_ENDED = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+
+#: state -> the states it may be entered from. Nothing else is ever appended.
+PREDECESSORS: dict[State, frozenset[State]] = {
+    State.EMPTY: _ENDED | {State.EMPTY},
+    State.ONGOING: _ENDED | {State.EMPTY, State.ONGOING},
+    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
+    State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE, State.VOTED}),
+    # From VOTED: the decision is its parent's record.
+    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT, State.VOTED}),
+    # From EMPTY or an ended one: the abort of a transaction that wrote nothing (version 2).
+    State.COMPLETE_ABORT: _ENDED | {State.EMPTY, State.PREPARE_ABORT},
+    State.DEAD: _ENDED | {State.EMPTY},
+    State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+    State.VOTED: frozenset({State.ONGOING}),
+}
+
+#: The decision is made and logged, the markers are not all durable.
+PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE})
+
+#: Its producer can do nothing more about the transaction, nor begin the next one yet.
+UNFINISHED = PREPARED | {State.VOTED}
 
 
 class TopicPartition(NamedTuple):
@@ -48,6 +104,41 @@ class Vote(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
+
+
+COUNT_MAX = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class TxnId:
+    """One transaction."""
+
+    coordinator_partition: int
+    producer_epoch: int
+    count: int
+    producer_id: int
+
+    def to_bytes(self) -> bytes:
+        """Return the 16 bytes, most significant first."""
+        high = self.coordinator_partition << 48 | self.producer_epoch << 32 | self.count
+        return (high << 64 | self.producer_id).to_bytes(16, "big")
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> TxnId:
+        """Return the id that `to_bytes` made the 16 bytes of `value` of."""
+        bits = int.from_bytes(value, "big")
+        return cls(
+            coordinator_partition=bits >> 112,
+            producer_epoch=bits >> 96 & 0xFFFF,
+            count=bits >> 64 & COUNT_MAX,
+            producer_id=bits & 0xFFFF_FFFF_FFFF_FFFF,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.coordinator_partition:04x}-{self.producer_epoch:04x}"
+            f"-{self.count:08x}-{self.producer_id:016x}"
+        )
 
 
 class TransactionMetadata(NamedTuple):
@@ -77,10 +168,10 @@ class TransactionMetadata(NamedTuple):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     """Kafka's, for two-phase commit (KIP-939). Kept as it is read."""
     client_transaction_version: int = TRANSACTION_VERSION_1
-    """What the client spoke that last wrote to or ended the transaction. From 2 on the marker
-    of an end carries a later epoch than the data it ends."""
+    """The version of the client that last wrote to or ended the transaction. From 2 on the
+    marker of an end carries a later epoch than the data it ends."""
     parent_id: str | None = None
-    """Of a child (`joint`): the transactional id whose decision its votes wait for. Fixed when the
+    """The transactional id whose decision a child's votes wait for (`joint`). It is fixed when the
     child is first seen, so that no later change of the separator tears a family apart."""
     votes: tuple[Vote, ...] = ()
     """In PREPARE_COMMIT of a parent: the votes that this decision commits, by transactional id."""
@@ -108,34 +199,6 @@ _PLACES = {name: place for place, name in enumerate(TransactionMetadata._fields)
 _STATE, _UPDATED_AT_MS = _PLACES["state"], _PLACES["updated_at_ms"]
 
 
-class Relation(IntEnum):
-    """How the producer that a request names stands to the one that a coordinator holds."""
-
-    CURRENT = auto()
-    LAST = auto()
-    """What the current one was bumped or rotated from: its answer may have been lost."""
-    NEXT = auto()
-    """What COMPLETE_* will rotate to."""
-    OTHER_EPOCH = auto()
-    OTHER_PRODUCER = auto()
-
-
-def relation(txn: TransactionMetadata, identity: ProducerIdentity) -> Relation:
-    """Return how `identity` stands to the producer of `txn`."""
-    producer_id, producer_epoch = identity
-    if producer_id == txn.producer_id:
-        if producer_epoch == txn.producer_epoch:
-            return Relation.CURRENT
-        is_last = txn.last_producer_epoch == producer_epoch == txn.producer_epoch - 1
-        return Relation.LAST if is_last else Relation.OTHER_EPOCH
-    if txn.state in UNSETTLED and identity == txn.successor:
-        return Relation.NEXT
-    if producer_id == txn.previous_producer_id and txn.producer_epoch == 0:
-        is_last = txn.last_producer_epoch == producer_epoch >= PRODUCER_EPOCH_MAX
-        return Relation.LAST if is_last else Relation.OTHER_PRODUCER
-    return Relation.OTHER_PRODUCER
-
-
 def transition(
     txn: TransactionMetadata, state: State, now_ms: int, **changes: Any
 ) -> TransactionMetadata:
@@ -148,41 +211,6 @@ def transition(
     for name, value in changes.items():
         values[_PLACES[name]] = value
     return TransactionMetadata(*values)
-
-
-def require_producer(
-    txn: TransactionMetadata | None, identity: ProducerIdentity
-) -> TransactionMetadata:
-    """Return `txn` if `identity` is its current producer.
-
-    INVALID_PRODUCER_ID_MAPPING: another producer id, or an unknown transactional id;
-    PRODUCER_FENCED: another epoch (older request versions say INVALID_PRODUCER_EPOCH);
-    CONCURRENT_TRANSACTIONS: the id that it will have once the markers still due are durable.
-    """
-    if txn is None:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "unknown transactional id")
-    found = relation(txn, identity)
-    if found is not Relation.CURRENT:
-        raise refusal_of(txn, identity, found)
-    return txn
-
-
-def refusal_of(txn: TransactionMetadata, identity: ProducerIdentity, found: Relation) -> KafkaError:
-    """Return why a producer that stands to `txn` as `found` may not do what only it may."""
-    if found is Relation.NEXT:
-        return KafkaError(
-            ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
-        )
-    if identity.producer_id != txn.producer_id:
-        return KafkaError(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"{txn.transactional_id}: producer id {identity.producer_id}, have {txn.producer_id}",
-        )
-    return KafkaError(
-        ErrorCode.PRODUCER_FENCED,
-        f"{txn.transactional_id}: producer {identity.producer_id} is fenced at epoch"
-        f" {identity.producer_epoch}, {txn.producer_epoch} is current",
-    )
 
 
 def next_txn_id(txn: TransactionMetadata, coordinator_partition: int) -> TxnId:

@@ -23,12 +23,13 @@ from struct import Struct
 
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
+    TRANSACTION_VERSION_1,
+    State,
     TopicPartition,
     TransactionMetadata,
+    TxnId,
     Vote,
 )
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import TxnId
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.internal.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -36,6 +37,9 @@ from wire.internal.versioned import decode_versioned, encode_versioned, peek_ver
 from wire.records import BATCH_OVERHEAD, SimpleRecord
 
 VALUE_VERSION = 1
+
+#: What stands in the log for transaction version 1, as Kafka writes it. 1 is read as the same.
+_VERSION_1_WRITTEN = 0
 
 _TAG_TXN_ID = 1000
 _TAG_LAST_PRODUCER_EPOCH = 1001
@@ -64,8 +68,8 @@ def _encode_key(transactional_id: str) -> bytes:
     return encode_versioned(TransactionLogKey(transactional_id=transactional_id))
 
 
-def encode_endable(txn: TransactionMetadata, batch_bytes_max: int) -> SimpleRecord:
-    """Return the record, as `encode_record`.
+def encode_endable(txn: TransactionMetadata, _now_ms: int, batch_bytes_max: int) -> SimpleRecord:
+    """Return the record, as `encode_record`: its time is that of the transition.
 
     MESSAGE_TOO_LARGE for an open transaction whose end might not fit into a batch of
     `batch_bytes_max`. So a transaction that has begun can end, and an end is never refused, also
@@ -130,7 +134,7 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
         previous_producer_id=record.previous_producer_id,
         next_producer_id=record.next_producer_id,
         next_producer_epoch=record.next_producer_epoch,
-        client_transaction_version=record.client_transaction_version,
+        client_transaction_version=max(TRANSACTION_VERSION_1, record.client_transaction_version),
         parent_id=parent_id,
         votes=tuple(_decode_votes(own.get(_TAG_VOTES))),
     )
@@ -190,7 +194,11 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
         transaction_partitions=_partitions(txn),
         transaction_last_update_timestamp_ms=txn.updated_at_ms,
         transaction_start_timestamp_ms=txn.started_at_ms,
-        client_transaction_version=txn.client_transaction_version,
+        client_transaction_version=(
+            _VERSION_1_WRITTEN
+            if txn.client_transaction_version == TRANSACTION_VERSION_1
+            else txn.client_transaction_version
+        ),
     )
     # Both or none, so that a record hardly grows from ONGOING on: where the transaction's begin
     # fitted into a batch, its end does.

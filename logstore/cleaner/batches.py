@@ -1,12 +1,12 @@
 """What cleaning leaves of a batch: rules, on bytes.
 
 - A record stays if it is the last of its key in what the offset map covers, or lies beyond that.
-- A tombstone stays until its batch's delete horizon, which is set the first time that the offset
-  map covers it: so a reader that needs less than `delete.retention.ms` from the log's start to its
-  end sees every deletion.
+- A tombstone stays until its batch's delete horizon. The horizon is set when the offset map covers
+  the tombstone for the first time, so a reader that needs less than `delete.retention.ms` from the
+  log's start to its end sees every deletion.
 - Records of aborted transactions go at once. A marker stays while a batch of its transaction does,
   then until a delete horizon of its own.
-- What producer state is replayed from stays, emptied: the batches that are remembered of every
+- The batches from which producer state is replayed stay, emptied: the remembered batches of every
   active producer, and the last marker of each, whole. So does the last batch of every segment:
   segments join without a gap, and a reader in a gap always finds a batch after it.
 
@@ -35,8 +35,8 @@ from wire.records.spans import (
     timestamp_of,
 )
 
-#: Called often while a thread works, with the bytes read or written since, to let others work: it
-#: may sleep, and raise to end the work.
+#: Called often while a thread works, with the bytes read or written since the last call. It may
+#: sleep to let other work go on, and raise to end the run.
 Pause = Callable[[int], None]
 
 #: Records scanned between two pauses: some 50 microseconds.
@@ -44,7 +44,7 @@ _RECORDS_PER_PAUSE = 32
 
 
 def offsets_of_state(producers: Sequence[ProducerState], pause: Pause) -> frozenset[int]:
-    """The base offsets of the batches and markers from which this producer state is replayed."""
+    """Return the base offsets of the batches and markers from which this state is replayed."""
     offsets = set()
     for number, state in enumerate(producers):
         if number % _RECORDS_PER_PAUSE == 0:
@@ -63,8 +63,8 @@ def map_batch(
 ) -> int | None:
     """Put the batch's keys from `first_offset` on; None, or the first offset that found no room.
 
-    Raises WireError for records that are none, or whose offsets are not the batch's: what a topic
-    took before it was compacted, nobody has checked, and for such an offset later records would go.
+    Raises WireError for bytes that are no records, and for offsets outside of the batch. A topic
+    that was not compacted took such records unchecked; a wrong offset would delete later records.
     """
     body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
     position = done = 0
@@ -93,11 +93,11 @@ class BatchCleaner:
 
     transactions: CleanedTransactions
     offset_map: OffsetMap
-    #: What the map covers (exclusive).
+    #: The end (exclusive) of the offsets that the map covers.
     mapped_end_offset: int
     #: Base offsets, as `offsets_of_state` returns them.
     offsets_of_state: frozenset[int]
-    #: The marker of the last abort of all, by which snapshots know the aborted index: it stays.
+    #: The marker of the log's last abort. It stays: snapshots know the aborted index by it.
     last_aborted_offset: int
     delete_retention_ms: int
     now_ms: int
@@ -108,8 +108,8 @@ class BatchCleaner:
     def clean(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
         """Return what stays of the batch: `batch` itself, a new one, or None.
 
-        `is_last`: of its segment, so that something must stay. Raises WireError for records that
-        are none.
+        `is_last`: the batch is the last of its segment, so something of it must stay. Raises
+        WireError for bytes that are no records.
         """
         is_needed = is_last or header.base_offset in self.offsets_of_state
         if header.is_control:
@@ -126,7 +126,7 @@ class BatchCleaner:
         try:
             control_type = parse_marker(batch).control_type
         except WireError:
-            return batch  # No marker of a transaction: not the cleaner's business.
+            return batch  # A control batch that is no transaction's marker is left alone.
         is_without_data, entry = self.transactions.on_marker(header, control_type)
         is_last_abort = header.base_offset == self.last_aborted_offset
         is_needed |= is_last_abort
@@ -155,7 +155,7 @@ class BatchCleaner:
                     has_tombstone |= not span[4]
             done += count
             self.pause(0)
-        # Not before what the tombstone deletes goes: a reader may have that until then.
+        # The horizon counts from when the deleted records go: until then a reader may have them.
         is_mapped = header.last_offset < self.mapped_end_offset
         needs_horizon = has_tombstone and is_mapped and not header.has_delete_horizon
         if len(kept) == header.record_count and not needs_horizon:
@@ -164,7 +164,7 @@ class BatchCleaner:
             return _emptied(header, batch) if is_needed else None
         max_timestamp = header.max_timestamp
         if not is_needed and header.timestamp_type is TimestampType.CREATE_TIME:
-            # Producer state holds that of the batches that it is replayed from.
+            # A needed batch keeps its max timestamp, because producer state is replayed from it.
             max_timestamp = max(timestamp_of(header, body, span) for span in kept)
         if needs_horizon:
             return self._with_horizon(header, body, kept, max_timestamp)

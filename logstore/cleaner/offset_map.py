@@ -1,8 +1,8 @@
 """The last offset of each key, in memory that does not grow: Kafka's SkimpyOffsetMap.
 
-A table of 128-bit digests and one of offsets, 24 bytes for each slot; a key's slot is found by its
-digest, and the next free one where that is taken. Two keys of one digest would be one key: with
-BLAKE2b that takes more than a log will ever hold. Figures beside a dictionary's:
+A table of 128-bit digests and one of offsets, 24 bytes for each slot. A key's digest names its
+slot; where that is taken, the next free slot serves. Two keys with one digest would count as one
+key: with BLAKE2b no log will ever hold enough keys for that. Figures beside a dictionary's:
 docs/decisions/0009-log-cleaner.md.
 """
 
@@ -23,24 +23,24 @@ class OffsetMap:
     __slots__ = ("_digests", "_offsets_after", "_size", "_slots", "capacity")
 
     def __init__(self, slots: int, load_factor: float = 0.9) -> None:
-        """`slots` of SLOT_BYTES each; of these at most the part `load_factor` is used."""
+        """`slots` of SLOT_BYTES each; at most the part `load_factor` of them is used."""
         self._slots = max(slots, 2)
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         self._digests = bytearray(DIGEST_BYTES * self._slots)
-        # The offset and one, so that memory never touched means a free slot.
+        # The offset plus one, so that zeroed memory means a free slot.
         self._offsets_after = array("q", bytes(8 * self._slots))
         self._size = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether a key that is not there may not be put."""
+        """Whether there is no room for another key."""
         return self._size >= self.capacity
 
     def __len__(self) -> int:
         return self._size
 
     def put(self, key: bytes, offset: int) -> None:
-        """Remember a key's offset, in place of an earlier one. Expects room: `is_full`."""
+        """Remember a key's offset, in place of an earlier one. Expects room: not `is_full`."""
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         slot = int.from_bytes(digest[:8], "little") % self._slots
         digests, offsets_after = self._digests, self._offsets_after
@@ -56,7 +56,7 @@ class OffsetMap:
         self._size += 1
 
     def get(self, key: bytes) -> int:
-        """The last offset of the key, -1 if it was not put."""
+        """Return the last offset of the key, -1 if the key was not put."""
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         slot = int.from_bytes(digest[:8], "little") % self._slots
         digests, offsets_after = self._digests, self._offsets_after

@@ -1,9 +1,12 @@
 """What of a log may be cleaned, how much of that is dirty, and which segments become one: rules.
 
-A log is clean up to its first dirty offset, dirty from there to its first uncleanable offset, and
-whole segments only are cleaned. Never the active one, nor the one with the log's last batch, by
-which snapshots of its end know it; nothing from the last stable offset on (who could say what
-becomes of an open transaction?); nothing younger than `min.compaction.lag.ms`.
+A log is clean up to its first dirty offset, and dirty from there to its first uncleanable offset.
+Whole segments only are cleaned. Never cleaned are:
+
+- the active segment, and the one with the log's last batch, by which snapshots of its end know it;
+- anything from the last stable offset on, because an open transaction may still be aborted;
+- anything younger than `min.compaction.lag.ms`.
+
 Source: Kafka's LogCleanerManager and Cleaner, KIP-58, KIP-354.
 """
 
@@ -18,17 +21,17 @@ from logstore.partition.log_config import INT64_MAX, LogConfig
 from logstore.segments.ledger import SegmentFacts
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
-#: Their files get other names in one step.
+#: The files of a group's segments are renamed in one step, which this bounds.
 _SEGMENTS_MAX = 64
-#: Of the offset index; an entry of the time index has twelve, and there are no more of them.
+#: An entry of the time index, the larger one. The offset index has at least as many entries.
 _INDEX_ENTRY_BYTES = 12
 
 
 class Cleanable(NamedTuple):
     """How dirty a log is. `segments` are all that may be cleaned, clean ones among them.
 
-    `unread`: the base offset of a segment whose largest timestamp must be read before this is
-    known; then nothing else counts.
+    `unread`: the base offset of a segment whose largest timestamp must be read first; then the
+    other fields do not count.
     """
 
     segments: tuple[SegmentFacts, ...] = ()
@@ -44,7 +47,7 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty part of what may be cleaned, 0 to 1."""
+        """Return the dirty part of what may be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -103,7 +106,7 @@ def is_overdue(config: LogConfig, first_timestamp_ms: int, now_ms: int) -> bool:
 
 
 def is_dirty_enough(found: Cleanable, config: LogConfig) -> bool:
-    """Whether cleaning is worth its while: `min.cleanable.dirty.ratio`."""
+    """Whether enough is dirty to clean the log: `min.cleanable.dirty.ratio`."""
     return found.dirty_bytes > 0 and found.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
@@ -125,8 +128,8 @@ class Group:
 def grouped(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int) -> list[Group]:
     """Return the segments that begin below `end_offset`, in groups that fit a segment each.
 
-    By what they hold before they are cleaned: `segment.bytes`, the indexes' size, 32 bits of
-    offsets.
+    Measured before the segments are cleaned, by `segment.bytes`, the size of the indexes, and the
+    32 bits of a relative offset.
     """
     groups: list[list[SegmentFacts]] = []
     for segment in segments:

@@ -2,10 +2,10 @@
 
 Two passes. The first reads from the first dirty offset on and maps keys to their last offsets,
 until the map is full or nothing cleanable is left. The second reads the whole log up to there, in
-groups of segments of which each becomes one; what is made of a group takes its place before the
-next one begins. A run that is given up in between has cleaned less, and nothing is wrong.
+groups of segments. Each group becomes one segment, which takes the group's place before the next
+group begins. So a run that is given up in between has cleaned less, and does no harm.
 
-Reading and writing happen where `run` says, decisions about the log on the event loop.
+Reading and writing happen where `run` puts them; decisions about the log, on the event loop.
 Source: Kafka's Cleaner.
 """
 
@@ -31,12 +31,12 @@ from wire.records import BatchHeader, ControlType, crc_ok, parse_marker
 
 Batches: TypeAlias = Iterator[tuple[BatchHeader, memoryview]]
 
-#: A table with this many slots for a key finds it at the first look, mostly.
+#: With this many slots for each key, the first slot looked at is mostly the right one.
 _SLOTS_PER_KEY = 2
 
 
 class Overtaken(Exception):
-    """Segments went, by retention or with their topic, while they were being cleaned."""
+    """Retention, or the deletion of the topic, removed segments while they were being cleaned."""
 
 
 class OffsetMapLimits(NamedTuple):
@@ -48,7 +48,7 @@ class OffsetMapLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a run did."""
+    """The outcome of a run."""
 
     first_dirty_offset: int
     keys: int = 0
@@ -60,7 +60,7 @@ class Cleaned:
 
 
 class Cleaning:
-    """A run. Make it and call `perform` on the event loop."""
+    """One run. Make it and call `perform` on the event loop."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Cleaning:
         pause: Pause,
         limits: OffsetMapLimits | None = None,
     ) -> None:
-        """`found` is what `cleanable` says of the log, now. `pause` is called where `run` works."""
+        """`found` is what `cleanable` says of the log now. `pause` is called where `run` works."""
         self._log = log
         self._found = found
         self._now_ms = now_ms
@@ -81,8 +81,11 @@ class Cleaning:
         self._limits = limits or OffsetMapLimits()
 
     async def perform(self) -> Cleaned:
-        """Clean. Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost),
-        PartitionDeleted, and StorageFailure (stop the process); whatever `pause` raises."""
+        """Clean the log; return what was done.
+
+        Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost),
+        PartitionDeleted, StorageFailure (stop the process), and whatever `pause` raises.
+        """
         log, found = self._log, self._found
         done = Cleaned(found.first_dirty_offset)
         offset_map, end_offset = await self._map_keys(done)
@@ -95,18 +98,19 @@ class Cleaning:
                 list(log.producers.values()),
             )
         )
-        # What was needed before must not go for a batch that a crash could take; and whatever
-        # happens from here on, recovery finds a snapshot that cleaning has not made untrue.
+        # A record must not go because of a later one that a crash could take away: so everything is
+        # durable first. And whatever happens from here on, recovery finds a snapshot of a state
+        # that it could no longer replay from the cleaned log.
         await log.secure_state()
         for group in grouped(found.segments, log.config, end_offset):
             await self._clean_group(group, cleaner, done)
-        log.on_cleaned(end_offset)
+        log.first_dirty_offset = end_offset
         done.first_dirty_offset = end_offset
         done.keys = len(offset_map)
         return done
 
     async def _map_keys(self, done: Cleaned) -> tuple[OffsetMap, int]:
-        """Return the map and the first offset that it does not cover."""
+        """Return the map, and the first offset that the map does not cover."""
         found = self._found
         first_dirty = found.first_dirty_offset
         dirty = [segment for segment in found.segments if segment.end_offset > first_dirty]
@@ -194,9 +198,11 @@ class Cleaning:
                 aborted = b"".join(entry.encode() for entry in entries)
                 await self._run(partial(replacement.seal, aborted))
         except BaseException:
+            # Also a cancellation: the files of a half-written segment must go.
             replacement.abandon()
             raise
         done.read_bytes += sum(segment.size_bytes for segment in group.segments)
+        # An unchanged segment stays as it is: a swap costs syncs.
         if is_changed:
             await self._swap(group, replacement, entries)
         else:
@@ -226,7 +232,7 @@ class Cleaning:
         *,
         is_last_segment: bool,
     ) -> tuple[bool, int]:
-        """Write what stays of a segment; whether that is not all of it, and its size."""
+        """Write what stays of a segment; return whether anything went, and the bytes written."""
         is_changed, written_bytes = False, 0
         following = next(batches, None)
         while following is not None:
@@ -252,8 +258,10 @@ class Cleaning:
 
 
 def _whole(segment: SegmentFacts, source: SealedSegment) -> Batches:
-    """Its batches, all of them. Raises WireError for a damaged one: of a key that is none, nothing
-    may go, nor for an offset or behind a length that is none, which no CRC protects.
+    """Yield all batches of a segment. Raises WireError for a damaged one.
+
+    Damage must delete nothing: neither by a wrong key, nor by a wrong offset or length, which no
+    CRC protects.
     """
     next_offset, size_bytes = segment.base_offset, 0
     for header, batch in source.batches():

@@ -1,9 +1,9 @@
 """Transactions as the cleaner meets them, batch by batch: what is aborted, which markers may go.
 
-Owns the rule of KIP-98: a marker stays while any batch of its transaction does, and an entry of
-the aborted index stays while its marker ends something. Both are said of the log as it was read,
-not as it is being written: what this run empties, the next one finds empty. So no order in which a
-crash may keep segments can show a reader data of an aborted transaction without saying so.
+Owns the rule of KIP-98: a marker stays while any batch of its transaction does, and an entry of the
+aborted index stays while its marker ends something. Both are judged by the log as it was read, not
+as it is being written: what this run empties, the next run finds empty. So whatever segments a
+crash keeps, no reader is shown data of an aborted transaction as committed.
 Source: Kafka's CleanedTransactionMetadata.
 """
 
@@ -17,25 +17,25 @@ from wire.records import BatchHeader, ControlType
 
 
 class CleanedTransactions:
-    """A fold over the batches of a log, in offset order. `aborted` are its transactions, by their
-    markers' offsets."""
+    """A fold over the batches of a log, in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
-        # By first offset: which is next to begin.
+        """`aborted` are the log's aborted transactions, in the order of their markers."""
+        # By first offset: the next to begin comes first.
         self._to_come = deque(sorted(aborted, key=lambda entry: entry.first_offset))
-        #: By producer: an aborted transaction that has begun, and whether a batch of it was seen.
+        #: By producer: the aborted transaction that has begun, and whether a batch of it was seen.
         self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
-        #: Producers of a transaction that has data, and is not aborted.
+        #: The producers whose current transaction has data and is not aborted.
         self._committed: set[int] = set()
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Account for a data batch; whether it belongs to an aborted transaction."""
+        """Account for a data batch; return whether it belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
         producer_id = header.producer_id
         found = self._aborted.get(producer_id)
-        # What comes after its marker is another transaction's, marker met or not.
+        # A batch behind the marker belongs to a later transaction, even if the marker is gone.
         if found is None or found[0].last_offset < header.base_offset:
             self._committed.add(producer_id)
             return False
@@ -45,8 +45,10 @@ class CleanedTransactions:
     def on_marker(
         self, header: BatchHeader, control_type: ControlType
     ) -> tuple[bool, AbortedEntry | None]:
-        """Account for a marker: whether its transaction has no data, and its entry of the aborted
-        index, if it has one."""
+        """Account for a marker; return whether its transaction has no data, and its aborted entry.
+
+        The entry is None for a commit, and for an abort that the aborted index does not know.
+        """
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if control_type is ControlType.COMMIT:
@@ -54,7 +56,7 @@ class CleanedTransactions:
             self._committed.discard(producer_id)
             return not has_data, None
         entry, has_data = self._aborted.pop(producer_id, (None, False))
-        # Data whose entry was lost stays as it is, and its marker with it.
+        # Data whose aborted entry was lost stays as it is, and its marker with it.
         has_data |= producer_id in self._committed
         self._committed.discard(producer_id)
         return not has_data, entry

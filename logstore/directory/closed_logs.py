@@ -11,12 +11,12 @@
                   the topic's name; base offset and size (int64) of each segment; end offset (int64)
                   of each snapshot; the state, as in a `.state` file
 
-It is written after everything else and valid while the mark of a clean stop is there, so a crash is
-never followed by a start that believes it. A log that somebody else has changed since (Kafka, or
-who restores a backup) is known by its directory and its last `.log`, and opened as after any clean
-stop of Kafka's; so is one that was changed in the clock's tick in which this file was written: it
-could have been changed again in the same. Not here are logs whose state is large: it is in their
-snapshot.
+The file is written after everything else and valid while the mark of a clean stop is there, so no
+start after a crash believes it. A log that was changed since (by Kafka, or by a restored backup) is
+recognised by the times of its directory and its last `.log`, and opened as after a clean stop of
+Kafka's. So is a log that was changed in the clock's tick in which this file was written: it could
+have been changed again in the same tick. Logs with a large state are left out: their snapshot has
+it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from struct import error as StructError
 from typing import NamedTuple
 from uuid import UUID
 
+from logstore.directory.data_directory import Key, partition_name
 from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
-from logstore.partition.names import partition_name
+from logstore.partition.recovery import ClosedLog
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.stored_segments import ClosedSegments
 
 CLOSED_LOGS = ".magnetar-closed-logs"
-#: The state of a log may have so many bytes: those of some fifty producers.
-STATE_BYTES_MAX = 16 * 1024
 
 _SEAL = Seal(b"MGNC", 1)
 _COUNT = Struct(">i")
@@ -46,30 +45,18 @@ _NO_TOPIC_ID = bytes(16)
 
 
 class CorruptClosedLogs(ValueError):
-    """The file is torn or of another format: all it says can be found in the logs."""
-
-
-class ClosedLog(NamedTuple):
-    """One log at a clean stop."""
-
-    topic_id: UUID | None
-    ledger: ClosedSegments
-    #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.
-    snapshots: list[int]
-    kafka_snapshots: list[int]
-    #: As `encode_snapshot` has it.
-    state: bytes
+    """The file is torn or of another format. Everything in it can be found in the logs."""
 
 
 class Stamps(NamedTuple):
-    """When a log's directory, and when its last `.log`, was last changed, ns."""
+    """The times at which a log's directory and its last `.log` were last changed, in ns."""
 
     directory_ns: int
     active_ns: int
 
 
-def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[tuple[str, int], ClosedLog]:
-    """Return the logs in the directory `path` that are as its file, `data`, says. Blocks."""
+def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[Key, ClosedLog]:
+    """Return the logs in the directory `path` that are still as its file `data` says. Blocks."""
     try:
         logs = decode_closed_logs(data)
     except CorruptClosedLogs:
@@ -84,7 +71,7 @@ def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[tuple[str,
 
 
 def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]) -> Stamps | None:
-    """Return the stamps of a log as it is on the disk; None if it has not these segments."""
+    """Return the stamps of a log on the disk; None if its last segment is another one."""
     base_offset, size_bytes = segments[-1]
     try:
         directory_ns = files.facts(directory).changed_ns
@@ -94,7 +81,7 @@ def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]
     return Stamps(directory_ns, active.changed_ns) if active.size_bytes == size_bytes else None
 
 
-def encode_closed_logs(logs: Iterable[tuple[tuple[str, int], Stamps, ClosedLog]]) -> bytes:
+def encode_closed_logs(logs: Iterable[tuple[Key, Stamps, ClosedLog]]) -> bytes:
     """Return the file of these logs, by topic and partition."""
     parts, count = [b""], 0
     for (topic, partition), stamps, log in logs:
@@ -121,7 +108,7 @@ def encode_closed_logs(logs: Iterable[tuple[tuple[str, int], Stamps, ClosedLog]]
     return _SEAL.sealed(b"".join(parts))
 
 
-def decode_closed_logs(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
+def decode_closed_logs(data: bytes) -> dict[Key, tuple[Stamps, ClosedLog]]:
     """Return the logs, by topic and partition. Raises CorruptClosedLogs."""
     try:
         _SEAL.check(data)
@@ -130,8 +117,8 @@ def decode_closed_logs(data: bytes) -> dict[tuple[str, int], tuple[Stamps, Close
         raise CorruptClosedLogs(str(error)) from None
 
 
-def _decode_body(data: bytes) -> dict[tuple[str, int], tuple[Stamps, ClosedLog]]:
-    logs: dict[tuple[str, int], tuple[Stamps, ClosedLog]] = {}
+def _decode_body(data: bytes) -> dict[Key, tuple[Stamps, ClosedLog]]:
+    logs: dict[Key, tuple[Stamps, ClosedLog]] = {}
     (count,) = _COUNT.unpack_from(data, BODY_AT)
     at = BODY_AT + _COUNT.size
     for _ in range(count):

@@ -1,12 +1,14 @@
-"""Partitions that leave a data directory: deleted, or set aside for a stray.
+"""Partitions that leave a data directory: deleted, or set aside as strays.
 
-A deleted log is let go of, and its directory gets a name that says what becomes of it
-(`<topic>-<partition>.<id>-delete`); the files in it go later (`discards`). Both happen in turns of
-the event loop, so a name may be wanted again before: then it is freed at once. What checkpoints
-tell of a name that is gone is durably forgotten before there is one of that name again (`settle`),
-or the next log would begin where the former one did. If the process ends before that, the next one
-finds what they still tell of nobody (`forget`).
-Source: Kafka's LogManager.asyncDelete, UnifiedLog.logDeleteDirName.
+A deleted log is closed, and its directory gets a name that says what becomes of it
+(`<topic>-<partition>.<id>-delete`); its files are deleted later (`discards`). Closing and renaming
+take several turns of the event loop. Where a topic of that name is created before its turn has
+come, `free` renames at once.
+
+What the checkpoints tell of a deleted partition is durably forgotten before the next partition of
+that name is opened (`settle`): otherwise the next log would begin where the deleted one did. If the
+process ends before that, the next process finds offsets of partitions that do not exist
+(`forget_lost`). Source: Kafka's LogManager.asyncDelete, UnifiedLog.logDeleteDirName.
 """
 
 from __future__ import annotations
@@ -17,25 +19,26 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from threading import Lock
 
+from logstore.directory.data_directory import Key, partition_name
 from logstore.directory.log_offsets import LogOffsets
 from logstore.disk.barriers import A_TURN, Aside
 from logstore.disk.discards import Discards
 from logstore.disk.files import FileSystem
 from logstore.partition.log import PartitionLog
-from logstore.partition.names import partition_name
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
-#: So many partitions may have left names that checkpoints still tell of.
+#: Above this number of unsettled partitions, a deletion settles them itself.
 _UNSETTLED_MAX = 4096
-#: Of a name in a directory, in bytes; a topic's may have 249.
+#: The longest name that a directory entry may have, in bytes; a topic's may have 249.
 _NAME_MAX = 255
 
-Key = tuple[str, int]
 
+class DeletedPartitions:
+    """The partitions that leave one data directory.
 
-class Departures:
-    """What leaves one data directory. On the event loop, but for `settle`; raises OSError."""
+    On the event loop, but for `settle`. Everything here may raise OSError.
+    """
 
     def __init__(
         self,
@@ -53,35 +56,36 @@ class Departures:
         self._discards = discards
         self._aside = aside
         self._in_memory = in_memory
-        #: Deleted, but not renamed yet.
+        #: Unknown to everything, but not closed and renamed yet.
         self._leaving: dict[Key, PartitionLog] = {}
-        #: Renamed, with the delay after which they go.
-        self._departed: list[tuple[int, str]] = []
-        #: Renamed or gone, but not durably, or not durably forgotten by these checkpoints.
+        #: Renamed directories, each after the delay in ms before its files are deleted.
+        self._renamed: list[tuple[int, str]] = []
+        #: Renamed or gone, but not durably so, or not durably forgotten by the checkpoints.
         self._unsettled: set[Key] = set()
         self._settling = Lock()
+        #: The checkpoints that still tell of an unsettled partition.
         self._outdated: set[str] = set()
 
-    async def depart(self, logs: Sequence[PartitionLog]) -> None:
-        """Have logs leave that nobody knows any more from this step on; durable on return."""
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Delete logs: unknown from this step on, durably deleted on return."""
         for log in logs:
-            log.is_deleted = True
+            log.become_unknown()
             self._leaving[log.topic, log.partition] = log
         for turn, log in enumerate(logs, 1):
             self._leave(log)
             if turn % A_TURN == 0:
                 await asyncio.sleep(0)
-        departed, self._departed = self._departed, []
-        if departed:
-            # The names alone: checkpoints are written when somebody has such a name again.
+        renamed, self._renamed = self._renamed, []
+        if renamed:
+            # Only the names are synced. Checkpoints are written when the names are wanted again.
             is_much = len(self._unsettled) > _UNSETTLED_MAX
             sync_names = partial(self._files.sync_directory, self._path)
             await self._aside(self.settle if is_much or not self._outdated else sync_names)
-        for delay_ms, directory in departed:
+        for delay_ms, directory in renamed:
             self._discards.directories_later(delay_ms, (directory,))
 
     def free(self, *keys: Key) -> None:
-        """Have these names be nobody's, durably, for logs to be opened. May block."""
+        """Make these names free, durably, for partitions that are about to be opened. May block."""
         for key in keys:
             if key in self._leaving:
                 self._leave(self._leaving[key])
@@ -89,13 +93,14 @@ class Departures:
             self.settle()
 
     async def free_all(self) -> None:
-        """Spare `free` most of the blocking."""
+        """Settle in a thread, so that `free` hardly ever blocks."""
         if self._outdated:
             await self._aside(self.settle)
 
     def put_away(self, key: Key, suffix: str) -> str | None:
-        """Give a partition's directory another name, and forget its offsets; returns that name, or
-        None where there is no directory. Durable after `settle`.
+        """Rename a partition's directory and forget its offsets; durable after `settle`.
+
+        Returns the new path, or None where there is no directory.
         """
         self.forget((key,))
         name = partition_name(*key)
@@ -107,26 +112,27 @@ class Departures:
         return target
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what checkpoints tell of these partitions: durably after `settle`."""
+        """Forget what the checkpoints tell of these partitions: durably after `settle`."""
         for key in keys:
             if outdated := self._offsets.forget((key,)):
                 self._outdated |= outdated
                 self._unsettled.add(key)
 
     def forget_lost(self, key: Key) -> None:
-        """Forget what checkpoints tell of a log whose directory is not there: to be settled before
-        anything is written to the next one.
+        """Forget what the checkpoints tell of a partition that has no directory.
+
+        `settle` must follow before anything is written to the next partition of that name.
         """
         if not self._files.exists(f"{self._path}/{partition_name(*key)}"):
             self.forget((key,))
 
     def settle(self) -> None:
-        """Make it durable what has left, and that no checkpoint tells of it. In any thread."""
-        # One at a time: a name is not free before who is about to settle it has done so.
+        """Make deletions durable, and that no checkpoint tells of them. Blocks; in any thread."""
+        # One thread at a time: a name is free only after the thread that settles it has finished.
         with self._settling:
             if not self._unsettled:
                 return
-            # In this order: what is added meanwhile is settled the next time.
+            # In this order: what the event loop adds meanwhile is settled the next time.
             settled = set(self._unsettled)
             outdated, self._outdated = self._outdated, set()
             for name in sorted(outdated):
@@ -135,25 +141,25 @@ class Departures:
             self._unsettled -= settled
 
     def sweep(self) -> None:
-        """Delete what was leaving when the last process ended: in a thread, from now on."""
+        """Delete, in a thread from now on, what the last process left behind half deleted."""
         names = [name for name in self._files.list(self._path) if name.endswith(DELETE_SUFFIX)]
         self._discards.directories_later(0, [f"{self._path}/{name}" for name in names])
 
     def finish(self) -> None:
-        """Have all leave that are about to. Blocks."""
+        """Complete all deletions that are under way. Blocks."""
         for log in list(self._leaving.values()):
             self._leave(log)
         if not self._in_memory:
             self.settle()
 
     def abandon(self) -> None:
-        """Let go of everything, as the end of the process would."""
+        """Release everything at once, as the end of the process would."""
         for log in self._leaving.values():
             log.close()
         self._leaving.clear()
 
     def _leave(self, log: PartitionLog) -> None:
-        """Let go of a deleted log, and take its directory's name; unless that is done."""
+        """Close a deleted log and rename its directory, unless that is done already."""
         key = log.topic, log.partition
         if self._leaving.get(key) is not log:
             return
@@ -161,11 +167,11 @@ class Departures:
         log.close_deleted()
         target = None if self._in_memory else self.put_away(key, DELETE_SUFFIX)
         if target is not None:
-            self._departed.append((log.config.file_delete_delay_ms, target))
+            self._renamed.append((log.config.file_delete_delay_ms, target))
 
 
 def _name_of_leaving(key: Key, suffix: str) -> str:
-    """Return what a directory that leaves is called: a long topic is cut short, as in Kafka."""
+    """Return the new name of a directory that leaves; a long topic is cut short, as in Kafka."""
     topic, partition = key
     end = f"-{partition}.{uuid.uuid4().hex}{suffix}"
     return topic[: _NAME_MAX - len(end)] + end

@@ -1,9 +1,9 @@
-"""Logs that another broker wrote: from where on their recovery has to look for a torn end.
+"""Logs that another broker wrote: where their recovery has to begin to look for a torn end.
 
-Between two segments of a log of ours no offset is missing, so recovery takes a gap for a loss and
-ends the log there. Kafka's cleaner leaves such gaps, and segments with nothing in them; a replica
-copies them into its active segment, too. What is whole is therefore told to recovery as what it
-need not doubt. Source: Kafka's LogCleaner, which keeps the last batch of a run, not that of every
+Between two segments of our own logs no offset is missing, so recovery takes a gap for a loss and
+ends the log there. Kafka's cleaner leaves such gaps, and empty segments; a replica copies them into
+its active segment, too. So the part that is whole is put below the recovery point, where recovery
+doubts nothing. Source: Kafka's LogCleaner, which keeps the last batch of a run, not that of every
 segment; ReplicaFetcherThread, UnifiedLog.appendAsFollower.
 """
 
@@ -15,16 +15,17 @@ from logstore.disk.files import File, FileSystem
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.segment_reads import scan
 from wire.records import BatchHeader, crc_ok
+from wire.records.header import MAGIC
 
 _BASE_OFFSET_DIGITS = 20
-_MAGIC = 2
 
 
 def foreign_recovery_point(files: FileSystem, directory: str) -> int:
-    """Return the base offset of the first segment that is not whole, or else of the last one, or
-    where the last gap in that ends.
+    """Return the offset at which recovery must begin; everything before it is durable then.
 
-    All before it is durable then. Reads every batch. Blocks; raises OSError.
+    It is the base offset of the first segment that is not whole. If all but the last are whole, it
+    is where the last gap in the last one ends, or that segment's base offset. Reads every batch.
+    Blocks; raises OSError.
     """
     stems = [name.removesuffix(LOG_SUFFIX) for name in files.list(directory)]
     bases = sorted(
@@ -43,7 +44,7 @@ def foreign_recovery_point(files: FileSystem, directory: str) -> int:
 
 
 def _end_of_gaps(files: FileSystem, directory: str, base_offset: int) -> int:
-    """Return the next offset of the last batch before which some are missing; or the base."""
+    """Return the offset after the last batch that follows a gap; the base offset without gaps."""
     file = files.open(segment_path(directory, base_offset, LOG_SUFFIX))
     try:
         next_offset = end_of_gaps = base_offset
@@ -61,7 +62,7 @@ def _end_of_gaps(files: FileSystem, directory: str, base_offset: int) -> int:
 
 
 def _follows(header: BatchHeader, next_offset: int) -> bool:
-    return next_offset <= header.base_offset < header.next_offset and header.magic == _MAGIC
+    return next_offset <= header.base_offset < header.next_offset and header.magic == MAGIC
 
 
 def _is_whole(file: File, base_offset: int, end_offset: int) -> bool:

@@ -1,8 +1,8 @@
-"""What one directory remembers of all its logs' offsets, in three checkpoints of Kafka's.
+"""Three checkpoints of Kafka's: what one directory remembers of the offsets of all its logs.
 
-Recovery points, log start offsets, first dirty offsets (up to where compaction has come). A
-checkpoint may be older than the truth, never newer; one that is torn counts as absent, which costs
-time only. Source: Kafka's OffsetCheckpointFile.
+Recovery points, log start offsets, and first dirty offsets (where compaction goes on). A checkpoint
+may be older than the truth, never newer. A torn one counts as absent, which costs time only.
+Source: Kafka's OffsetCheckpointFile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogOffsets:
     """The three offsets of every log that has any, by topic and partition."""
 
     def __init__(self, top: SmallFiles) -> None:
-        """`top`: the files of the directory."""
+        """`top`: the small files that lie in the directory itself."""
         self._top = top
         self._writing = Lock()
         self.recovery_points: Offsets = {}
@@ -34,7 +34,7 @@ class LogOffsets:
         self.first_dirty_offsets: Offsets = {}
 
     def read(self) -> None:
-        """Take over what the last process wrote. Blocks."""
+        """Read what the last process wrote. Blocks."""
         self.recovery_points = self._read(RECOVERY_POINTS)
         self.start_offsets = self._read(LOG_START_OFFSETS)
         self.first_dirty_offsets = self._read(CLEANER_OFFSETS)
@@ -47,12 +47,12 @@ class LogOffsets:
             return {}
 
     def keys(self) -> set[tuple[str, int]]:
-        """The logs of which anything is said but that they begin at 0."""
+        """Return the logs of which anything is said but that they begin at 0."""
         points = {key for key, offset in self.recovery_points.items() if offset > 0}
         return points.union(self.start_offsets, self.first_dirty_offsets)
 
     def tells_of(self, key: tuple[str, int]) -> bool:
-        """Whether it is one of `keys`."""
+        """Whether `key` is one of `keys()`."""
         return (
             key in self.start_offsets
             or key in self.first_dirty_offsets
@@ -60,7 +60,7 @@ class LogOffsets:
         )
 
     def forget(self, keys: Iterable[tuple[str, int]]) -> set[str]:
-        """Forget what is said of these logs; returns the checkpoints that say something of one."""
+        """Forget these logs; return the names of the checkpoints that told of any of them."""
         changed: set[str] = set()
         for key in keys:
             if self.recovery_points.pop(key, 0) > 0:
@@ -72,9 +72,9 @@ class LogOffsets:
         return changed
 
     def write(self, name: str, *, sync: bool) -> None:
-        """Write one checkpoint, as its offsets are when that begins. Blocks; in any thread.
+        """Write one checkpoint with its offsets as they are now. Blocks; in any thread.
 
-        What is written later is never older: a start offset that is durable stays so.
+        A later write never holds older offsets, so a start offset that is durable stays durable.
         """
         offsets = {
             RECOVERY_POINTS: self.recovery_points,

@@ -1,7 +1,9 @@
 """Which leader wrote which offsets: the start offset of every leader epoch of one partition.
 
-A fold over batch headers. Answers OffsetForLeaderEpoch. Source: KIP-101, KIP-320; Kafka's
-LeaderEpochFileCache; its file is `checkpoints`' business.
+A fold over batch headers, which answers OffsetForLeaderEpoch; and the two files that tell Kafka and
+its tools of a partition: leader epochs and topic id. These files are never synced for their own
+sake, because the batches' headers and the catalog say the same.
+Source: KIP-101, KIP-320; Kafka's LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -9,6 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
+from uuid import UUID
+
+from logstore.disk.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_leader_epochs,
+    encode_partition_metadata,
+)
+from logstore.segments.ledger import Ledger
 
 UNDEFINED = -1
 
@@ -36,7 +47,7 @@ class LeaderEpochs:
         return list(zip(self.epochs, self.start_offsets, strict=True))
 
     def on_batch(self, leader_epoch: int, base_offset: int) -> bool:
-        """Account for a batch at the log's end; whether a new epoch began with it."""
+        """Account for a batch at the log's end; return whether a new epoch began with it."""
         if leader_epoch <= self.latest:
             return False
         self.epochs.append(leader_epoch)
@@ -45,27 +56,31 @@ class LeaderEpochs:
         return True
 
     def with_leader(self, leader_epoch: int, end_offset: int) -> LeaderEpochs:
-        """These, and the leader's epoch, which begins at the log's end if it has not written."""
+        """Return these epochs and the leader's, which begins at the log's end if it is new."""
         if leader_epoch <= self.latest:
             return self
         return LeaderEpochs([*self.entries, (leader_epoch, end_offset)])
 
     def merged(self, other: LeaderEpochs) -> LeaderEpochs:
-        """The epochs of both, each from where either says that it began; these, if the two
-        contradict each other."""
+        """Return the epochs of both, each from the earlier of its starts.
+
+        Returns these alone if the two contradict each other.
+        """
         starts = dict(self.entries)
         for epoch, start_offset in other.entries:
             starts[epoch] = min(start_offset, starts.get(epoch, start_offset))
         entries = sorted(starts.items())
         offsets = [start_offset for _, start_offset in entries]
+        # A torn or foreign checkpoint may say anything; the batches' headers count.
         is_ascending = all(before < after for before, after in pairwise(offsets))
         return LeaderEpochs(entries) if is_ascending else self
 
     def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).
 
-        (-1, -1) for an epoch nobody has written in yet; for one before all that is known, itself
-        and the start of the first. `end_offset` is where the newest epoch ends.
+        (-1, -1) for an epoch in which nothing was written yet. For an epoch before all that are
+        known: that epoch and the start of the first known one. `end_offset` is where the newest
+        epoch ends.
         """
         if not self.epochs or leader_epoch < 0 or leader_epoch > self.epochs[-1]:
             return UNDEFINED, UNDEFINED
@@ -76,7 +91,7 @@ class LeaderEpochs:
         return epoch, self.start_offsets[above]
 
     def prune(self, start_offset: int) -> bool:
-        """Forget epochs that ended at or before `start_offset`; whether anything changed."""
+        """Forget epochs that ended at or before `start_offset`; return whether any did."""
         first = bisect_right(self.start_offsets, start_offset) - 1
         if first < 0 or (first == 0 and self.start_offsets[0] == start_offset):
             return False
@@ -99,3 +114,28 @@ class LeaderEpochs:
 
     def __repr__(self) -> str:
         return f"LeaderEpochs({self.entries})"
+
+
+class EpochFiles:
+    """partition.metadata and leader-epoch-checkpoint of one partition."""
+
+    def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
+        self._ledger = ledger
+        self._topic_id = topic_id
+        #: The newest epoch in the file, as far as is known.
+        self.leader_epoch = -1
+
+    def write(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
+        """Write both files where their contents change.
+
+        `leader_epoch` counts from `end_offset` on, if no batch of it was written yet.
+        """
+        self.leader_epoch = leader_epoch
+        entries = epochs.with_leader(leader_epoch, end_offset).entries
+        self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))
+        if self._topic_id is not None:
+            self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        if self._ledger.attachments.read(name) != data:
+            self._ledger.attachments.write(name, data, sync=False)

@@ -1,46 +1,50 @@
-"""One partition: validate, append, fold, durable, visible, answer.
+"""One partition: check, append, fold, durable, visible, answer.
 
-Owns what a partition promises to its writers, over a `Ledger` that keeps its bytes; what it
-promises to its readers is `partition_visibility`'s:
+Owns what a partition promises to its writers, over a `Ledger` that keeps its bytes. What it shows
+its readers is `LogReader`'s.
 
 - Nothing invalid is written: a refusal (`KafkaError`) leaves log and state as they were.
-- The live state equals the state replayed from the log, always (`partition_state`).
+- The live state equals the state replayed from the log, always (`state`).
 
-Everything runs on the event loop's thread; only `durable` and `read_cold` wait. Not here: whether
-a transaction is ongoing at its coordinator, which is to be asked before `append`.
+Everything runs on the event loop's thread; only `durable` and `secure_state` wait. Not here:
+whether a transaction is ongoing at its coordinator. Ask that between `check` and `append`.
 Source: KIP-98, KIP-101, KIP-890.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
-from logstore.directory.closed_logs import STATE_BYTES_MAX, ClosedLog
 from logstore.disk.barriers import Procedure, in_step
-from logstore.partition.log_config import INT32_MAX, LogConfig
-from logstore.partition.log_start import deletable_before, give_up
-from logstore.partition.metadata import MetadataFiles
-from logstore.partition.reads import (
+from logstore.partition.client_batch import (
+    NO_APPEND_TIME,
     Appended,
-    Isolation,
-    PartitionDeleted,
-    Slice,
+    CheckedBatch,
     appended_before,
+    as_stored,
+    check_batch,
 )
-from logstore.partition.recovery import recover_state, state_as_closed
+from logstore.partition.leader_epochs import EpochFiles
+from logstore.partition.log_config import INT32_MAX, LogConfig
+from logstore.partition.producer_state import Producers
+from logstore.partition.reader import LogReader, PartitionDeleted
+from logstore.partition.recovery import STATE_BYTES_MAX, ClosedLog, recovering
+from logstore.partition.retention import Due, deletable_before, delete_before, due
 from logstore.partition.snapshot import encode_snapshot
 from logstore.partition.snapshots import Snapshots
-from logstore.partition.transaction_marker import TransactionMarker
-from logstore.partition.validation import check_batch, stored_as
-from logstore.partition.visibility import VisibleLog
+from logstore.partition.state import PartitionState
+from logstore.partition.transaction_buffer import TransactionBuffer, TransactionMarker
 from logstore.segments.aborted_index import AbortedEntry
-from logstore.segments.ledger import Ledger
+from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
+from logstore.sync.durable_end import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
+    ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
     ControlType,
     Marker,
@@ -48,22 +52,14 @@ from wire.records import (
     TimestampType,
     build_batch,
     build_marker,
-    place,
-    set_log_append_time,
+    placed,
 )
-from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
 
-__all__ = ["Appended", "Isolation", "PartitionDeleted", "PartitionLog", "Slice"]
-
-Verify = Callable[[BatchHeader], None]
-_NO_APPEND_TIME = -1
-#: Silent producers are looked for that often, as Kafka's producer.id.expiration.check.interval.ms.
+#: How often to look for silent producers: Kafka's producer.id.expiration.check.interval.ms.
 _EXPIRATION_CHECK_MS = 600_000
-#: The headers of a log that is no longer are read as quickly as a snapshot is written.
-_SHORT_BYTES = 1 << 20
 
 
-class PartitionLog(VisibleLog):
+class PartitionLog:
     """The log of one partition. `opening` first."""
 
     def __init__(
@@ -78,18 +74,29 @@ class PartitionLog(VisibleLog):
         on_recovery_point: Callable[[], None] | None = None,
     ) -> None:
         """`on_recovery_point` is called when the recovery point has moved."""
-        super().__init__(topic, partition, ledger, leader_epoch)
-        self.config = config
+        self.topic = topic
+        self.partition = partition
         self.topic_id = topic_id
+        self.config = config
+        self.leader_epoch = leader_epoch
+        #: What keeps the bytes.
+        self.ledger = ledger
+        #: What the partition shows: its bounds, and batches below them.
+        self.reader = LogReader(topic, partition, ledger)
+        #: Compaction goes on from here; everything below has been cleaned once.
+        self.first_dirty_offset = 0
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._expiration_due_ms = 0
-        #: Whether a replay knows producers that are forgotten.
-        self._has_forgotten = False
-        #: Compaction goes on from here; what is below has been cleaned once.
-        self.first_dirty_offset = 0
-        self._metadata = MetadataFiles(ledger, topic_id)
+        self._epoch_files = EpochFiles(ledger, topic_id)
+        self._take_state(PartitionState())
+
+    def _take_state(self, state: PartitionState) -> None:
+        #: Everything folded from the log up to its end, durable or not.
+        self.state = state
+        self.producers: Producers = state.producers
+        self.transactions: TransactionBuffer = state.transactions
 
     def opening(
         self,
@@ -101,70 +108,112 @@ class PartitionLog(VisibleLog):
     ) -> Procedure[None]:
         """Recover what is stored; then everything in it is durable and visible.
 
-        `was_clean`: it was closed cleanly the last time; `closed`: as that, which its ledger has
-        too. `is_locked`: nobody else can write, so no epoch is too low, and the leader epoch
-        becomes at least that of the last batch. Else raises LedgerFenced.
+        `was_clean`: the log was closed cleanly the last time. `closed`: how the log was closed; its
+        ledger was given its part. `is_locked`: no other process can write, so no epoch is too low,
+        and the leader epoch becomes at least that of the last batch. Else raises LedgerFenced.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
-        state = None if closed is None else state_as_closed(ledger, closed.state)
-        if state is None or closed is None:
-            self._take_state(recover_state(ledger, now_ms))
-            yield from self._snapshots.beginning(self._state, was_clean=was_clean)
-        else:
-            self._take_state(state)
-            self._snapshots.resume(closed.snapshots, closed.kafka_snapshots)
-        self.leader_epoch = max(self.leader_epoch, self._state.leader_epochs.latest)
-        self._metadata.leader_epoch = self._state.leader_epochs.latest
+        state = yield from recovering(
+            ledger, self._snapshots, now_ms, was_clean=was_clean, closed=closed
+        )
+        assert state.end_offset == ledger.end_offset, "the state is not that of the log's end"
+        self._take_state(state)
+        self.leader_epoch = max(self.leader_epoch, state.leader_epochs.latest)
+        self._epoch_files.leader_epoch = state.leader_epochs.latest
         self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
         self._recovery_point_seen = ledger.recovery_point
-        self._move_bounds(ledger.durable_end_offset)
+        self.reader.begin(state)
         ledger.on_durable = self._on_durable
         ledger.on_roll = self._on_roll
         if ledger.end_offset > ledger.start_offset and not was_clean:
-            state = self._state
-            self._metadata.write(state.leader_epochs, state.leader_epochs.latest, state.end_offset)
+            epochs = state.leader_epochs
+            self._epoch_files.write(epochs, epochs.latest, state.end_offset)
         ledger.opened()
 
     def reconfigure(self, config: LogConfig) -> None:
         """Obey `config` from the next batch on; what is stored stays as it is."""
         self.config = config
-        self._ledger.reconfigure(config)
+        self.ledger.reconfigure(config)
+
+    # Where the log is.
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.ledger.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.state.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.reader.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.reader.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Where recovery of the bytes may begin."""
+        return self.ledger.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches stored."""
+        return self.ledger.segments.size_bytes
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the partition is gone: whatever is asked of the log, it is unknown."""
+        return self.reader.is_deleted
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
+
+        The leader's own epoch counts from when the partition was opened, written in or not.
+        (-1, -1) for one above it. Source: KIP-320.
+        """
+        epochs = self.state.leader_epochs.with_leader(self.leader_epoch, self.state.end_offset)
+        return epochs.end_offset_for(leader_epoch, self.reader.high_watermark)
 
     # Writing.
 
-    def append(
-        self, batch: bytearray | memoryview, now_ms: int, *, verify: Verify | None = None
-    ) -> Appended:
+    def check(self, batch: bytearray | memoryview, now_ms: int) -> CheckedBatch:
+        """Return a client's batch for `append`, which follows in the same step. Changes nothing.
+
+        Raises KafkaError for what can never be appended: as `check_batch`.
+        """
+        return check_batch(batch, self.config, now_ms)
+
+    def append(self, checked: CheckedBatch) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
-        Raises KafkaError for what `check_batch` and `Producers.check` refuse, and
-        INVALID_TXN_STATE for a plain batch of a producer that has a transaction open here.
-        `verify` sees a well-formed batch's header before all else, and refuses by raising.
+        Raises KafkaError as `Producers.check` and `as_stored` do, and INVALID_TXN_STATE for a plain
+        batch of a producer that has a transaction open here; then nothing is changed. Producers are
+        checked here, not in `check`: a refusal by the transaction's coordinator comes before.
         """
-        header = check_batch(batch, self.config, now_ms)
-        if verify is not None:
-            verify(header)
-        producer_id = header.producer_id
-        if producer_id >= 0:
+        batch, header, now_ms = checked
+        if header.producer_id >= 0:
             duplicate = self.producers.check(header)
             if duplicate is not None:
-                return appended_before(duplicate, self.config, self._ledger.start_offset)
+                return appended_before(duplicate, self.config, self.ledger.start_offset)
             if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-                self.transactions.check_plain(producer_id)
+                self.transactions.check_plain(header.producer_id)
+        # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
-        codec = self.config.compression
-        if codec is not None and header.attributes & ATTRIBUTE_COMPRESSION != codec:
-            batch, header = stored_as(codec, batch, header, self.config)
-        append_time_ms = _NO_APPEND_TIME
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            set_log_append_time(batch, now_ms)
-            header = BatchHeader.parse(batch)
-            append_time_ms = now_ms
-        base_offset, leader_epoch = self._state.end_offset, self.leader_epoch
-        place(batch, base_offset, leader_epoch)
-        header = BatchHeader(base_offset, header[1], leader_epoch, *header[3:])
+            checked = checked._replace(batch=batch)
+        append_time_ms = NO_APPEND_TIME
+        config = self.config
+        # Most topics store a batch as it comes.
+        if (
+            config.compression is not None
+            or config.message_timestamp_type is not TimestampType.CREATE_TIME
+        ):
+            batch, header, append_time_ms = as_stored(checked, config)
+        header = placed(batch, header, self.state.end_offset, self.leader_epoch)
         return self._append(batch, header, now_ms, append_time_ms)
 
     def append_records(
@@ -192,7 +241,7 @@ class PartitionLog(VisibleLog):
                 self.transactions.check_plain(producer_id)
         batch = build_batch(
             records,
-            base_offset=self._state.end_offset,
+            base_offset=self.state.end_offset,
             leader_epoch=self.leader_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -205,7 +254,7 @@ class PartitionLog(VisibleLog):
             )
         header = BatchHeader.parse(batch)
         return self._append(
-            batch, header, now_ms, _NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
+            batch, header, now_ms, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
         )
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
@@ -219,7 +268,7 @@ class PartitionLog(VisibleLog):
         is_open = self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
         batch = build_marker(
-            base_offset=self._state.end_offset,
+            base_offset=self.state.end_offset,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -233,18 +282,18 @@ class PartitionLog(VisibleLog):
             batch,
             header,
             now_ms,
-            _NO_APPEND_TIME,
+            NO_APPEND_TIME,
             is_atomic=True,
             marker=Marker(kind, coordinator_epoch),
         )
 
     def _on_marker(self, header: BatchHeader, marker: Marker, now_ms: int) -> None:
-        completed = self._state.on_marker(header, marker, now_ms)
+        completed = self.state.on_marker(header, marker, now_ms)
         if completed is not None and completed.is_aborted:
             # Durable in the same step as the marker, so the file is whole below every durable end.
             offset = header.base_offset
-            self._ledger.attachments.append(
-                aborted_name(self._ledger.segments.base_offsets[-1]),
+            self.ledger.attachments.append(
+                aborted_name(self.ledger.segments.base_offsets[-1]),
                 next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
             )
 
@@ -259,23 +308,27 @@ class PartitionLog(VisibleLog):
         is_atomic: bool = False,
         marker: Marker | None = None,
     ) -> Appended:
-        """Append a batch that has its place, which is the log's end. `marker`: what it says, if it
-        is one."""
-        if self.is_deleted:
+        """Append a batch that was placed at the log's end. `marker`: what it says, if it is one."""
+        # The directory's name may belong to the next partition of that name by now.
+        if self.reader.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
-        if self._metadata.leader_epoch != self.leader_epoch:
-            self._write_metadata()
-        state, ledger = self._state, self._ledger
+        # Kafka's tools read from this file where a leader's first batch is.
+        if self._epoch_files.leader_epoch != self.leader_epoch:
+            self._write_epochs()
+        state, ledger = self.state, self.ledger
         ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
         if marker is None:
             state.on_batch(header, now_ms)
         else:
             self._on_marker(header, marker, now_ms)
+        # The ledger asserts that the batch begins at its end, so both tell of the same end.
+        end_offset = state.end_offset
         if now_ms >= self._expiration_due_ms:
             self.expire_producers(now_ms)
-        if self._snapshots.is_due(header.batch_length):
-            self._snapshots.take(state, for_kafka=False)
-        end_offset = state.end_offset
+        snapshots = self._snapshots
+        snapshots.bytes_until_due -= header.batch_length
+        if snapshots.bytes_until_due <= 0:
+            snapshots.take(state, for_kafka=False)
         return Appended(
             header.base_offset,
             end_offset - 1,
@@ -285,45 +338,67 @@ class PartitionLog(VisibleLog):
             False,
         )
 
-    def _write_metadata(self) -> None:
-        state = self._state
-        self._metadata.write(state.leader_epochs, self.leader_epoch, state.end_offset)
+    def _write_epochs(self) -> None:
+        state = self.state
+        self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
     def expire_producers_if_due(self, now_ms: int) -> bool:
-        """Every ten minutes `expire_producers`; returns whether it was time."""
+        """Do as `expire_producers` every ten minutes; return whether it was time."""
         is_due = now_ms >= self._expiration_due_ms
         if is_due:
             self.expire_producers(now_ms)
         return is_due
 
     def expire_producers(self, now_ms: int) -> list[int]:
-        """Forget producers silent for `producer.id.expiration.ms`, unless their transaction is
-        open. Returns their ids.
+        """Forget producers that were silent for `producer.id.expiration.ms`. Returns their ids.
+
+        A producer with an open transaction stays.
         """
         self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
-        forgotten = self.producers.expire(
+        return self.producers.expire(
             now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
-        self._has_forgotten |= bool(forgotten)
-        return forgotten
+
+    # Becoming durable.
+
+    async def durable(self, end_offset: int) -> None:
+        """Return once everything below `end_offset` is durable and visible.
+
+        Raises StorageFailure, and PartitionDeleted if the partition is deleted meanwhile.
+        """
+        try:
+            waiter = self.ledger.until_durable(end_offset)
+            if waiter is not None:
+                await waiter
+        except LedgerClosed:
+            if self.reader.is_deleted:
+                raise PartitionDeleted(self.topic, self.partition) from None
+            raise
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        """Return what resolves once everything below `end_offset` is durable; None: it is.
+
+        Futures resolve in the order in which they were asked for. Deletion is LedgerClosed here.
+        """
+        return self.ledger.until_durable(end_offset)
 
     def _on_durable(self, end_offset: int) -> None:
-        self._move_bounds(end_offset)
+        self.reader.advance(end_offset)
+        # A snapshot has its name only now: it must not tell of batches that a crash could take.
         if self._snapshots.pending:
             self._snapshots.on_durable(end_offset)
-        recovery_point = self._ledger.recovery_point
+        recovery_point = self.ledger.recovery_point
         if recovery_point != self._recovery_point_seen:
             self._recovery_point_seen = recovery_point
             if self._on_recovery_point is not None:
                 self._on_recovery_point()
-        self._notify()
 
     def _on_roll(self, _base_offset: int) -> None:
-        """A segment is about to end: its trim will rely on this snapshot."""
-        self._snapshots.take(self._state, for_kafka=True)
-        self._snapshots.on_durable(self.high_watermark)
+        # The segment that ends here will be trimmed one day: only this snapshot tells of it then.
+        self._snapshots.take(self.state, for_kafka=True)
+        self._snapshots.on_durable(self.reader.high_watermark)
 
-    # Giving up what is old, and stopping.
+    # Giving up what is old.
 
     def deletable_before(self, offset: int) -> int:
         """Return the start that DeleteRecords before `offset` (-1: the high watermark) asks for.
@@ -331,69 +406,91 @@ class PartitionLog(VisibleLog):
         An offset that is below the start already changes nothing. Raises OFFSET_OUT_OF_RANGE above
         the high watermark.
         """
-        return max(deletable_before(offset, self.high_watermark), self._ledger.start_offset)
+        wanted = deletable_before(offset, self.reader.high_watermark)
+        return max(wanted, self.ledger.start_offset)
 
     def advance_start(self, start_offset: int) -> None:
-        """Begin at `start_offset`, durable as such and visible; what is below is gone."""
-        if start_offset > self._ledger.start_offset:
-            if give_up(self._ledger, self._state, self._snapshots, start_offset):
-                self._write_metadata()
-            self.last_stable_offset = max(self.last_stable_offset, start_offset)
-            self._notify()
+        """Begin at `start_offset`, which is durable as the start: what lies below is deleted."""
+        if start_offset <= self.ledger.start_offset:
+            return
+        if delete_before(self.ledger, self.state, self._snapshots, start_offset):
+            self._write_epochs()
+        self.reader.on_new_start()
+
+    def due(self, segments: Iterable[SegmentFacts], now_ms: int) -> Due:
+        """Return where retention wants the log to start, by its oldest `segments`: as `due`."""
+        if self.reader.is_deleted:
+            return Due(self.ledger.start_offset)
+        return due(
+            segments,
+            self.config,
+            size_bytes=self.ledger.segments.size_bytes,
+            start_offset=self.ledger.start_offset,
+            stable_offset=self.reader.last_stable_offset,
+            now_ms=now_ms,
+        )
+
+    def expire(self, start_offset: int) -> None:
+        """Do as `advance_start`, for retention: a log that is due whole leaves one empty segment.
+
+        Blocks for a few syncs where that segment must be made.
+        """
+        # A trim deletes whole segments, never the active one: that one must be empty first.
+        if start_offset == self.state.end_offset:
+            self.ledger.roll()
+        self.advance_start(start_offset)
 
     # Being cleaned.
 
     async def secure_state(self) -> None:
         """Return when all of the state is durable, in a snapshot too, and every batch in its own
-        segment. As `durable`."""
-        if self.is_deleted:
+        segment. Raises as `durable`."""
+        if self.reader.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
-        end_offset = self._state.end_offset
-        self._snapshots.take(self._state, for_kafka=False, synced=True)
-        self._snapshots.on_durable(self.high_watermark)
+        end_offset = self.state.end_offset
+        self._snapshots.take(self.state, for_kafka=False, synced=True)
+        self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
-        await self._ledger.segments.settled()
+        await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
-        """One segment holds [first_offset, end_offset) from this step on, cleaned.
+        """One cleaned segment holds [first_offset, end_offset) from this step on.
 
         `aborted` are the entries that stay, of the markers in it.
         """
-        self._replacements += 1
-        self._state.transactions.aborted.replace(first_offset, end_offset, aborted)
-        self._snapshots.forget_segments(self._ledger.segments.base_offsets, end_offset)
+        self.reader.on_replaced()
+        self.transactions.aborted.replace(first_offset, end_offset, aborted)
+        self._snapshots.forget_segments(self.ledger.segments.base_offsets, end_offset)
 
-    def on_cleaned(self, first_dirty_offset: int) -> None:
-        """The log is clean up to there."""
-        self.first_dirty_offset = first_dirty_offset
+    # Stopping.
 
     def securing(self) -> Procedure[None]:
         """Make everything durable, and the next start quick; `close` is to follow."""
-        state, ledger = self._state, self._ledger
+        state, ledger = self.state, self.ledger
+        # Both share their barriers: thousands of logs are secured at a stop.
         together = [ledger.securing()]
-        if state.end_offset > ledger.start_offset and not self._tells_all():
+        if state.end_offset > ledger.start_offset and self._snapshots.are_needed(state):
             # Its name comes after the barrier that makes the log durable.
             together.append(self._snapshots.securing(state))
         yield from in_step(together)
 
-    def _tells_all(self) -> bool:
-        """Whether the log's own headers tell as much as a snapshot, and as quickly."""
-        is_plain = not (self.producers or self.transactions.has_any or self._has_forgotten)
-        return is_plain and self._ledger.segments.size_bytes <= _SHORT_BYTES
-
-    def as_closed(self, ledger: ClosedSegments) -> ClosedLog | None:
-        """What the next start need not find out, after `securing`; None where it is too much."""
-        state = encode_snapshot(self._state)
+    def as_closed(self, segments: ClosedSegments) -> ClosedLog | None:
+        """Return what the next start need not find out, after `securing`; None: it is too much."""
+        state = encode_snapshot(self.state)
         if len(state) > STATE_BYTES_MAX:
             return None
-        return ClosedLog(self.topic_id, ledger, *self._snapshots.written, state)
+        return ClosedLog(self.topic_id, segments, *self._snapshots.written, state)
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
-        self._ledger.close()
+        self.ledger.close()
+
+    def become_unknown(self) -> None:
+        """Refuse whatever is asked from this step on: the partition is deleted."""
+        self.reader.is_deleted = True
 
     def close_deleted(self) -> None:
-        """Release the log of a partition that is deleted, and wake whoever waits for it."""
-        self.is_deleted = True
-        self._ledger.close()
-        self._notify()
+        """Release the log of a deleted partition, and wake everything that waits for it."""
+        self.become_unknown()
+        self.ledger.close()
+        self.reader.on_deleted()

@@ -1,8 +1,8 @@
 """What a partition remembers of its producers: epoch, last sequence, the last five batches.
 
-Owns the rules of idempotence at the partition: what is a duplicate, what follows in sequence,
-which epoch is a zombie's. It is a fold over batch headers and markers in offset order, so it is
-rebuilt from the log. Not here: open transactions (`transaction_buffer`), the coordinator's view.
+Owns the rules of idempotence at the partition: which batch is a duplicate, which sequence follows,
+which epoch is a zombie's. A fold over batch headers and markers in offset order, so a replay of the
+log rebuilds it. Not here: open transactions (`transaction_buffer`), the coordinator's view.
 Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, next_sequence
@@ -38,15 +38,15 @@ class RememberedBatch(NamedTuple):
 
 
 def pack_batch(batch: RememberedBatch) -> bytes:
-    """The batch as `ProducerState.batches` holds it."""
+    """Return the batch in the form in which `ProducerState.batches` holds it."""
     return _BATCH.pack(*batch)
 
 
 class ProducerState:
     """One producer at one partition. About 400 bytes, however much it writes.
 
-    `batches` packs the last five, the newest last; it empties when the epoch changes. A state that
-    stems from a marker alone has none: its next sequence is 0.
+    `batches` packs the last five batches, the newest last; a new epoch empties it. A state that
+    stems from a marker alone has no batches: its next sequence is 0.
     """
 
     __slots__ = (
@@ -75,8 +75,8 @@ class ProducerState:
         #: The max timestamp of the last batch, or the time of the last marker.
         self.last_timestamp = last_timestamp
         self.last_sequence = last_sequence
-        #: When this broker last heard of it, by its own clock (a client's timestamps may be of
-        #: any year). Not part of the fold: a replay takes its own time.
+        #: When this broker last heard of the producer, by its own clock, because a client's
+        #: timestamps may be of any year. Not part of the fold: a replay takes its own time.
         self.seen_ms = seen_ms
         self.batches = batches
         #: Where the producer's last marker is, -1: nowhere known. Compaction keeps it there.
@@ -87,7 +87,7 @@ class ProducerState:
         return map(RememberedBatch._make, _BATCH.iter_unpack(self.batches))
 
     def last_batch(self) -> RememberedBatch | None:
-        """The newest of the remembered batches."""
+        """Return the newest of the remembered batches."""
         if not self.batches:
             return None
         return RememberedBatch._make(_BATCH.unpack(self.batches[-_BATCH.size :]))
@@ -128,7 +128,12 @@ def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> Kafk
 class Producers(dict[int, ProducerState]):
     """Every producer id that a partition remembers, with its state."""
 
-    __slots__ = ()
+    __slots__ = ("has_forgotten",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Whether producers have expired that a replay of the log would find again.
+        self.has_forgotten = False
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
         """Return the remembered batch that `header` repeats (epoch and sequences), or None."""
@@ -146,14 +151,15 @@ class Producers(dict[int, ProducerState]):
 
         Raises INVALID_PRODUCER_EPOCH for a zombie's epoch; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
         for a repetition too old to be remembered, and for a new epoch that does not begin at 0.
-        A producer that is not remembered (expired, or its records are deleted) may begin anywhere;
-        one that is known by a marker alone begins at 0, as in Kafka. `check_beginning` is stricter.
+        A producer that is not remembered (expired, or its records are deleted) may begin anywhere.
+        A producer known by a marker alone begins at 0, as in Kafka. `check_beginning` is stricter.
         """
         state = self.get(header.producer_id)
         if state is None:
             return None
         epoch, sequence = header.producer_epoch, header.base_sequence
         if epoch == state.producer_epoch:
+            # The common case first: what follows the last batch cannot repeat one.
             if sequence == next_sequence(state.last_sequence, 1):
                 return None
             duplicate = self.duplicate_of(header)
@@ -175,8 +181,8 @@ class Producers(dict[int, ProducerState]):
         """Raise OUT_OF_ORDER_SEQUENCE_NUMBER if a producer that is not remembered does not begin
         at 0.
 
-        For data of transaction version 2, where every transaction begins there: what came before
-        this batch is still on its way, and is to be the first.
+        For data of transaction version 2, where every transaction begins at 0: the batches before
+        this one are still on their way, and one of them must be the first.
         """
         if header.base_sequence != 0 and header.producer_id not in self:
             raise KafkaError(
@@ -222,6 +228,7 @@ class Producers(dict[int, ProducerState]):
             state = self[header.producer_id] = ProducerState(header.producer_epoch)
         batches = state.batches
         if state.producer_epoch != header.producer_epoch:
+            # Sequences begin anew with an epoch: a retry of the old one is a zombie's.
             state.producer_epoch = header.producer_epoch
             batches = b""
         elif len(batches) == _BATCHES_SIZE_MAX:
@@ -261,9 +268,11 @@ class Producers(dict[int, ProducerState]):
         state.seen_ms = now_ms
 
     def expire(self, silent_since_ms: int, keep: Iterator[int] | set[int]) -> list[int]:
-        """Forget all that were last heard of at `silent_since_ms` or before, except those in
-        `keep` (open transactions). Returns their ids.
+        """Forget producers last heard of at `silent_since_ms` or before. Returns their ids.
+
+        Producers in `keep` stay: they have open transactions.
         """
+        # A transaction's producer stays, however old: its marker must meet the epoch of its data.
         kept = set(keep)
         expired = [
             producer_id
@@ -272,4 +281,5 @@ class Producers(dict[int, ProducerState]):
         ]
         for producer_id in expired:
             del self[producer_id]
+        self.has_forgotten |= bool(expired)
         return expired

@@ -1,8 +1,8 @@
-"""How a partition's state comes back: newest valid snapshot, then the headers after it.
+"""How a partition's state comes back: the newest valid snapshot, then the headers after it.
 
 The ledger has recovered its batches first, so its end is final and durable. Snapshots and aborted
-entries beyond that end are deleted before anything is appended; a snapshot that is torn, of
-another log, or contradicted by the aborted index is passed over for the next older one, down to a
+entries beyond that end are deleted before anything is appended. A snapshot that is torn, of another
+log, or contradicted by the aborted index gives way to the next older one, and in the end to a
 replay of the whole log.
 """
 
@@ -10,33 +10,75 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID
 
+from logstore.disk.barriers import Procedure
 from logstore.disk.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import decode_kafka_snapshot
-from logstore.partition.snapshots import snapshot_name, snapshot_offsets
+from logstore.partition.snapshots import Snapshots, snapshot_name, snapshot_offsets
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedIndex, CorruptIndex, decode_entries
 from logstore.segments.ledger import Ledger
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
+from logstore.segments.stored_segments import ClosedSegments
 from wire.errors import WireError
 from wire.records import BatchHeader, parse_marker
 
+#: A state of up to this size is kept at a clean stop: that of some fifty producers.
+STATE_BYTES_MAX = 16 * 1024
+
+
+class ClosedLog(NamedTuple):
+    """What is known of one log at a clean stop, so that the next start need not find it out."""
+
+    topic_id: UUID | None
+    ledger: ClosedSegments
+    #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.
+    snapshots: list[int]
+    kafka_snapshots: list[int]
+    #: As `encode_snapshot` has it.
+    state: bytes
+
+
+def recovering(
+    ledger: Ledger,
+    snapshots: Snapshots,
+    now_ms: int,
+    *,
+    was_clean: bool,
+    closed: ClosedLog | None,
+) -> Procedure[PartitionState]:
+    """Return the state as of the end of an opened ledger; `snapshots` goes on from what it found.
+
+    `closed`: how the log was closed, if its files are as they were then.
+    """
+    if closed is not None:
+        state = state_as_closed(ledger, closed.state)
+        if state is not None:
+            snapshots.resume(closed.snapshots, closed.kafka_snapshots)
+            return state
+    state = recover_state(ledger, now_ms)
+    yield from snapshots.beginning(state, was_clean=was_clean)
+    return state
+
 
 def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
-    """Return the state as of the end of an opened ledger, everything in it stable.
+    """Return the state as of the end of an opened ledger, everything in it stable. Blocks.
 
-    Producers that only the log tells of count as heard of at `now_ms`. Blocks.
+    Producers that only the log tells of count as heard of at `now_ms`.
     """
     end_offset = ledger.end_offset
+    # First: the next batches get these offsets, and a later recovery must not find old snapshots.
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, now_ms)
     is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)
     replay(ledger, state, now_ms)
     if is_without_snapshot:
-        # Compaction may have left no batch of an epoch, or not its first.
+        # Compaction may have removed an epoch's first batch, or all its batches.
         with suppress(CorruptSnapshot):
             checkpointed = _read_leader_epochs(ledger, end_offset)
             state.leader_epochs = state.leader_epochs.merged(checkpointed)
@@ -48,8 +90,9 @@ def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
 
 
 def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
-    """Return the state of a log that is as it was closed, from what was kept of it then; None: the
-    aborted index tells something else, so `recover_state` has to.
+    """Return the state of a log from what was kept when it was closed.
+
+    None: the aborted index contradicts it, so `recover_state` has to do the work.
     """
     snapshot = decode_snapshot(data)
     state, start_offset = snapshot.state, ledger.start_offset
@@ -87,7 +130,7 @@ def _replay_control(
 
 
 def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
-    """Delete snapshots of an end that the log does not have."""
+    """Delete the snapshots that were taken beyond the log's end."""
     for suffix in (SUFFIX, KAFKA_SUFFIX):
         for offset in snapshot_offsets(ledger, suffix):
             if offset > end_offset:
@@ -95,11 +138,11 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
 
 
 def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
-    """The newest snapshot that holds against the log, or the empty state at its first batch.
+    """Return the newest snapshot that holds against the log, or the empty state at its first batch.
 
-    Kafka's only where there is none of ours, however old: it remembers one batch. The first
-    batch may lie below the start offset; a segment's end had its snapshot before it was trimmed,
-    so a transaction that began there, or a producer that was last heard of there, is not lost.
+    Kafka's only where there is none of ours, however old: it remembers one batch per producer. The
+    first batch may lie below the start offset. A segment's end had its snapshot before the segment
+    was trimmed, so no transaction that began there is lost, and no producer last heard of there.
     """
     first_offset = next(iter(ledger.segments.base_offsets), ledger.start_offset)
     candidates = [
@@ -112,10 +155,10 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
         try:
             return _state_at(ledger, offset, now_ms, is_own=is_own)
         except CorruptSnapshot:
-            # Not fatal: an older one, or the log itself, tells the same. It will not do later.
+            # Not fatal: an older snapshot, or the log itself, tells the same. This one is useless.
             ledger.attachments.delete(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
         except CorruptIndex:
-            # Older snapshots need the same index: only the log has it all.
+            # Older snapshots need the same index. Only a replay of the log does without.
             break
     return PartitionState(first_offset)
 
@@ -159,7 +202,7 @@ def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
 
 
 def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:
-    """The aborted transactions below `end_offset`, and whether all files were whole."""
+    """Return the aborted transactions below `end_offset`, and whether all files were whole."""
     index = AbortedIndex()
     are_whole = True
     for base_offset in ledger.segments.base_offsets:
@@ -188,8 +231,10 @@ def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
 
 
 def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
-    """Make every segment's `.txnindex` say what was recovered: no torn tail, nothing beyond it,
-    none of a segment that is gone."""
+    """Make every segment's `.txnindex` say what was recovered.
+
+    No torn tail, nothing beyond the end, and no file of a segment that is gone.
+    """
     bases = [*ledger.segments.base_offsets, 2**63 - 1]
     delete_aborted_files(ledger)
     for base_offset, end_offset in pairwise(bases):
@@ -205,7 +250,7 @@ def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
 
 
 def delete_aborted_files(ledger: Ledger) -> None:
-    """Delete the aborted indexes of segments that the log does not have (any more)."""
+    """Delete the aborted indexes of segments that the log does not have."""
     names = {aborted_name(base_offset) for base_offset in ledger.segments.base_offsets}
     for name in ledger.attachments.names():
         if name.endswith(ABORTED_SUFFIX) and name not in names:

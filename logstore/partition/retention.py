@@ -1,18 +1,23 @@
-"""How much of a log its retention still keeps: the rule of `retention.ms` and `retention.bytes`.
+"""How much of a log its retention keeps, and how what lies below its start is deleted.
 
-Segments go whole, the oldest first, while one of these holds:
+`due` is the rule of `retention.ms` and `retention.bytes`: segments go whole, the oldest first,
+while one of these holds:
 
-- size: without it, the log has still `retention.bytes` at least;
-- time: its largest timestamp lies more than `retention.ms` in the past, by the records' own time.
+- size: without the segment the log still has `retention.bytes` at least;
+- time: the segment's largest timestamp lies more than `retention.ms` in the past, by the records'
+  own time.
 
-The first that neither holds for ends it, so a record ahead of the clock keeps what follows it. The
-active segment goes too once all of it is due, if it has records: a new one begins (`expire`).
-Source: Kafka's UnifiedLog.deleteOldSegments. Different here:
+The first segment that neither holds for ends it, so a record ahead of the clock keeps what follows.
+The active segment goes too once all of it is due, if it has records: `PartitionLog.expire` begins a
+new one. Source: Kafka's UnifiedLog.deleteOldSegments. Different here:
 
 - Kafka deletes up to the high watermark. Here nothing goes that is not stable, so that no open
-  transaction loses its beginning; how long one may be open is bounded by its timeout.
-- A segment whose records have no timestamps goes with a later one that is due (Kafka asks when its
-  file was last written, which a copy of the file forgets).
+  transaction loses its beginning. A transaction's timeout bounds how long it may be open.
+- A segment whose records have no timestamps goes with a later one that is due. (Kafka asks when its
+  file was last written, which a copy of the file forgets.)
+
+The new start is durable before anything is deleted: recovery deletes again what a power loss brings
+back below it.
 """
 
 from __future__ import annotations
@@ -20,15 +25,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.segments.ledger import SegmentFacts
+from logstore.partition.snapshots import Snapshots
+from logstore.partition.state import PartitionState
+from logstore.segments.ledger import Ledger, SegmentFacts
+from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: DeleteRecords: everything below the high watermark.
+TO_HIGH_WATERMARK = -1
 
 
 class Due(NamedTuple):
-    """Everything below `start_offset` may go; `unread` is the base offset of the segment whose
-    largest timestamp has to be read before more can be said, or None."""
+    """Everything below `start_offset` may go.
+
+    `unread`: the base offset of a segment whose largest timestamp must be read before more can be
+    said, or None.
+    """
 
     start_offset: int
     unread: int | None = None
@@ -43,19 +58,24 @@ def due(
     stable_offset: int,
     now_ms: int,
 ) -> Due:
-    """Return where a log should start; `start_offset`, where it does, if nothing is due.
+    """Return where a log should start; `start_offset`, where it starts now, if nothing is due.
 
-    `segments` are its oldest ones, of which no more are taken than needed; `size_bytes` is the size
-    of all. Never above `stable_offset`. A negative limit is none.
+    `segments` are the log's oldest ones; no more are taken than needed. `size_bytes` is the size of
+    all. Never above `stable_offset`. A negative limit is none. Without `delete` in the topic's
+    cleanup.policy nothing is due.
     """
+    if "delete" not in config.cleanup_policy:
+        return Due(start_offset)
     excess_bytes = size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
     for segment in segments:
+        # An open transaction keeps its beginning, and so everything behind that.
         if segment.end_offset > stable_offset:
             break
         if excess_bytes >= segment.size_bytes:
             start_offset = max(start_offset, segment.end_offset)
         elif config.retention_ms < 0:
             break
+        # Reading it waits for the disk, which the caller does before it asks again.
         elif segment.max_timestamp_ms is None:
             return Due(start_offset, segment.base_offset)
         elif segment.max_timestamp_ms != NO_TIMESTAMP:
@@ -66,25 +86,34 @@ def due(
     return Due(start_offset)
 
 
-def due_of(log: PartitionLog, segments: Iterable[SegmentFacts], now_ms: int) -> Due:
-    """Return where `log` should start, by its oldest `segments`; not moved without `delete`."""
-    if log.is_deleted or "delete" not in log.config.cleanup_policy:
-        return Due(log.log_start_offset)
-    return due(
-        segments,
-        log.config,
-        size_bytes=log.size_bytes,
-        start_offset=log.log_start_offset,
-        stable_offset=log.last_stable_offset,
-        now_ms=now_ms,
-    )
+def deletable_before(offset: int, high_watermark: int) -> int:
+    """Return the start that DeleteRecords before `offset` asks for. Raises OFFSET_OUT_OF_RANGE."""
+    if offset == TO_HIGH_WATERMARK:
+        return high_watermark
+    if not 0 <= offset <= high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset}, the high watermark is {high_watermark}",
+        )
+    return offset
 
 
-def expire(log: PartitionLog, start_offset: int) -> None:
-    """Have the log start at `start_offset`, durable as such; a whole log leaves one empty segment.
+def delete_before(
+    ledger: Ledger, state: PartitionState, snapshots: Snapshots, start_offset: int
+) -> bool:
+    """Delete what lies below `start_offset`; return whether leader epochs went too.
 
-    Blocks for a few syncs where that has to be made.
+    Expects the new start to be durable. Segments go whole, with their aborted index and their
+    snapshot for Kafka; a reader that has one pinned reads on. Lists no directory: a step costs what
+    it deletes.
     """
-    if start_offset == log.log_end_offset:
-        log.ledger.roll()
-    log.advance_start(start_offset)
+    before = ledger.segments.base_offsets
+    ledger.trim(start_offset)
+    first_base_offset = next(iter(ledger.segments.base_offsets), start_offset)
+    for base_offset in before:
+        if base_offset >= first_base_offset:
+            break
+        ledger.attachments.delete(aborted_name(base_offset))
+    snapshots.prune(first_base_offset)
+    state.transactions.aborted.prune(start_offset)
+    return state.leader_epochs.prune(start_offset)

@@ -1,9 +1,9 @@
 """Snapshots of a partition's state: a file of our own, `<end offset>.state`.
 
 A snapshot spares recovery the headers below its offset. It is taken at the log's end, not at the
-stable offset: one old open transaction must not make recovery long. It is written once that end
-is durable, so it is never ahead of the log, unless the disk lied; the CRC of the last batch ties
-it to its log all the same.
+stable offset: one old open transaction must not make recovery long. It is written once that end is
+durable, so it is never ahead of the log unless the disk lied. In case it did, the CRC of the last
+batch ties the snapshot to its log.
 
     bytes 0-4   "MGNS"
           4-6   version               int16, 2
@@ -20,8 +20,8 @@ it to its log all the same.
                   producer id int64, epoch int16, first offset int64, started (ms) int64
                 leader epochs         int32, then of each: epoch int32, start offset int64
 
-Completed transactions whose markers are not durable need no place: whatever recovery finds is
-durable. Kafka's own file keeps one batch per producer: `snapshot_kafka`.
+Completed transactions whose markers are not durable have no place here: everything that recovery
+finds is durable. Kafka's own file keeps one batch per producer: `snapshot_kafka`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _EPOCH = Struct(">iq")
 
 
 class CorruptSnapshot(ValueError):
-    """A snapshot that is torn, of another format, or not of this log. An older one will do."""
+    """A snapshot is torn, of another format, or not of this log. An older one will do."""
 
 
 class Snapshot:
-    """What a `.state` file holds. `last_aborted_offset` must be found in the aborted index."""
+    """The contents of a `.state` file. `last_aborted_offset` must be found in the aborted index."""
 
     __slots__ = ("last_aborted_offset", "state")
 
@@ -95,7 +95,7 @@ def encode_snapshot(state: PartitionState) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Return what a `.state` file holds, the aborted index still empty. Raises CorruptSnapshot."""
+    """Return the contents of a `.state` file, the aborted index empty. Raises CorruptSnapshot."""
     try:
         _SEAL.check(data)
         return _decode_body(data)

@@ -1,7 +1,7 @@
 """Kafka's snapshot of a partition's producers: `<end offset>.snapshot`, for Kafka and its tools.
 
-It keeps one batch per producer, hence it is the second choice in recovery: read only where Kafka
-wrote the directory, so that there is no newer file of our own.
+The file keeps one batch per producer, so recovery prefers our own. It reads this one only where
+there is none of ours: where Kafka wrote the directory.
 
     bytes 0-2   version    int16, 1
           2-6   CRC-32C    uint32, over bytes 6 to the end

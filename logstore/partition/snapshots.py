@@ -1,8 +1,8 @@
 """When a partition's snapshots are written, kept and deleted.
 
 A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
-on disk never tells of batches that a crash could take. Of our own files the newest two are kept,
-and the newest that was synced; Kafka's, one per segment roll, live as long as their segments.
+on disk never tells of batches that a crash could take away. Of our own files the newest two stay,
+and the newest that was synced. Kafka's, one per segment roll, live as long as their segments.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from logstore.segments.ledger import Ledger
 
 _KEPT = 2
 _LARGE_BYTES = 1 << 20
+#: Reading the headers of a log up to this size takes no longer than reading a snapshot.
+_SHORT_LOG_BYTES = 1 << 20
 
 
 class _Pending(NamedTuple):
@@ -30,12 +32,12 @@ class _Pending(NamedTuple):
 
 
 def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
-    """The file name of a snapshot: its end offset in twenty digits."""
+    """Return the file name of a snapshot: its end offset in twenty digits."""
     return f"{end_offset:020d}{suffix}"
 
 
 def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
-    """The end offsets of the snapshots of one kind that lie beside the log, ascending."""
+    """Return the end offsets of the snapshots of one kind beside the log, ascending."""
     return sorted(
         int(name.removesuffix(suffix))
         for name in ledger.attachments.names()
@@ -49,8 +51,9 @@ class Snapshots:
     def __init__(self, ledger: Ledger, interval_bytes: int) -> None:
         self._ledger = ledger
         self._interval_bytes = interval_bytes
-        self._bytes_since = 0
-        #: Taken, and not written yet.
+        #: The log counts down with every append, and takes a snapshot at zero.
+        self.bytes_until_due = interval_bytes
+        #: The snapshots that are taken and not written yet.
         self.pending: list[_Pending] = []
         self._synced_at = -1
         self._written: list[int] = []
@@ -59,8 +62,9 @@ class Snapshots:
     def beginning(self, state: PartitionState, *, was_clean: bool) -> Procedure[None]:
         """Begin with what lies on the disk. All of `state` is durable.
 
-        What an unclean stop has left may be unsynced, or not be there, so a segment could be
-        trimmed and power lost before there is another: the state below would be gone with it.
+        The snapshots that an unclean stop has left may be unsynced. If a segment were trimmed and
+        power lost before the next snapshot, the state of that segment would be gone. So one is
+        written at once where there are segments to trim.
         """
         self._written = snapshot_offsets(self._ledger, SUFFIX)
         self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
@@ -79,44 +83,46 @@ class Snapshots:
         self._written, self._written_for_kafka = written, written_for_kafka
         self._synced_at = next(reversed(written), -1)
 
-    def is_due(self, appended_bytes: int) -> bool:
-        """Count bytes just appended; True when a snapshot should be taken for them."""
-        self._bytes_since += appended_bytes
-        return self._bytes_since >= self._interval_bytes
-
     def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
-        """Encode the state as it is; `on_durable` writes it.
+        """Encode the state as it is now; `on_durable` writes it.
 
-        `for_kafka`, at a segment's end and the log's: Kafka's file too, and ours is synced, unless
-        `synced` says something else.
+        `for_kafka`: Kafka's file too, at the end of a segment or of the log; then ours is synced.
+        `synced` overrides that.
         """
-        self._bytes_since = 0
         own = encode_snapshot(state)
         if len(own) > _LARGE_BYTES:
-            # Encoding it as often would cost more than reading headers again ever does.
+            # Encoding a large state as often would cost more than reading headers again.
             self._interval_bytes = max(self._interval_bytes, 16 * len(own))
+        self.bytes_until_due = self._interval_bytes
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         is_synced = for_kafka if synced is None else synced
         self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
 
     def on_durable(self, end_offset: int) -> None:
-        """Write what was taken at or below the durable end."""
+        """Write the snapshots that were taken at or below the durable end."""
         while self.pending and self.pending[0].end_offset <= end_offset:
             self._write(self.pending.pop(0))
 
-    def securing(self, state: PartitionState) -> Procedure[None]:
-        """Have a snapshot of `state` on the disk, unless it is there, and Kafka's beside it.
+    def are_needed(self, state: PartitionState) -> bool:
+        """Whether a snapshot tells the next start more than the log's headers, or sooner."""
+        producers = state.producers
+        is_plain = not (producers or producers.has_forgotten or state.transactions.has_any)
+        return not is_plain or self._ledger.segments.size_bytes > _SHORT_LOG_BYTES
 
-        The state is that of the log's end; what is not durable of it becomes so at the first
-        barrier, before the snapshot has its name.
+    def securing(self, state: PartitionState) -> Procedure[None]:
+        """Write a snapshot of `state`, and Kafka's beside it, unless both are on the disk.
+
+        The state is that of the log's end. The first barrier makes the log durable, before the
+        snapshot has its name.
         """
+        # The snapshot of the log's end replaces those that were taken before and are still waiting.
         self.pending.clear()
         offset = state.end_offset
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
         kafkas = encode_kafka_snapshot(state)
         yield from self._ledger.attachments.replacing(snapshot_name(offset), encode_snapshot(state))
-        # Behind ours, or a crash could leave the one alone that knows less.
+        # After ours: else a crash could leave Kafka's alone, which knows less.
         self._write_kafkas(offset, kafkas)
         self._synced_at = offset
         self._on_written(offset)
@@ -140,6 +146,7 @@ class Snapshots:
         if offset not in self._written:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}
+        # The newest synced one stays: the unsynced ones may be torn after a power loss.
         for old in [one for one in self._written if one not in kept]:
             ledger.attachments.delete(snapshot_name(old))
             self._written.remove(old)

@@ -1,7 +1,7 @@
 """Everything that a partition knows from its batches: one fold, the same live and on replay.
 
-Owns the order in which a batch is accounted for. Kept apart from the log so that a test can say:
-the live state equals the state replayed from headers, always.
+Owns the order in which a batch is accounted for. Apart from the log, so that a test can assert that
+the live state always equals the state replayed from headers.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class PartitionState:
     def on_marker(
         self, header: BatchHeader, marker: Marker, now_ms: int
     ) -> CompletedTransaction | None:
-        """Account for a transaction's marker at the log's end; returns what it completed, if
-        anything."""
+        """Account for a marker at the log's end; return the transaction it completed, if any."""
         producer_id = header.producer_id
         self.producers.on_marker(
             producer_id,
@@ -58,10 +57,11 @@ class PartitionState:
         return completed
 
     def on_other(self, header: BatchHeader) -> None:
-        """Account for a batch that tells nothing of producers: a control batch cleaned empty."""
+        """Account for a batch that tells nothing of producers: compaction has emptied it."""
         self._on_any(header)
 
     def _on_any(self, header: BatchHeader) -> None:
+        assert header.base_offset >= self.end_offset, "batches come in the order of their offsets"
         epochs = self.leader_epochs
         if header.partition_leader_epoch > epochs.latest:
             epochs.on_batch(header.partition_leader_epoch, header.base_offset)
@@ -69,8 +69,8 @@ class PartitionState:
         self.last_batch_crc = header.crc
 
     def __eq__(self, other: object) -> bool:
-        """Equal in all that the log determines: not in when producers were last heard of, nor in
-        what is durable."""
+        """Compare what the log determines: not when producers were last heard of, nor what is
+        durable."""
         if not isinstance(other, PartitionState):
             return NotImplemented
         return self._key() == other._key()

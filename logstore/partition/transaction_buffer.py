@@ -41,6 +41,18 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
+class TransactionMarker(NamedTuple):
+    """What a coordinator tells a partition: one producer's transaction has ended, by `commit` or
+    by abort. Sources: KIP-98 (epochs fence producers and coordinators), KIP-890."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int = 1
+    #: From 2 on the marker's epoch is later than that of the data it ends.
+
+
 class TransactionBuffer:
     """Open transactions by first offset, the aborted index, the stable offset."""
 
@@ -49,7 +61,7 @@ class TransactionBuffer:
     def __init__(self) -> None:
         # Ordered by first offset, because transactions begin in offset order.
         self._open: OrderedDict[int, OpenTransaction] = OrderedDict()
-        # Marker appended, not durable yet: still open for everybody who reads. In marker order.
+        # Marker appended, not durable yet: still open to readers. In marker order.
         self._completing: deque[CompletedTransaction] = deque()
         self.aborted = AbortedIndex()
         #: The first offset that a read_committed fetch must not return; moved by `stabilize` only.
@@ -57,11 +69,11 @@ class TransactionBuffer:
 
     @property
     def has_any(self) -> bool:
-        """Whether any transaction is open, or was aborted."""
+        """Whether any transaction is open or was aborted."""
         return bool(self._open or self._completing or self.aborted)
 
     def open_transaction(self, producer_id: int) -> OpenTransaction | None:
-        """The producer's open transaction: data without a marker, durable or not."""
+        """Return the producer's open transaction: data without a marker, durable or not."""
         return self._open.get(producer_id)
 
     def is_open(self, producer_id: int) -> bool:
@@ -81,7 +93,7 @@ class TransactionBuffer:
         return iter(self._open.values())
 
     def open_producer_ids(self) -> set[int]:
-        """The producers that have an open transaction, so must not expire."""
+        """Return the producers that have an open transaction, so must not expire."""
         return set(self._open)
 
     def on_batch(self, header: BatchHeader) -> None:
@@ -95,9 +107,9 @@ class TransactionBuffer:
     def on_marker(
         self, producer_id: int, offset: int, *, commit: bool
     ) -> CompletedTransaction | None:
-        """Account for a marker at the log's end; returns what it completed.
+        """Account for a marker at the log's end; return the transaction that it completed.
 
-        None: the producer had nothing open here; such a marker changes nothing.
+        None: the producer had no open transaction here, so the marker changes nothing.
         """
         transaction = self._open.pop(producer_id, None)
         if transaction is None:
@@ -111,8 +123,10 @@ class TransactionBuffer:
         return completed
 
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedEntry:
-        """The index entry of a transaction just completed: its stable offset is the one that its
-        marker allows once durable."""
+        """Return the index entry of a transaction just completed.
+
+        Its stable offset is the one that the marker allows once it is durable.
+        """
         oldest = next(iter(self._open.values()), None)
         stable = completed.last_offset + 1 if oldest is None else oldest.first_offset
         return AbortedEntry(
@@ -120,7 +134,7 @@ class TransactionBuffer:
         )
 
     def stabilize(self, high_watermark: int) -> int:
-        """Move the stable offset to what a durable end of `high_watermark` allows; returns it.
+        """Move the stable offset as far as a durable end of `high_watermark` allows; return it.
 
         It is the first offset of the oldest transaction that is open or whose marker is not
         durable, or `high_watermark` (exclusive bound) when there is none. Never moves back.
@@ -136,6 +150,7 @@ class TransactionBuffer:
             oldest = next(iter(self._open.values()))
             if oldest.first_offset < stable:
                 stable = oldest.first_offset
+        assert stable <= high_watermark
         if stable > self.last_stable_offset:
             self.last_stable_offset = stable
         return self.last_stable_offset

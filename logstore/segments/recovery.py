@@ -38,8 +38,8 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from logstore.segments.segment_swap import finish_swaps
 from wire.records import BatchHeader, crc_ok
+from wire.records.header import MAGIC
 
-_MAGIC = 2
 _OFFSET_MAX = 2**63 - 1
 
 
@@ -249,7 +249,7 @@ def _is_valid(
     )
     return (
         is_next
-        and header.magic == _MAGIC
+        and header.magic == MAGIC
         and header.last_offset_delta >= 0
         and header.partition_leader_epoch >= -1
         and crc_ok(batch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from struct import Struct
 from typing import Protocol
 
 from logstore.disk.files import Buffer
@@ -17,6 +16,7 @@ from logstore.segments.offset_index import OffsetIndex
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BATCH_OVERHEAD, BatchHeader
+from wire.records.header import LENGTH_OVERHEAD, SPAN_BYTES, read_span
 
 #: Bytes read at once by a scan.
 SCAN_BYTES = 256 * 1024
@@ -24,10 +24,7 @@ SCAN_BYTES = 256 * 1024
 #: What `perform` returns where the file ends before the offset: go on in the next segment.
 ABSENT = memoryview(b"")
 
-#: Base offset, batch length, last offset delta: bytes 0-8, 8-12, 23-27 of a batch.
-_PLACE = Struct(">qi11xi")
-_LENGTH_OVERHEAD = 12
-_BATCH_LENGTH_MIN = BATCH_OVERHEAD - _LENGTH_OVERHEAD
+_BATCH_LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
 
 
 class Readable(Protocol):
@@ -116,24 +113,23 @@ def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
     None for the latter: the batch is not in `data`, go on reading at that position.
     """
     at = 0
-    unpack, head = _PLACE.unpack_from, len(data) - _PLACE.size
+    head = len(data) - SPAN_BYTES
     while at <= head:
-        base_offset, length, delta = unpack(data, at)
+        base_offset, length, delta = read_span(data, at)
         if base_offset + delta >= offset:
-            return at, (base_offset + delta + 1, length + _LENGTH_OVERHEAD)
+            return at, (base_offset + delta + 1, length + LENGTH_OVERHEAD)
         if length < _BATCH_LENGTH_MIN:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch where offset {offset} is")
-        at += length + _LENGTH_OVERHEAD
+        at += length + LENGTH_OVERHEAD
     return at, None
 
 
 def _extend(data: Buffer, stop: int, limit: int, end_offset: int) -> int:
     """Return `stop`, a batch boundary, moved over all whole batches up to both limits."""
     limit = min(limit, len(data))
-    unpack = _PLACE.unpack_from
-    while stop + _PLACE.size <= limit:
-        base_offset, length, delta = unpack(data, stop)
-        end = stop + length + _LENGTH_OVERHEAD
+    while stop + SPAN_BYTES <= limit:
+        base_offset, length, delta = read_span(data, stop)
+        end = stop + length + LENGTH_OVERHEAD
         if end > limit or base_offset + delta >= end_offset or length < _BATCH_LENGTH_MIN:
             break
         stop = end
@@ -156,7 +152,7 @@ def scan(
             start, at = position, 0
             if len(data) < BATCH_OVERHEAD:
                 return
-        length = _PLACE.unpack_from(data, at)[1] + _LENGTH_OVERHEAD
+        length = read_span(data, at)[1] + LENGTH_OVERHEAD
         if length < BATCH_OVERHEAD or position + length > size:
             return
         end = at + length if whole else at + BATCH_OVERHEAD

@@ -11,13 +11,16 @@ from __future__ import annotations
 from coordinator.transactions.metadata import ProducerIdentity
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import ADD_OFFSETS_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
 @handles(
-    AddOffsetsToTxnRequest, versions="0-4", refuse=mirror(AddOffsetsToTxnResponse, fenced_since=2)
+    AddOffsetsToTxnRequest,
+    versions="0-4",
+    refuse=mirror(AddOffsetsToTxnResponse, fenced_since=ADD_OFFSETS_FENCED_SINCE),
 )
 async def add_offsets_to_txn(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.transactions.error_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
@@ -22,6 +21,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.topic_names import INTERNAL

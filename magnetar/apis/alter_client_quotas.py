@@ -57,6 +57,7 @@ async def alter_client_quotas(
     for entity, entry in zip(entities, request.entries, strict=True):
         answers[entity] = _result(entity)
         with refused_in(answers[entity]):
+            # Which of the two changes would come last is not for the broker to guess.
             if named[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
             quotas = services.client_quotas.check(entity, _changes(entry))

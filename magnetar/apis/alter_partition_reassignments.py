@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
-from magnetar.apis.replica_assignments import check_replicas
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.storage.topic_counts import check_replicas
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_partition_reassignments import (

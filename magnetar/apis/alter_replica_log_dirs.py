@@ -38,6 +38,7 @@ async def alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
+        # As in Kafka, which compares absolute paths: a relative one is unknown.
         path = Path(directory.path)
         is_ours = path.is_absolute() and path == services.node.data_dir.absolute()
         for topic in directory.topics:

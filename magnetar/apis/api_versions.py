@@ -43,6 +43,7 @@ async def api_versions(
     services: Services, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     if context.version >= 3:
+        # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")

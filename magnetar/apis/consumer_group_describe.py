@@ -44,6 +44,7 @@ async def consumer_group_describe(
                 group_id=group_id, error_code=refusal.code, error_message=refusal.detail
             )
         described.append(group)
+    # A state is not shown before the records that led to it are durable.
     await services.groups.durable(request.group_ids)
     return ConsumerGroupDescribeResponse(groups=described)
 
@@ -62,6 +63,7 @@ def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
 
 
 def _member(services: Services, group: ConsumerGroup, member: GroupMember) -> Member:
+    # A partition is the member's until it has confirmed the revocation.
     has = as_target(member.assigned)
     for topic_id, partitions in as_target(member.revoking).items():
         has = {**has, topic_id: has.get(topic_id, frozenset()) | partitions}
@@ -85,6 +87,7 @@ def _assignment(services: Services, target: Target) -> Assignment:
     found = []
     for topic_id, partitions in target.items():
         topic = services.topics.by_id(topic_id)
+        # An assignment may be older than the deletion of a topic.
         if topic is not None:
             found.append(
                 TopicPartitions(

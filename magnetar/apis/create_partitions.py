@@ -14,10 +14,9 @@ from collections import Counter
 
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
-from magnetar.apis.replica_assignments import check_replicas
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.storage.topic_counts import check_total
+from magnetar.storage.topic_counts import check_replicas, check_total
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -36,6 +35,7 @@ async def create_partitions(
     # Before any topic grows: a request for too many partitions is refused as a whole.
     _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
+    # As in Kafka: a topic named twice is refused once, and others of the request grow.
     distinct = {topic.name: topic for topic in request.topics}
     results = []
     for name, asked in distinct.items():

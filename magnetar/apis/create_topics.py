@@ -14,13 +14,12 @@ from collections import Counter
 
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
-from magnetar.apis.replica_assignments import check_replicas
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.catalog import TopicRow
-from magnetar.storage.topic_counts import BROKER_DEFAULT, check_total
+from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -40,6 +39,7 @@ async def create_topics(
     # Before any topic is created: a request for too many partitions is refused as a whole.
     _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
+    # As in Kafka: a topic named twice is refused once, and others of the request are created.
     distinct = {topic.name: topic for topic in request.topics}
     results = []
     for name, topic in distinct.items():
@@ -56,6 +56,7 @@ def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
     """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
     for topic in asked:
+        # What the request would make, where its counts are valid; `check_creation` looks at them.
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == BROKER_DEFAULT:
@@ -72,6 +73,7 @@ async def _create(
     configs = {config.name: config.value for config in asked.configs}
     row = services.topics.check_creation(asked.name, partition_count, replication_factor, configs)
     if validate_only:
+        # The id in the response is a fresh one, which no topic will ever have.
         return _created(services, row, row.partition_count)
     topic = await services.topics.create_in_turns(row)
     return _created(services, topic, len(topic.partitions))

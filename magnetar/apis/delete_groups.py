@@ -23,6 +23,7 @@ async def delete_groups(
     services: Services, request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
     results = []
+    # A group named twice would be answered as deleted, and then as unknown.
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id=group_id)
         with refused_in(result):

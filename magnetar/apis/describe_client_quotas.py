@@ -52,6 +52,7 @@ def _components(asked: list[ComponentData]) -> list[Component]:
     """Return the filter. Raises INVALID_REQUEST, UNSUPPORTED_VERSION for an unknown type."""
     components = [_component(each) for each in asked]
     types = {component.entity_type for component in components}
+    # Two filters of one type would contradict each other.
     if len(types) < len(components):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A type appears more than once in the filter.")
     if IP in types and len(types) > 1:

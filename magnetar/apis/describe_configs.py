@@ -96,6 +96,7 @@ def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsR
     for each, found in described.items():
         setting = find_setting(each)
         assert setting is not None, "a setting that does not exist cannot be set"
+        # Read-only to clients: a setting that takes effect at the next start alone.
         yield _entry(setting, found, read_only=not is_dynamic(each))
 
 

@@ -38,6 +38,7 @@ async def describe_groups(
     for group in described:
         if group.error_code == ErrorCode.NONE:
             group.authorized_operations = operations
+    # A state is not shown before the records that led to it are durable.
     await services.groups.durable(request.groups)
     return DescribeGroupsResponse(groups=described)
 
@@ -46,6 +47,7 @@ def _describe(services: Services, group_id: str, version: int) -> DescribedGroup
     try:
         return _described(services.groups.find(group_id))
     except KafkaError as refusal:
+        # Clients before KIP-1043 know no error here: they read Dead as no group.
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= _NOT_FOUND_SINCE:
             described.error_code = refusal.code

@@ -45,6 +45,7 @@ async def describe_log_dirs(
         topics=[
             DescribeLogDirsTopic(name=name, partitions=[_partition(log) for log in logs])
             for name, logs in _asked_for(services, request.topics)
+            # A topic is left out where the request names none of its partitions.
             if logs
         ],
         total_bytes=total_bytes,

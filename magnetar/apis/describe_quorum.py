@@ -69,6 +69,7 @@ def _quorum(services: Services, now_ms: int) -> ResponsePartitionData:
         leader_epoch=services.node.epoch,
         high_watermark=end,
         current_voters=[
+            # The one voter is the leader, which has always caught up.
             ReplicaState(
                 replica_id=services.node.id,
                 log_end_offset=end,

@@ -32,6 +32,7 @@ async def describe_topic_partitions(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     limit = min(request.response_partition_limit, services.config.max_request_partition_size_limit)
+    # At least one, or a client that asks for none would never come to the end.
     missing = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
     for name, first_partition in _asked_for(services, request):
@@ -65,6 +66,7 @@ def _asked_for(
     return [
         (name, cursor.partition_index if name == cursor.topic_name else 0)
         for name in names
+        # The cursor's topic may be gone: the page goes on with the next name.
         if name >= cursor.topic_name
     ]
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TransactionMetadata
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services

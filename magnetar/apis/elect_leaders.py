@@ -52,6 +52,7 @@ def _elect(services: Services, topic: str, partition: int) -> PartitionResult:
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
         error_message="Leader election not needed for topic partition.",
     )
+    # A partition that does not exist is told so, rather than that it needs no election.
     with refused_in(result):
         services.topics.partition(topic, partition)
     return result

@@ -12,7 +12,6 @@ already is success. See docs/transactions.md, "A commit that has returned is vis
 
 from __future__ import annotations
 
-from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
@@ -20,6 +19,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import END_TXN_BUMPS_SINCE, END_TXN_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -28,7 +28,7 @@ from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 @handles(
     EndTxnRequest,
     versions="0-5",
-    refuse=mirror(EndTxnResponse, fenced_since=2),
+    refuse=mirror(EndTxnResponse, fenced_since=END_TXN_FENCED_SINCE),
 )
 async def end_txn(
     services: Services, request: EndTxnRequest, context: RequestContext

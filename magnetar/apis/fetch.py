@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
@@ -49,6 +50,7 @@ async def fetch(
 ) -> FetchResponse:
     session = services.fetch_sessions.open(request, context.version, context.now_ms)
     reads = [_resolve(services, asked, context.version) for asked in session.partitions]
+    # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory)
     await Fetch(
         reads,
@@ -64,6 +66,7 @@ async def fetch(
     for position in said.positions:
         asked = session.partitions[position]
         last = responses[-1] if responses else None
+        # Partitions of a topic that are next to one another share an entry, as in Kafka.
         if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
             last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
             responses.append(last)
@@ -101,6 +104,7 @@ def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, i
 
     Source: KIP-595, as consumers see it: what they read past that offset was truncated.
     """
+    # A log never loses what it has shown, unless the disk lost it or its topic was made anew.
     epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
     if epoch < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"no epoch {asked.last_fetched_epoch}")

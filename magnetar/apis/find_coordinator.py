@@ -40,6 +40,7 @@ async def find_coordinator(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"coordinators of type {request.key_type} do not exist"
         )
+    # The next request of the client goes to the coordinator, which needs its topic then.
     services.topics.ensure_internal(topic)
     listener = context.connection.listener
     host, port = listener.advertised_host, listener.advertised_port

@@ -13,6 +13,7 @@ from __future__ import annotations
 from coordinator.transactions.init_producer_id import claimed_identity
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import INIT_PRODUCER_ID_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -21,7 +22,12 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
 @handles(
     InitProducerIdRequest,
     versions="0-5",
-    refuse=mirror(InitProducerIdResponse, fenced_since=4, producer_id=-1, producer_epoch=-1),
+    refuse=mirror(
+        InitProducerIdResponse,
+        fenced_since=INIT_PRODUCER_ID_FENCED_SINCE,
+        producer_id=-1,
+        producer_epoch=-1,
+    ),
 )
 async def init_producer_id(
     services: Services, request: InitProducerIdRequest, context: RequestContext

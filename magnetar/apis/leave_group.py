@@ -20,6 +20,7 @@ async def leave_group(
     services: Services, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:
     if context.version < _MANY_SINCE:
+        # The versions of one member have no list for its error.
         (code,) = await services.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=code)
     codes = await services.groups.leave(

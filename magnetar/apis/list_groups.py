@@ -9,8 +9,8 @@ Filters ignore case.
 from __future__ import annotations
 
 from coordinator.groups.classic.group import ClassicGroup
+from coordinator.groups.consumer.consumer_protocol import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
-from coordinator.groups.consumer_protocol import CONSUMER
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -31,6 +31,7 @@ async def list_groups(
         if (not states or group.group_state.lower() in states)
         and (not types or group.group_type in types)
     ]
+    # A group is not shown before the records that made it what it is are durable.
     await services.groups.durable(group.group_id for group in listed)
     return ListGroupsResponse(groups=listed)
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
+from logstore.partition.reader import Isolation
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -64,6 +65,7 @@ async def list_offsets(
         partitions = []
         for partition in topic.partitions:
             try:
+                # As in Kafka: the two could ask for different offsets.
                 if asked[topic.name, partition.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 log = services.topics.partition(topic.name, partition.partition_index)
@@ -103,16 +105,16 @@ def _offset(
 def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int]:
     """Return (offset, timestamp), each -1 where there is none."""
     if timestamp == LATEST:
-        return log.bound(isolation), -1
+        return log.reader.bound(isolation), -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
+        found = log.reader.max_timestamp_offset()
     else:
-        found = log.offset_for_timestamp(timestamp, isolation)
+        found = log.reader.offset_for_timestamp(timestamp, isolation)
     # What lies at the bound or behind it, a reader of this isolation level cannot see.
-    if found is None or found.offset >= log.bound(isolation):
+    if found is None or found.offset >= log.reader.bound(isolation):
         return -1, -1
     return found.offset, found.timestamp_ms

@@ -43,6 +43,7 @@ async def metadata(
     else:
         asked = request.topics or []
         _check_topic_ids(asked, context.version)
+        # A topic named twice is answered once: a small request must not ask for a large response.
         distinct = {(topic.name, topic.topic_id): topic for topic in asked}
         topics = [_answer(services, topic, request) for topic in distinct.values()]
     listener = context.connection.listener
@@ -65,6 +66,7 @@ async def metadata(
 
 
 def _asks_for_all(request: MetadataRequest, version: int) -> bool:
+    # Version 0 has no null: an empty list stood for all topics.
     return request.topics is None or (version == 0 and not request.topics)
 
 
@@ -108,6 +110,7 @@ def _find(services: Services, asked: MetadataRequestTopic, request: MetadataRequ
     topic = services.topics.by_name(asked.name)
     if topic is not None:
         return topic
+    # Before anything is created: an illegal name is refused as such, also where nothing may be.
     check_name(asked.name)
     if not (request.allow_auto_topic_creation and services.config.auto_create_topics_enable):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
@@ -115,6 +118,7 @@ def _find(services: Services, asked: MetadataRequestTopic, request: MetadataRequ
 
 
 def _describe(services: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    # One list for all partitions: there is one replica of each, on this node.
     nodes = [services.node.id]
     described = MetadataResponseTopic(
         name=topic.name,

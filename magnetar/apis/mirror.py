@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from magnetar.apis.transaction_versions import code_for_version
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message, Struct
@@ -47,9 +48,7 @@ def mirror(
     """
 
     def refuse(request: Message, version: int, error: KafkaError) -> Message:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and version < fenced_since:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        code = code_for_version(error.code, version, fenced_since=fenced_since)
         reading = _Mirror(version, code, {"error_message": error.detail or None, **values})
         fields = reading.error(response_class)
         if fields is None or at_each:

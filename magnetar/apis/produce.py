@@ -6,28 +6,28 @@ TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to 
 (transaction version 2), and a producer that is new to one begins with sequence 0, else
 OUT_OF_ORDER_SEQUENCE_NUMBER.  13: topic ids instead of names.
 
-Every partition stands alone: one refused batch refuses nothing else. The answer comes when all that
-was appended is durable, for acks=1 and acks=all alike; what is not within the request's timeout (of
-which less than 1 s is 1 s) is REQUEST_TIMED_OUT, and stays. acks=0 is not answered, and a refusal
-closes its connection.  KIP-98, KIP-890.
+For each partition: check the batch, hold the partition for the batch's transaction, append. A
+refused batch refuses nothing else. The answer comes when everything appended is durable, for acks=1
+and acks=all alike. A batch that is not durable within the request's timeout (at least 1 s) is
+REQUEST_TIMED_OUT, and stays. acks=0 is not answered; a refusal closes its connection.
+KIP-98, KIP-890.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
-from functools import partial
-from uuid import UUID
 
-from coordinator.transactions.checks import PRODUCE_ADDS_SINCE
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.message import Message
@@ -40,21 +40,19 @@ from wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.records import BatchHeader, Compression
-from wire.records.header import ATTRIBUTE_COMPRESSION, ATTRIBUTE_TRANSACTIONAL
+from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
 
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
-#: The time that a sync may take whatever the client says. Kafka with one replica waits for nothing,
-#: so there a `timeout_ms` of 0 is never too short.
+#: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
+#: nothing, so there a `timeout_ms` of 0 is never too short.
 _TIMEOUT_MS_MIN = 1_000
-#: Records of a batch that an answer names, of those that were refused.
+#: How many refused records of a batch an answer names.
 _RECORD_ERRORS_MAX = 1_000
 
-#: What an answer waits for: its batch's log, and the future of its sync, None where it is durable.
-_Wait = tuple[PartitionLog, PartitionProduceResponse, asyncio.Future[None] | None]
-
+#: What was appended: the batch's log, the end offset after it, the partition's answer.
+_Pending = tuple[PartitionLog, int, PartitionProduceResponse]
 
 _refuse_each = mirror(ProduceResponse, base_offset=-1)
 
@@ -72,22 +70,23 @@ def produce(
     responses = list(map(appending.append_to, request.topic_data))
     if request.acks == 0:
         if appending.is_any_refused:
-            # There is no answer to carry the error: closing tells the producer to refresh.
+            # No answer can carry the error: closing tells the producer to refresh its metadata.
             context.connection.close()
         return None
     return appending.respond(ProduceResponse(responses=responses))
 
 
 class _Appending:
-    """One request on its way into the partitions; all of it before the wait is one step."""
+    """One request on its way into the partitions. All of it up to the wait is one step."""
 
     __slots__ = (
         "_services",
+        "_awaited",
         "_context",
         "_held",
         "_holder",
+        "_pending",
         "_request",
-        "appended",
         "is_any_refused",
     )
 
@@ -97,86 +96,109 @@ class _Appending:
         self._services = services
         self._request = request
         self._context = context
-        #: Whose transaction holds all partitions of the request, and what makes that durable.
+        #: The producer whose transaction holds all partitions of the request.
         self._holder: tuple[int, int] | None = None
+        #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[PartitionLog, int] | None = None
-        self.appended: list[tuple[PartitionLog, int, PartitionProduceResponse]] = []
+        self._pending: list[_Pending] = []
+        #: The log and end offset to wait for, by topic: one sync covers everything that one step
+        #: appends, and a topic's partitions are deleted together. By log for a duplicate, which
+        #: waits for its original's sync.
+        self._awaited: dict[Topic | PartitionLog, tuple[PartitionLog, int]] = {}
         self.is_any_refused = False
 
-    def append_to(self, topic: TopicProduceData) -> TopicProduceResponse:
-        """Append what the request has for one topic, and return the answers to give once that is
-        durable."""
+    def append_to(self, asked: TopicProduceData) -> TopicProduceResponse:
+        """Append the batches for one topic; return the answers to give once they are durable."""
         answers = []
-        name = topic.name
         try:
-            if self._context.version >= _TOPIC_IDS_SINCE:
-                name = self._name_of(topic.topic_id)
+            topic = self._topic_of(asked)
         except KafkaError as refusal:
-            answers = [self._refused(topic, data, refusal) for data in topic.partition_data]
-            return TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
-        for data in topic.partition_data:
-            try:
-                answers.append(self._append(name, data))
-            except KafkaError as refusal:
-                answers.append(self._refused(topic, data, refusal))
+            answers = [self._refused(asked, data, refusal) for data in asked.partition_data]
+        else:
+            for data in asked.partition_data:
+                try:
+                    answers.append(self._append(topic, data))
+                except KafkaError as refusal:
+                    answers.append(self._refused(asked, data, refusal))
         return TopicProduceResponse(
-            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            name=asked.name, topic_id=asked.topic_id, partition_responses=answers
         )
 
-    def _name_of(self, topic_id: UUID) -> str:
-        found = self._services.topics.by_id(topic_id)
-        if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        return found.name
-
-    def _append(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Append one batch to the page cache; `KafkaError` where nothing was appended."""
+    def _topic_of(self, asked: TopicProduceData) -> Topic:
+        if self._context.version >= _TOPIC_IDS_SINCE:
+            topic = self._services.topics.by_id(asked.topic_id)
+            if topic is None:
+                detail = f"no topic has the id {asked.topic_id}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
+        else:
+            topic = self._services.topics.by_name(asked.name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
             )
-        log = self._services.topics.partition(topic, data.index)
-        if self._services.topics.is_internal(topic):
+        if topic is None:
+            detail = f"there is no topic {asked.name}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+        return topic
+
+    def _append(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
+        index, count = data.index, len(topic.partitions)
+        if not 0 <= index < count:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic.name} has {count} partitions, none is {index}",
+            )
+        if topic.is_internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is written by the broker alone"
             )
         if not data.records:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        done = log.append(
-            memoryview(data.records),
-            self._context.now_ms,
-            verify=partial(self._verify, log),
-        )
-        answer = PartitionProduceResponse(
-            index=data.index,
-            base_offset=done.base_offset,
-            log_append_time_ms=done.log_append_time_ms,
-            log_start_offset=done.log_start_offset,
-        )
-        self.appended.append((log, done.end_offset, answer))
-        return answer
-
-    def _verify(self, log: PartitionLog, header: BatchHeader) -> None:
-        """Refuse a batch that its client may not send; hold the partition for its transaction."""
+        log = topic.partitions[index]
         version = self._context.version
-        if version < _ZSTD_SINCE and header.attributes & ATTRIBUTE_COMPRESSION == Compression.ZSTD:
+        checked = log.check(memoryview(data.records), self._context.now_ms)
+        header = checked.header
+        if version < _ZSTD_SINCE and header.compression is Compression.ZSTD:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"zstd in Produce v{version}, {_ZSTD_SINCE}+",
             )
-        if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-            return
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            self._hold(log, header)
+        done = log.append(checked)
+        answer = PartitionProduceResponse(
+            index=index,
+            base_offset=done.base_offset,
+            log_append_time_ms=done.log_append_time_ms,
+            log_start_offset=done.log_start_offset,
+        )
+        self._pending.append((log, done.end_offset, answer))
+        self._awaited[log if done.is_duplicate else topic] = log, done.end_offset
+        return answer
+
+    def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
+        """Make the producer's transaction hold the partition: the op before its data (KIP-890).
+
+        Raises KafkaError where the coordinator refuses.
+        """
+        version = self._context.version
         transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
-                transactional_id, *producer, log.topic, log.partition, version=version
+                transactional_id,
+                *producer,
+                log.topic,
+                log.partition,
+                is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
             )
         else:
             if self._holder != producer:
+                # One record of the coordinator's adds all partitions of the request.
                 self._held = transactions.hold(transactional_id, *producer, self._partitions())
                 self._holder = producer
             log.producers.check_beginning(header)
@@ -184,13 +206,13 @@ class _Appending:
             transactions.clients.note(transactional_id, self._context)
 
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that there are: one record adds them together."""
+        """Return all partitions of the request that exist."""
         found: set[TopicPartition] = set()
         topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
-            if topic is None or topics.is_internal(topic.name):
+            if topic is None or topic.is_internal:
                 continue
             for data in asked.partition_data:
                 if 0 <= data.index < len(topic.partitions):
@@ -200,15 +222,13 @@ class _Appending:
     def respond(self, response: ProduceResponse) -> ProduceResponse | DelayedResponse:
         """Return `response` for when every append is durable, or the request's time is over.
 
-        A batch that timed out stays in the log: the outcome is unknown to the producer, whose
-        retry is recognised by its sequence.
+        A batch that timed out stays in the log: its outcome is unknown to the producer, whose retry
+        is recognised by its sequence.
         """
-        waits = []
         futures = []
-        for log, end_offset, answer in self.appended:
+        for log, end_offset in self._awaited.values():
             if (future := log.until_durable(end_offset)) is not None:
                 futures.append(future)
-            waits.append((log, answer, future))
         held = None
         if self._held is not None:
             shard_log, end_offset = self._held
@@ -216,18 +236,18 @@ class _Appending:
                 futures.append(held)
         if not futures:
             return response
+        # The list that is handed over is emptied as the futures end.
+        waits = tuple(futures)
 
         def make(is_late: bool) -> ProduceResponse:
-            _settle(waits, held, is_late)
+            _settle(self._pending, waits, held, is_late)
             return response
 
-        timeout_ms = self._request.timeout_ms
-        if timeout_ms < _TIMEOUT_MS_MIN:
-            timeout_ms = _TIMEOUT_MS_MIN
+        timeout_ms = max(self._request.timeout_ms, _TIMEOUT_MS_MIN)
         return DelayedResponse(futures, timeout_ms / 1000, make)
 
     def _refused(
-        self, topic: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
+        self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
@@ -235,7 +255,7 @@ class _Appending:
             self._context,
             refusal,
             transactional_id=self._request.transactional_id,
-            topic=topic.name or str(topic.topic_id),
+            topic=asked.name or str(asked.topic_id),
             partition=data.index,
         )
         answer = PartitionProduceResponse(
@@ -245,7 +265,7 @@ class _Appending:
             error_message=refusal.detail or None,
         )
         if isinstance(refusal, RecordsRefused):
-            name = topic.name or self._name_of(topic.topic_id)
+            name = asked.name or self._topic_of(asked).name
             _name_records(answer, refusal, f"{name}-{data.index}")
         return answer
 
@@ -269,22 +289,28 @@ def _name_records(
     )
 
 
-def _settle(waits: Sequence[_Wait], held: asyncio.Future[None] | None, is_late: bool) -> None:
+def _settle(
+    pending: Sequence[_Pending],
+    waits: Sequence[asyncio.Future[None]],
+    held: asyncio.Future[None] | None,
+    is_late: bool,
+) -> None:
     """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
     if held is not None and held.done():
         held.result()
-    for log, answer, future in waits:
-        if future is not None and future.done() and future.exception() is not None:
-            if not log.is_deleted:
-                future.result()
+    is_held = held is None or held.done()
+    for log, end_offset, answer in pending:
+        is_durable = log.reader.high_watermark >= end_offset
+        if is_durable and is_held:
+            continue
+        if not is_durable and log.reader.is_deleted:
             _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif is_late and not (_is_over(future) and _is_over(held)):
+        elif is_late:
             _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _is_over(wait: asyncio.Future[None] | None) -> bool:
-    """Return whether a wait is over; None stands for one that was over at once."""
-    return wait is None or wait.done()
+        else:
+            for wait in waits:
+                wait.result()
+            raise AssertionError("one sync covers all that a step appends")
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:

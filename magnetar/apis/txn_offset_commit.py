@@ -17,12 +17,12 @@ from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
-from coordinator.transactions.checks import (
+from magnetar.apis.refusals import log_refusal
+from magnetar.apis.registry import handles
+from magnetar.apis.transaction_versions import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
     TXN_OFFSET_COMMIT_ADDS_SINCE,
 )
-from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
@@ -76,6 +76,7 @@ async def _commit_all(
     context: RequestContext,
 ) -> list[ErrorCode]:
     version = context.version
+    is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -89,7 +90,9 @@ async def _commit_all(
         if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
             held = services.transactions.hold_offsets(*producer, request.group_id)
         else:
-            held = services.transactions.check_offsets(*producer, request.group_id, version=version)
+            held = services.transactions.check_offsets(
+                *producer, request.group_id, is_abortable_known=is_abortable_known
+            )
         codes = await services.groups.offsets.commit_in_transaction(
             committer, request.producer_id, request.producer_epoch, commits
         )
@@ -105,6 +108,5 @@ async def _commit_all(
             transactional_id=request.transactional_id,
             group_id=request.group_id,
         )
-        is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
         code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
         return [code] * len(commits)

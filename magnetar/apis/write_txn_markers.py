@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -36,7 +36,7 @@ async def write_txn_markers(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
     appended: list[Appended] = []
-    results = [_append(services, marker, appended) for marker in request.markers]
+    results = [_append(services, marker, context.now_ms, appended) for marker in request.markers]
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
@@ -48,6 +48,7 @@ async def write_txn_markers(
 def _append(
     services: Services,
     asked: WritableTxnMarker,
+    now_ms: int,
     appended: list[Appended],
 ) -> WritableTxnMarkerResult:
     """Append one producer's marker to the partitions named; add what is to be awaited."""
@@ -66,7 +67,7 @@ def _append(
             try:
                 _check_coordinator(services, topic.name, index, marker.coordinator_epoch)
                 log, end_offset = services.participants.append_marker(
-                    TopicPartition(topic.name, index), marker
+                    TopicPartition(topic.name, index), marker, now_ms
                 )
             except KafkaError as refusal:
                 result.error_code = refusal.code

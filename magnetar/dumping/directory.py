@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from logstore.directory.data_directory import split_partition_name
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
@@ -14,7 +15,6 @@ from logstore.disk.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from logstore.partition.names import split_partition_name
 from logstore.sync.journal import JOURNAL
 from magnetar.dumping.entry import Entry
 from magnetar.dumping.indexes import (

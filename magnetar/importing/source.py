@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from logstore.directory.data_directory import split_partition_name
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
@@ -25,7 +26,6 @@ from logstore.disk.checkpoints import (
     decode_properties,
 )
 from logstore.disk.files import lock_file
-from logstore.partition.names import split_partition_name
 from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
 from wire.errors import WireError
 

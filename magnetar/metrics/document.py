@@ -6,30 +6,30 @@ from magnetar.metrics.families import FAMILIES
 
 _INTRODUCTION = """# Metrics
 
-Written by `python -m magnetar.metrics.document` from `magnetar/metrics/families.py`; not edited by
-hand.
+`python -m magnetar.metrics.document` writes this page from `magnetar/metrics/families.py`; it is
+not edited by hand.
 
     magnetar serve --set metrics.listen=127.0.0.1:9404
 
-answers `GET /metrics` in Prometheus' text format. Off by default. Values are read off the broker's
-state when they are asked for; in between they cost nothing. One scrape is answered at a time. The
+answers `GET /metrics` in Prometheus' text format. It is off by default. The broker reads the values
+off its state at each scrape; in between they cost nothing. It answers one scrape at a time. The
 endpoint has no authentication and names transactional ids and topics: listen on addresses that you
-trust. What prometheus-client tells of the process (`process_*`: CPU, memory, open files) is there
-too.
+trust. The metrics of the process by prometheus-client (`process_*`: CPU, memory, open files) are
+there too.
 """
 
 _ADVICE = """
 ## What to watch
 - `magnetar_oldest_open_transaction_seconds` above the longest timeout of your producers:
-  `magnetar transactions describe` with its transactional id says what it holds back.
+  `magnetar transactions describe` with its transactional id shows what it holds back.
 - `magnetar_stable_offset_lag_records` that grows: readers of committed data stand still there.
 - `magnetar_oldest_vote_seconds` above what your jobs take to decide: a driver is gone, and readers
   of what its workers wrote wait; `magnetar transactions list --state Voted` names them.
 - `magnetar_transactions_healed_total` that grows: crashes left something open, or a client writes
   markers; each is a line in the log (`transaction healed`).
 - `magnetar_late_settlements_total` that grows: syncs take seconds; see `magnetar_sync_seconds`.
-- `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: what an acknowledgement
-  waits for at least.
+- `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: the time that an
+  acknowledgement waits at least.
 """
 
 

@@ -1,9 +1,9 @@
 """`GET /metrics` over HTTP, by prometheus-client, in a thread of its own.
 
-The address is taken before the broker starts, so that a taken one is found out at once; the library
-is imported after it is ready. One request at a time, and a client that does not send or read for
-`PATIENCE_SECONDS` is dropped, also one that does so by the byte after three times as long: an
-endpoint for one scraper, not for the world.
+The address is bound before the broker starts, so that a taken one is reported at once; the library
+is imported once the broker is ready. Requests are served one at a time. A client that does not send
+or read for `SILENCE_SECONDS` is dropped, and one that trickles bytes after three times as long: the
+endpoint is for one scraper, not for the world.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 #: Returns every metric as it is now; runs on the event loop.
 Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 
-PATIENCE_SECONDS = 5.0
-#: How long the event loop may take to answer; then the scrape fails, and the next one asks again.
+SILENCE_SECONDS = 5.0
+#: How long the event loop may take; then the scrape fails, and the next one asks again.
 GATHERING_SECONDS = 5.0
 _BACKLOG = 5
-#: How soon a stop is noticed.
+#: A stop is noticed after so long at most.
 _POLL_SECONDS = 0.2
 
 _log = get_logger("metrics")
 
 
 class MetricsEndpoint:
-    """One address, which tells a broker's metrics."""
+    """One address that serves a broker's metrics."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Take the address. Raises ConfigError where it cannot be had."""
+        """Bind the address. Raises ConfigError where that fails."""
         try:
             self._socket = socket.create_server(
                 (host, port),
@@ -63,11 +63,11 @@ class MetricsEndpoint:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Answer no more; return when what is being answered is, or after the bound."""
+        """Answer no more; return when the request under way is answered, or after the bound."""
         self._is_stopped.set()
         if self._thread is not None:
-            # It may be waiting for this very event loop.
-            await asyncio.to_thread(self._thread.join, PATIENCE_SECONDS)
+            # In a thread: the endpoint may be waiting for this very event loop.
+            await asyncio.to_thread(self._thread.join, SILENCE_SECONDS)
         self._socket.close()
 
     def _serve(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,10 +76,10 @@ class MetricsEndpoint:
         from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
         class Handler(WSGIRequestHandler):
-            timeout = PATIENCE_SECONDS
+            timeout = SILENCE_SECONDS
 
             def handle(self) -> None:
-                deadline = threading.Timer(3 * PATIENCE_SECONDS, self._hang_up)
+                deadline = threading.Timer(3 * SILENCE_SECONDS, self._hang_up)
                 deadline.daemon = True
                 deadline.start()
                 try:
@@ -91,6 +91,7 @@ class MetricsEndpoint:
                 with suppress(OSError):
                     self.connection.shutdown(socket.SHUT_RDWR)
 
+            # The base class writes a line for each request to standard error.
             def log_message(self, format: str, *args: Any) -> None:
                 _log.debug("metrics asked for", request=format % args)
 
@@ -98,18 +99,20 @@ class MetricsEndpoint:
         registry.register(_Collector(gather, loop))
         ProcessCollector(registry=registry)
         server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
+        # The server's own socket is not bound; the bound one is older than the broker.
         server.socket.close()
         server.socket = self._socket
         server.server_name, server.server_port = self._socket.getsockname()[:2]
         server.setup_environ()
         server.set_app(make_wsgi_app(registry))
+        # Not `serve_forever`: its `shutdown` blocks the caller, which is the event loop.
         server.timeout = _POLL_SECONDS
         while not self._is_stopped.is_set():
             server.handle_request()
 
 
 class _Collector:
-    """Has the event loop gather, from the thread that answers."""
+    """Gathers on the event loop, for the thread that answers."""
 
     def __init__(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:
         self._gather = gather

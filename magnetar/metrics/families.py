@@ -1,18 +1,18 @@
 """The metrics by name: kind, labels and meaning. docs/metrics.md is this table; a test compares.
 
-Names follow Prometheus: units last, counters end in `_total`. Every label has few values, or at
-most so many as `TOPICS_MAX`, or comes with what should not happen.
+Names follow Prometheus: units last, counters end in `_total`. Every label has few values, at most
+`TOPICS_MAX`, or belongs to a metric that should not exist in a healthy broker.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Topics that are named, those that lag most; all of them are in the sum.
+#: Most topics that are named, those that lag most; the sum has all of them.
 TOPICS_MAX = 100
 
-#: A transaction that is open for less has no names: a busy broker has another at every scrape,
-#: each of which would be a time series for good.
+#: A transaction that is open for less is not named: a busy broker has another one at every scrape,
+#: and each name would be a time series for good.
 NAMED_FROM_SECONDS = 10
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"

@@ -1,4 +1,4 @@
-"""Work of a broker beside its requests: tasks that end with it, and whose failure is its own."""
+"""Work of a broker beside its requests: tasks that end with it, and whose failure ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 
 
 class Background:
-    """At most one task. What it raises stops the broker."""
+    """At most one task. An exception in it stops the broker."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
@@ -19,17 +19,17 @@ class Background:
         return self._task is not None
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Have `work` done from here on. On the event loop."""
+        """Run `work` as a task of the running event loop."""
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(lambda task: report(task, self._fail))
 
     def cancel(self) -> None:
-        """Stop at the next await; nothing where it was not started."""
+        """Cancel the task at its next await, if there is one."""
         if self._task is not None:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Return when it has stopped."""
+        """Return when the task has ended."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -63,6 +63,6 @@ class Tasks:
 
 
 def report(task: asyncio.Task[None], fail: Callable[[BaseException], None]) -> None:
-    """Tell `fail` what a task that has ended raised, unless it was cancelled."""
+    """Pass to `fail` the exception of an ended task, unless the task was cancelled."""
     if not task.cancelled() and (failure := task.exception()) is not None:
         fail(failure)

@@ -1,12 +1,12 @@
 """Compaction at work: the dirtiest log is cleaned, then the next, while any is dirty enough.
 
-Which log, how far and what stays are the log store's rules (`logstore.cleaner`). Here: when, in
-which thread, how fast. The thread works in slices of a fraction of a millisecond and sleeps in
+The log store decides which log, how far, and what stays (`logstore.cleaner`). Here: when, in which
+thread, and how fast. The thread works in slices of a fraction of a millisecond and sleeps in
 between, so that the event loop never waits long for the interpreter; and it keeps to
 `log.cleaner.io.max.bytes.per.second`. Every log is looked at again after `log.cleaner.backoff.ms`.
 
-A log that is damaged is left alone from then on, and said so; whatever else goes wrong with the
-disk ends the process, except where only a file was concerned that nobody relies on yet.
+A damaged log is reported, and left alone from then on. An error of the disk ends the process,
+except in a file that only the cleaner uses so far.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
+from logstore.partition.reader import PartitionDeleted
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -33,7 +34,7 @@ from wire.errors import WireError
 
 #: Logs looked at in one turn of the event loop.
 _LOGS = 64
-#: The thread works for so long at a time, and sleeps for so long.
+#: How long the thread works at a time, and how long it sleeps in between.
 _SLICE_S = 0.000_2
 _PAUSE_S = 0.000_1
 #: No single sleep is longer, so that a stop is noticed.
@@ -44,11 +45,11 @@ _log = get_logger("cleaner")
 
 
 class Stopped(Exception):
-    """The broker stops: what is being cleaned is given up."""
+    """The broker stops: the cleaner gives up the log under way."""
 
 
 class Pace:
-    """The speed of the cleaner's thread. Called by it, often; sleeps there, or raises Stopped."""
+    """The speed of the cleaner's thread, which calls it often; it sleeps or raises Stopped."""
 
     def __init__(self, bytes_per_second: Callable[[], float]) -> None:
         self._bytes_per_second = bytes_per_second
@@ -71,11 +72,11 @@ class Pace:
         self._slice_began = time.perf_counter()
 
     def _ahead_s(self, now: float) -> float:
-        """How long what was done should have taken, beyond what it took."""
+        """Return the time by which the work is ahead of its allowed speed."""
         due_s = self._bytes / self._bytes_per_second()
         ahead_s = self._bytes_since + due_s - now
         if ahead_s < -1:
-            # Time in which there was nothing to do is not saved for later.
+            # Idle time is not saved up: a burst after it would be as fast as the disk.
             self._bytes, self._bytes_since = 0, now
         return ahead_s
 
@@ -98,9 +99,9 @@ class Cleaner:
         self._pace = Pace(lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0))
         self._background = Background(fail)
         self._executor: ThreadPoolExecutor | None = None
-        #: Logs that are damaged.
+        #: Damaged logs, which are left alone.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
-        #: Since the start: runs, bytes read and written by them.
+        #: Runs since the start, and the bytes that they have read and written.
         self.runs = 0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -111,7 +112,7 @@ class Cleaner:
             self._background.start(self._clean_periodically())
 
     async def stop(self) -> None:
-        """Clean no more. What is under way is given up."""
+        """Clean no more, and give up the log under way."""
         self._pace.is_stopped = True
         self._background.cancel()
         await self._background.ended()
@@ -119,7 +120,7 @@ class Cleaner:
             self._executor.shutdown()
 
     async def clean(self) -> int:
-        """Clean logs while any is dirty enough; returns how many runs that took."""
+        """Clean logs while any is dirty enough; return the number of runs."""
         runs = 0
         passed_over: set[PartitionLog] = set()
         while (filthiest := await self._filthiest(passed_over)) is not None:
@@ -132,7 +133,7 @@ class Cleaner:
     async def _filthiest(
         self, passed_over: set[PartitionLog]
     ) -> tuple[PartitionLog, Cleanable] | None:
-        """The log to be cleaned next: an overdue one first, then by its dirty ratio."""
+        """Return the log to clean next: an overdue one, else the one of the highest dirty ratio."""
         best: tuple[tuple[bool, float], PartitionLog, Cleanable] | None = None
         number = 0
         for topic in list(self._topics.all()):
@@ -159,9 +160,10 @@ class Cleaner:
         return Cleanable()
 
     async def _is_overdue(self, log: PartitionLog, found: Cleanable) -> bool:
-        """By the first batch that is dirty, as in Kafka."""
+        """Return whether dirty records have waited for longer than the maximum lag."""
         if not found.dirty_bytes or log.config.max_compaction_lag_ms == INT64_MAX:
             return False
+        # As in Kafka, the first dirty batch stands for all of them.
         first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
         source = log.ledger.segments.read_sealed(first.base_offset)
         if source is None:
@@ -174,7 +176,7 @@ class Cleaner:
         return batch is not None and is_overdue(log.config, batch[0].max_timestamp, now_ms)
 
     async def _clean_one(self, log: PartitionLog, found: Cleanable) -> bool:
-        """Clean one log; whether it makes sense to look at it again at once."""
+        """Clean one log; return whether it may be worth another look at once."""
         config = self._config
         cleaning = Cleaning(
             log,
@@ -190,12 +192,14 @@ class Cleaner:
         try:
             cleaned = await cleaning.perform()
         except (Overtaken, PartitionDeleted):
+            # Retention, or a deletion, was faster: the log looks different now.
             return False
         except WireError as error:
             self.uncleanable.add(log)
             _report("a damaged log is not cleaned any more", log, error)
             return False
         except OSError as error:
+            # The files of a deleted log vanish under the cleaner.
             if not log.is_deleted:
                 _report("a log could not be cleaned", log, error)
             return False
@@ -227,8 +231,8 @@ class Cleaner:
             raise Stopped
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "log-cleaner")
-        # Its files are closed by who waits for it, so it is waited for, also when that is
-        # cancelled; it notices a stop within a slice.
+        # A cancelled caller closes the files that the thread reads, so it waits for the thread,
+        # which notices a stop within a slice.
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         try:
             return await asyncio.shield(future)

@@ -1,7 +1,7 @@
-"""What configs belong to: topics, groups, the broker, client metrics; how they change.
+"""The resources that have configs: topics, groups, the broker, client metrics subscriptions.
 
-A resource says what it has of its own, what it refuses, and stores a new whole. The rules that all
-of them have in common are in `magnetar.runtime.config_changes`.
+A resource returns its own configs, checks what they would become, and stores that. The rules that
+all of them have in common are in `magnetar.config.changes`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Resource(Protocol):
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What it has of its own."""
+        """The resource's own configs."""
         ...
 
     def listed(self, name: str) -> str | None:
-        """The list that APPEND and SUBTRACT begin with where there is none; None: no list."""
+        """Return the list that APPEND and SUBTRACT begin with; None where it is no list."""
         ...
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        """Raise KafkaError unless these names may be set, and everything become `texts`."""
+        """Raise KafkaError unless these names may be set, and the configs may become `texts`."""
         ...
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        """Have these texts and no others: durable, and obeyed, when it returns."""
+        """Replace the resource's configs. They are durable, and obeyed, when it returns."""
         ...
 
 
@@ -71,7 +71,7 @@ class TopicResource:
 
 
 class BrokerResource:
-    """What was set at run time for this broker, or for every broker."""
+    """The configs set at run time for this broker, or for every broker."""
 
     def __init__(self, topics: Topics, configs: BrokerConfigs, name: str) -> None:
         """Raises INVALID_REQUEST for the name of another broker."""
@@ -92,11 +92,12 @@ class BrokerResource:
 
     async def store(self, texts: Mapping[str, str]) -> None:
         self._configs.replace(self._name, texts)
+        # Topics take over what they inherit before the request is answered.
         await self._topics.inherit()
 
 
 class ClientMetricsResource:
-    """A subscription to clients' metrics: it exists while it has configs."""
+    """A subscription to the metrics of clients: it exists while it has configs."""
 
     def __init__(self, stored: StoredConfigs, name: str) -> None:
         self._stored = stored
@@ -104,7 +105,8 @@ class ClientMetricsResource:
         self.texts: Mapping[str, str] = stored.texts(ResourceType.CLIENT_METRICS, name)
 
     def listed(self, name: str) -> str | None:
-        return None  # As in Kafka, which sets them whole.
+        # As in Kafka, which sets these configs whole.
+        return None
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
         if not self._name:
@@ -132,7 +134,7 @@ class ClientMetricsResource:
 
 
 class GroupResource:
-    """A group's own configs; the group itself need not be there."""
+    """A group's own configs; the group itself need not exist."""
 
     def __init__(self, stored: StoredConfigs, config: BrokerConfig, name: str) -> None:
         """Raises INVALID_REQUEST for no name."""
@@ -144,7 +146,8 @@ class GroupResource:
         self.texts: Mapping[str, str] = stored.texts(ResourceType.GROUP, name)
 
     def listed(self, name: str) -> str | None:
-        return None  # None of them is a list.
+        # None of these configs is a list.
+        return None
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
         self._stored.check_room(ResourceType.GROUP, self._name)

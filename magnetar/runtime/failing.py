@@ -52,6 +52,7 @@ class Failing:
 
     def fail(self, failure: BaseException) -> None:
         """Log a failing disk or a broken invariant and end the broker."""
+        # One failure brings others along: what waits for the disk fails with it.
         if self._failure is not None:
             return
         self._failure = failure

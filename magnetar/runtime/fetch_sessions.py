@@ -1,9 +1,9 @@
 """Fetch sessions: what each consumer fetches, remembered, so that a fetch names only what changed.
 
-Pure: it decides which partitions a fetch reads and which of them its response carries; it reads
-nothing and asks no clock. Bounded: by slots (sessions) and by the partitions that all sessions
-remember together. A session that is not there, whatever the reason, only costs its consumer one
-full fetch. Source: KIP-227, KIP-516 (topic ids).
+Pure: decides which partitions a fetch reads and which of them its response carries; reads nothing
+and asks no clock. Bounded by slots (sessions), and by the partitions that all sessions remember
+together. A missing session costs its consumer one full fetch, whatever the reason. Source: KIP-227,
+KIP-516 (topic ids).
 
     session id 0, epoch 0      a full fetch that would like a session: opened when it is answered,
                                if there is room
@@ -56,9 +56,9 @@ class FetchPartitionRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What reading one partition gave, as far as it decides whether the response carries it.
+    """The outcome of reading one partition, as far as the session needs it.
 
-    `is_diverging`: the answer names a diverging epoch, which the consumer must hear of.
+    `is_diverging`: the answer names a diverging epoch, of which the consumer must learn.
     """
 
     error_code: ErrorCode
@@ -69,7 +69,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """The session part of a response; the context's partitions at `positions` are to be sent."""
+    """The session part of a response. Send the context's partitions at `positions`."""
 
     error_code: ErrorCode
     session_id: int
@@ -77,7 +77,7 @@ class FetchAnswer(NamedTuple):
 
 
 class _CachedPartition:
-    """What a session's consumer asked for last, and what it was told last."""
+    """One partition's last request by the session's consumer, and the last answer to it."""
 
     __slots__ = ("high_watermark", "log_start_offset", "request")
 
@@ -87,7 +87,7 @@ class _CachedPartition:
         self.log_start_offset = _UNKNOWN_OFFSET
 
     def on_answer(self, fetched: FetchedPartition) -> bool:
-        """Remember what is about to be said; return whether it has to be said."""
+        """Remember an answer; return whether the response must carry it."""
         must_respond = (
             fetched.size_bytes > 0
             or fetched.error_code is not ErrorCode.NONE
@@ -96,7 +96,7 @@ class _CachedPartition:
             or fetched.log_start_offset != self.log_start_offset
         )
         self.log_start_offset = fetched.log_start_offset
-        # After an error the partition is sent again, also when nothing else has changed since.
+        # After an error the partition is sent again, even if nothing else has changed since.
         failed = fetched.error_code is not ErrorCode.NONE
         self.high_watermark = _UNKNOWN_OFFSET if failed else fetched.high_watermark
         return must_respond
@@ -104,7 +104,7 @@ class _CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """`partitions` are in the order in which they are read: those that had data go to the end."""
+    """One session. `partitions` are in the order of reading: those with data go to the end."""
 
     session_id: int
     uses_topic_ids: bool
@@ -115,15 +115,15 @@ class _Session:
 
 
 class FetchContext:
-    """One fetch without a session: it reads what it names, and its response carries all of it."""
+    """A fetch without a session: reads what it names, and its response carries all of that."""
 
     def __init__(self, requests: dict[PartitionKey, FetchPartitionRequest]) -> None:
         self.keys = list(requests)
-        #: In the order in which they are to be read, each partition once.
+        #: In the order of reading, each partition once.
         self.partitions = list(requests.values())
 
     def respond(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        """Return what to send, given what reading each of `partitions` gave. Call it once."""
+        """Return what to send, given the outcome for each of `partitions`. Call it once."""
         assert len(results) == len(self.partitions)
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, range(len(results)))
 
@@ -153,7 +153,7 @@ class _FullContext(FetchContext):
 
 
 class _IncrementalContext(FetchContext):
-    """A fetch of all that its session holds; answered with what is news to the consumer."""
+    """A fetch of everything in its session; the response carries what is new to the consumer."""
 
     def __init__(self, session: _Session) -> None:
         super().__init__({key: cached.request for key, cached in session.partitions.items()})
@@ -171,7 +171,7 @@ class _IncrementalContext(FetchContext):
             if session.partitions[key].on_answer(fetched):
                 positions.append(position)
             if fetched.size_bytes > 0:
-                # The others are read first next time, so that no partition starves the rest.
+                # The other partitions are read first next time: no partition starves the rest.
                 session.partitions[key] = session.partitions.pop(key)
         return FetchAnswer(ErrorCode.NONE, session.session_id, positions)
 
@@ -204,11 +204,11 @@ class FetchSessions:
 
     @property
     def partition_count(self) -> int:
-        """Partitions that all sessions remember, one in two sessions counted twice."""
+        """The partitions that all sessions remember; one in two sessions counts twice."""
         return self._partition_count
 
     def open(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
-        """Return what the fetch reads, or raise the `KafkaError` that the whole response says.
+        """Return what the fetch reads, or raise the KafkaError that answers the whole request.
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR where
         a session began with names and goes on with ids, or the other way round. After each of them
@@ -240,7 +240,8 @@ class FetchSessions:
             began = "topic ids" if session.uses_topic_ids else "topic names"
             detail = f"session {session.session_id} began with {began}"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, detail)
-        # Moved before anything else: whoever still waits for data in it sees that it has moved on.
+        # Moved before anything else: a request that still waits for data in this session learns by
+        # the epoch that the session has moved on.
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         self._update(session, request, requests)
         if not session.partitions:
@@ -274,7 +275,7 @@ class FetchSessions:
         self._partition_count += len(session.partitions) - before
 
     def create(self, partition_count: int, uses_topic_ids: bool, now_ms: int) -> _Session | None:
-        """Return a new session, to be filled with so many partitions; None for want of room."""
+        """Return a new, empty session for `partition_count` partitions; None without room."""
         if partition_count == 0 or not self._make_room(partition_count, now_ms):
             return None
         session_id = self._draw_session_id()
@@ -286,10 +287,10 @@ class FetchSessions:
         return session
 
     def _make_room(self, partition_count: int, now_ms: int) -> bool:
-        """Evict what a new session of so many partitions may replace; return whether it fits.
+        """Evict what a new session may replace; return whether the new one fits.
 
-        Sessions unused for too long go first. Then, for a slot, the smallest of those that had
-        their time, if it is smaller than the new one: a larger session saves more.
+        Sessions unused for too long go first. Then, for a slot, the smallest of those that have
+        lived long enough, if the new one is larger: a larger session saves more.
         """
         while self._lacks_slot() or self._lacks_memory(partition_count):
             longest_unused = next(iter(self._sessions.values()), None)

@@ -1,9 +1,9 @@
 """Reading for one Fetch: its partitions in order, within its limits, waiting for enough bytes.
 
-Owns the byte budget and the long poll; knows nothing of sessions and versions. A partition that
-fails answers at once, as does one whose data is there; otherwise the fetch sleeps until a log that
-it reads advances, and reads again only those that did. Source: KIP-74 (limits in the order of the
-request; the first batch is returned whole, whatever its size).
+Owns the byte budget and the long poll; knows nothing of sessions and versions. A fetch answers at
+once if a partition fails or enough data is there. Otherwise the fetch sleeps until one of its logs
+advances, and reads only those that did. Source: KIP-74 (limits in the order of the request; the
+first batch is returned whole, whatever its size).
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from logstore.partition.log import Isolation, PartitionLog, Slice
-from logstore.partition.reads import end_of
+from logstore.partition.log import PartitionLog
+from logstore.partition.reader import Isolation, Slice
 from logstore.sync.durable_end import LedgerClosed
 from magnetar.runtime.response_memory import HeldResponse
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import end_of_batches
 
-#: No fetch waits longer, whatever it says: an answer without records is one at any time.
+#: No fetch waits longer, whatever it asks for: a response without records is valid at any time.
 _WAIT_MS_MAX = 300_000
 
 
@@ -48,8 +49,10 @@ class PartitionRead:
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
         self._seen_bytes = 0
-        self._is_kept_out = False  # by what was read of others: its first batch alone is too much
-        self._end_offset: int | None = None  # of what was read, once somebody asked
+        #: Whether the response is so full that not even this partition's first batch fits.
+        self._is_kept_out = False
+        #: The end of what was read, computed when it is first asked for.
+        self._end_offset: int | None = None
 
     @classmethod
     def refused(cls, error: KafkaError) -> PartitionRead:
@@ -58,39 +61,52 @@ class PartitionRead:
         read.error = error
         return read
 
-    async def read(
-        self, isolation: Isolation, budget_bytes: int, others_bytes: int, held: HeldResponse
-    ) -> None:
-        """Read whole batches from the fetch offset; the response has `budget_bytes` left.
+    def read_now(self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool) -> bool:
+        """Read whole batches from the fetch offset; return False if that would wait for the disk.
 
-        At least one where the response has nothing else, no `others_bytes`. `held` is grown only
-        for the time of a wait: the caller accounts for what was read.
+        At most `limit_bytes`, but with `at_least_one` the first batch whole.
         """
-        if self.log is None or self.error is not None:
-            return
-        limit = max(min(self.max_bytes, budget_bytes), 0)
-        at_least_one = others_bytes == 0
+        log = self.log
+        if log is None or self.error is not None:
+            return True
         # Nothing is read where the logs have parted: what the reader holds already is wrong.
-        offset = self.fetch_offset if self.diverging is None else self.log.high_watermark
-        self._seen_bytes = self.log.ledger.durable_bytes
+        offset = self.fetch_offset if self.diverging is None else log.reader.high_watermark
+        self._seen_bytes = log.ledger.durable_bytes
         try:
-            result = self.log.read(offset, limit, isolation, at_least_one=at_least_one)
-            if result is None:
-                # Many may wait for the disk at once.
-                held.resize(others_bytes + limit)
-                result = await self.log.read_cold(
-                    offset, limit, isolation, at_least_one=at_least_one
-                )
+            result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
+        except KafkaError as refusal:
+            self._refuse(refusal)
+            return True
+        if result is None:
+            return False
+        self._take(result, offset, isolation, at_least_one=at_least_one)
+        return True
+
+    async def read_cold(
+        self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool
+    ) -> None:
+        """Do as `read_now`, waiting for the disk in a thread."""
+        assert self.log is not None, "a refused read waits for no disk"
+        offset, reader = self.fetch_offset, self.log.reader
+        try:
+            result = await reader.read_cold(
+                offset, limit_bytes, isolation, at_least_one=at_least_one
+            )
         except KafkaError as refusal:
             self._refuse(refusal)
         except LedgerClosed:
             self._refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
         else:
-            self.result = result
-            self.size_bytes = len(result.records)
-            self._end_offset = None
-            is_left_out = not at_least_one and not result.records
-            self._is_kept_out = is_left_out and offset < _bound(result, isolation)
+            self._take(result, offset, isolation, at_least_one=at_least_one)
+
+    def _take(
+        self, result: Slice, offset: int, isolation: Isolation, *, at_least_one: bool
+    ) -> None:
+        self.result = result
+        self.size_bytes = len(result.records)
+        self._end_offset = None
+        is_left_out = not at_least_one and not self.size_bytes
+        self._is_kept_out = is_left_out and offset < result.bound(isolation)
 
     def _refuse(self, error: KafkaError) -> None:
         self.error = error
@@ -102,16 +118,15 @@ class PartitionRead:
         log, result = self.log, self.result
         if log is None or result is None:
             return False
+        # Then the next read refuses, which the client must learn at once.
         if self.is_gone or self.is_trimmed:
             return True
-        if isolation is Isolation.READ_COMMITTED:
-            return log.last_stable_offset != result.last_stable_offset
-        return log.high_watermark != result.high_watermark
+        return log.reader.bound(isolation) != result.bound(isolation)
 
     @property
     def is_gone(self) -> bool:
         """Whether the partition was deleted since it was found."""
-        return self.log is not None and self.log.is_deleted
+        return self.log is not None and self.log.reader.is_deleted
 
     @property
     def is_trimmed(self) -> bool:
@@ -129,20 +144,15 @@ class PartitionRead:
         if result is None or not self.size_bytes:
             return result is not None and self._is_kept_out
         if self._end_offset is None:
-            self._end_offset = end_of(result.records)
-        return self._end_offset < _bound(result, isolation)
+            self._end_offset = end_of_batches(result.records)
+        return self._end_offset < result.bound(isolation)
 
     def growth_bytes(self) -> int:
-        """Return what became durable, so visible, since the last read.
+        """Return the bytes that became durable, so visible, since the last read.
 
-        Not what was appended: that is there before a reader can see it.
+        Not the bytes appended: they are there before a reader can see them.
         """
         return 0 if self.log is None else self.log.ledger.durable_bytes - self._seen_bytes
-
-
-def _bound(result: Slice, isolation: Isolation) -> int:
-    is_committed = isolation is Isolation.READ_COMMITTED
-    return result.last_stable_offset if is_committed else result.high_watermark
 
 
 class LongPoll:
@@ -150,22 +160,22 @@ class LongPoll:
 
     def __init__(self, reads: Sequence[PartitionRead]) -> None:
         self.advanced = asyncio.Event()
-        self._logs = [read.log for read in reads if read.log is not None]
+        self._readers = [read.log.reader for read in reads if read.log is not None]
 
     def __enter__(self) -> LongPoll:
-        for log in self._logs:
-            log.subscribe(self.advanced.set)
+        for reader in self._readers:
+            reader.subscribe(self.advanced.set)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for log in self._logs:
-            log.unsubscribe(self.advanced.set)
+        for reader in self._readers:
+            reader.unsubscribe(self.advanced.set)
 
 
 class Fetch:
     """One fetch over `reads`, in their order: `max_bytes` in all, `min_bytes` or `max_wait_ms`.
 
-    `min_bytes` beyond `max_bytes` counts as that: no wait could bring more.
+    A `min_bytes` beyond `max_bytes` counts as `max_bytes`: no wait could bring more.
     """
 
     def __init__(
@@ -178,7 +188,7 @@ class Fetch:
         max_wait_ms: int,
         held: HeldResponse,
     ) -> None:
-        """`held` accounts for what is read; whoever sends it ends that."""
+        """`held` accounts for what is read, until the connection has sent the response."""
         self._reads = reads
         self._isolation = isolation
         self._min_bytes = min(min_bytes, max_bytes)
@@ -198,7 +208,7 @@ class Fetch:
                     while not self._is_answerable():
                         await self._read_advanced(poll)
             except TimeoutError:
-                # Less than asked for, but all that there is by now.
+                # Less than asked for, but everything that is there by now.
                 await self._read([read for read in self._reads if read.is_stale(self._isolation)])
 
     def _is_answerable(self) -> bool:
@@ -214,9 +224,9 @@ class Fetch:
     async def _read_advanced(self, poll: LongPoll) -> None:
         """Sleep until enough may have arrived, then read what moved.
 
-        Under read_committed a moved stable offset may uncover any amount. Otherwise nothing is read
-        before the logs grew by the missing bytes: a large `min_bytes` must not read every batch
-        again whenever a small one arrives.
+        Under read_committed a moved stable offset may uncover any amount of data. Otherwise nothing
+        is read before the logs have grown by the missing bytes: a fetch with a large `min_bytes`
+        must not read every batch again whenever a small one arrives.
         """
         stale = [read for read in self._reads if read.is_stale(self._isolation)]
         missing = self._min_bytes - self._size_bytes
@@ -231,10 +241,18 @@ class Fetch:
         await poll.advanced.wait()
 
     async def _read(self, reads: Sequence[PartitionRead]) -> None:
+        isolation, held = self._isolation, self._held
         for read in reads:
-            others = self._size_bytes - read.size_bytes
-            budget = max(min(self._max_bytes - others, self._held.room_bytes(others)), 0)
-            await read.read(self._isolation, budget, others, self._held)
-            self._size_bytes = others + read.size_bytes
-            if self._size_bytes != self._held.size_bytes:
-                self._held.resize(self._size_bytes)
+            others_bytes = self._size_bytes - read.size_bytes
+            room_bytes = min(self._max_bytes - others_bytes, held.room_bytes(others_bytes))
+            limit_bytes = max(min(read.max_bytes, room_bytes), 0)
+            at_least_one = others_bytes == 0
+            # A hot read is a plain call: a coroutine for each of a thousand partitions would cost
+            # more than the read.
+            if not read.read_now(isolation, limit_bytes, at_least_one=at_least_one):
+                # Many may wait for the disk at once: account for what each of them may bring.
+                held.resize(others_bytes + limit_bytes)
+                await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
+            self._size_bytes = others_bytes + read.size_bytes
+            if self._size_bytes != held.size_bytes:
+                held.resize(self._size_bytes)

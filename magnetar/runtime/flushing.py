@@ -1,8 +1,8 @@
-"""`flush.ms` at work: what has lain in the page cache for that long is made durable.
+"""`flush.ms` at work: records that have lain in the page cache for that long are made durable.
 
-With durability=page-cache alone; a broker that answers what is on the disk has nothing to flush.
-Looked at every `log.flush.scheduler.interval.ms`, which by default never comes, as in Kafka.
-`flush.messages` is the ledger's: it is counted when records are written.
+Runs with durability=page-cache alone: with fsync a broker has nothing left to flush. It looks at
+all logs every `log.flush.scheduler.interval.ms`, which by default never comes, as in Kafka. The
+ledger obeys `flush.messages`, since it counts records as they are written.
 Source: Kafka's LogManager.flushDirtyLogs.
 """
 
@@ -21,7 +21,7 @@ from magnetar.storage.topics import Topics
 
 #: Partitions looked at in one turn of the event loop.
 _PARTITIONS = 512
-#: A change of the interval acts after so long at most.
+#: No single sleep is longer, so that a changed interval is obeyed soon.
 _SLEEP_MAX_S = 1.0
 
 
@@ -44,7 +44,7 @@ class Flushing:
 
     @property
     def is_running(self) -> bool:
-        """Whether anybody looks for what is due."""
+        """Whether logs are flushed periodically."""
         return self._background.is_running
 
     def start(self) -> None:
@@ -53,11 +53,11 @@ class Flushing:
             self._background.start(self._flush_periodically())
 
     def stop(self) -> None:
-        """Flush no more; the end of the broker makes everything durable."""
+        """Flush no more; the end of the broker makes all logs durable."""
         self._background.cancel()
 
     async def flush(self) -> int:
-        """Have every log flushed whose time has come; returns how many."""
+        """Flush every log whose time has come; return their number."""
         count = 0
         logs = [log for topic in self._topics.all() for log in topic.partitions]
         for number, log in enumerate(logs, 1):

@@ -15,7 +15,7 @@ from coordinator.groups.records import ShardRecord, decode, encode
 from coordinator.groups.shard import GroupShard, check_group_count
 from coordinator.partitioning import partition_for
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.shard import RecordFormat, RunningShard

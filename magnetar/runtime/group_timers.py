@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.transactions.deadlines import Deadlines
+from coordinator.deadlines import Deadlines
 from magnetar.clock import Clock
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks

@@ -24,7 +24,7 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.deletion import decide_deletion
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Tasks

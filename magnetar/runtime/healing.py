@@ -1,4 +1,4 @@
-"""Healing at work: no transaction stays open in a partition that nobody will ever end.
+"""Healing at work: no transaction that will never be ended stays open in a partition.
 
 Every open transaction that a partition holds is compared with its coordinator by the epoch of its
 data; the rules, and why they are sound, are in `coordinator.transactions.healing`. Once at the
@@ -15,25 +15,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
-from coordinator.transactions.metadata import (
-    ProducerIdentity,
-    TopicPartition,
-    TransactionMetadata,
-)
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_buffer import OpenTransaction
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.transactions import Transactions
+from magnetar.storage.topics import Topics
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _log = get_logger("transactions")
 
@@ -58,17 +55,28 @@ class _Found(NamedTuple):
 class Healing:
     """The sweep over all partitions of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._participants = LocalParticipants(broker)
-        self._background = Background(broker.fail)
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        config: BrokerConfig,
+        fail: Callable[[BaseException], None],
+        transactions: Transactions,
+        participants: LocalParticipants,
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+        self._transactions = transactions
+        self._participants = participants
+        self._background = Background(fail)
         #: How many open transactions of a partition were adopted, committed, aborted.
         self.counts: Counter[Remedy] = Counter()
 
     async def start(self) -> None:
         """Sweep once, then periodically. After groups and transactions have started."""
         await self.sweep()
-        if self._broker.config.transaction_healing_interval_ms:
+        if self._config.transaction_healing_interval_ms:
             self._background.start(self._sweep_periodically())
 
     async def stop(self) -> None:
@@ -80,14 +88,14 @@ class Healing:
         about them is durable."""
         partitions = [
             (TopicPartition(topic.name, index), log)
-            for topic in self._broker.topics.all()
+            for topic in self._topics.all()
             for index, log in enumerate(topic.partitions)
         ]
         for number, (partition, log) in enumerate(partitions, 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-            # An append does that too; here it is done for partitions that nobody writes to.
-            if log.expire_producers_if_due(self._broker.clock.now_ms()):
+            # An append does that too; here it is done for partitions without writes.
+            if log.expire_producers_if_due(self._clock.now_ms()):
                 await asyncio.sleep(0)
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):
@@ -96,7 +104,7 @@ class Healing:
 
     async def _sweep_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self._broker.config.transaction_healing_interval_ms / 1000)
+            await asyncio.sleep(self._config.transaction_healing_interval_ms / 1000)
             await self.sweep()
 
     async def _heal(
@@ -106,7 +114,7 @@ class Healing:
         sick = [one for one in self._judged(partition, log, found) if one.verdict.remedy.is_act]
         if not sick:
             return
-        await self._broker.transactions.durable()
+        await self._transactions.durable()
         still = self._judged(partition, log, [one.open for one in sick])
         acted = []
         for before, now in zip(sick, still, strict=True):
@@ -128,7 +136,7 @@ class Healing:
     ) -> list[_Found]:
         judged = []
         for one in found:
-            txn = self._broker.transactions.find_by_producer(one.producer_id)
+            txn = self._transactions.find_by_producer(one.producer_id)
             data = ProducerIdentity(one.producer_id, one.producer_epoch)
             judged.append(_Found(partition, log, one, txn, heal(txn, data, partition)))
         return judged
@@ -138,7 +146,7 @@ class Healing:
         try:
             if found.verdict.remedy is Remedy.ADOPT:
                 assert found.txn is not None
-                return self._broker.transactions.adopt(
+                return self._transactions.adopt(
                     found.txn.transactional_id, found.data, found.partition
                 )
             state = found.log.producers.get(found.data.producer_id)
@@ -149,7 +157,7 @@ class Healing:
                 coordinator_epoch = max(coordinator_epoch, state.coordinator_epoch)
             commit = found.verdict.remedy is Remedy.COMMIT
             marker = TransactionMarker(found.data.producer_id, epoch, coordinator_epoch, commit)
-            return self._participants.append_marker(found.partition, marker)
+            return self._participants.append_marker(found.partition, marker, self._clock.now_ms())
         except KafkaError as refusal:
             _log.warning("not healed", refusal=str(refusal), **_described(found))
             return None

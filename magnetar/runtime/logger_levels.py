@@ -1,4 +1,4 @@
-"""Levels of the broker's loggers, changed while it runs (KIP-412); the next start forgets them."""
+"""The levels of loggers, changed while the broker runs (KIP-412); the next start forgets them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def alter_levels(
         if change.name not in known:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
         chosen[change.name] = _level(change)
+    # All changes are checked before the first is made: all or none.
     if not validate_only:
         for logger, level in chosen.items():
             set_level(logger, level)

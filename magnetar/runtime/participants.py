@@ -1,8 +1,8 @@
 """Participants: the partitions of a transaction, and the way its outcome reaches them.
 
-A port: the coordinator knows partitions by name and asks for markers; it never touches a
-partition's log. Here they are in this process; WriteTxnMarkers to another broker would stand
-behind the same methods, and what WriteTxnMarkers asks of this broker goes the same way.
+A port. The coordinator knows partitions by name and asks for markers; it never touches a
+partition's log. Here the partitions are in this process. WriteTxnMarkers to another broker would
+stand behind the same methods, and what WriteTxnMarkers asks of this broker goes the same way.
 
 A partition that is gone (its topic was deleted) is skipped, alone: the others get their markers.
 """
@@ -10,20 +10,17 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.work import MarkerWork
+from coordinator.transactions.plan import MarkerWork, Part
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 _log = get_logger("transactions")
 
@@ -38,21 +35,20 @@ class AppendedMarker(NamedTuple):
     work: MarkerWork
     partition: TopicPartition
     log: PartitionLog
-    #: Of the log after it (exclusive): what to await.
     end_offset: int
+    """The end of the log after the marker (exclusive): what to await."""
 
 
 class Participants(Protocol):
     """Where markers go."""
 
     def append(
-        self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool
+        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
     ) -> Sequence[AppendedMarker]:
         """Append the markers of `work`, and of its votes, to every partition that exists.
 
-        In this step, so that they are atomic with a decision that was appended in it. The first
-        drive marks every partition, empty ones too, as Kafka does, so that offsets agree; a
-        re-drive skips those in which the producer has nothing open any more.
+        `part`: MARKERS, or MISSING_MARKERS. In this step, so that they can be all or nothing with
+        a decision that was appended in it.
         """
         ...
 
@@ -62,37 +58,55 @@ class Participants(Protocol):
         ...
 
 
+class PartitionsByName(Protocol):
+    """Where the log of a partition is found."""
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        """Return the log. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        ...
+
+
+class PendingAcks(Protocol):
+    """The group coordinator, as far as transactions go."""
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that has the group."""
+        ...
+
+    def append_marker(
+        self, partition_index: int, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        """Append a marker to a partition of `__consumer_offsets` and resolve its pending acks;
+        return the log and the end offset to await."""
+        ...
+
+
 class LocalParticipants:
     """Partitions in this process."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, topics: PartitionsByName, groups: PendingAcks) -> None:
+        self._topics = topics
+        self._groups = groups
 
     def append_marker(
-        self, partition: TopicPartition, marker: TransactionMarker
+        self, partition: TopicPartition, marker: TransactionMarker, now_ms: int
     ) -> tuple[PartitionLog, int]:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        return self._append_marker(partition, marker, self._broker.clock.now_ms())
-
-    def _append_marker(
-        self, partition: TopicPartition, marker: TransactionMarker, now_ms: int
-    ) -> tuple[PartitionLog, int]:
         topic, index = partition
         if topic == CONSUMER_OFFSETS:
-            return self._broker.groups.append_marker(index, marker, now_ms)
-        log = self._broker.topics.partition(topic, index)
+            return self._groups.append_marker(index, marker, now_ms)
+        log = self._topics.partition(topic, index)
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
-        self, work: MarkerWork, coordinator_epoch: int, *, is_redrive: bool
+        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
     ) -> list[AppendedMarker]:
         markers = []
-        now_ms = self._broker.clock.now_ms()
-        for one in work.with_votes:
+        for one in (work, *work.votes):
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,
@@ -102,15 +116,15 @@ class LocalParticipants:
             )
             for partition in one.partitions:
                 try:
-                    if is_redrive and self._is_closed(partition, one.producer_id):
+                    if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         continue
-                    appended = self._append_marker(partition, marker, now_ms)
+                    log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
                     if refusal.code not in _NOTHING_OPEN:
                         raise
                     _report_skipped(one, partition, refusal)
                 else:
-                    markers.append(AppendedMarker(one, partition, *appended))
+                    markers.append(AppendedMarker(one, partition, log, end_offset))
         return markers
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
@@ -125,11 +139,11 @@ class LocalParticipants:
                 _report_skipped(work, partition, closed)
 
     def _is_closed(self, partition: TopicPartition, producer_id: int) -> bool:
-        return not self._broker.topics.partition(*partition).transactions.is_open(producer_id)
+        return not self._topics.partition(*partition).transactions.is_open(producer_id)
 
     def _is_gone(self, partition: TopicPartition, log: PartitionLog) -> bool:
         try:
-            return self._broker.topics.partition(*partition) is not log
+            return self._topics.partition(*partition) is not log
         except KafkaError:
             return True
 

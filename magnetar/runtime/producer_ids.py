@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from coordinator.transactions.metadata import NO_PRODUCER_ID
-from magnetar.storage.catalog import Catalog
+
+
+class BlockSource(Protocol):
+    """Where blocks of producer ids come from: the catalog."""
+
+    def allocate_producer_ids(self, block_size: int) -> int:
+        """Return the first id of a block that was never given, durably. Blocks."""
+        ...
+
+    def reserve_producer_ids_below(self, end_producer_id: int) -> None:
+        """Give none below `end_producer_id` any more, durably. Blocks."""
+        ...
 
 
 class ProducerIds:
-    """Ids that nobody was ever given."""
+    """Ids that no client was ever given."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, source: BlockSource) -> None:
+        self._source = source
         self._block = ProducerIdBlock()
         self._highest_found = NO_PRODUCER_ID
 
@@ -32,8 +45,8 @@ class ProducerIds:
     def _refill(self) -> None:
         if not self._block.is_used_up:
             return
-        first = self._catalog.allocate_producer_ids(BLOCK_SIZE)
+        first = self._source.allocate_producer_ids(BLOCK_SIZE)
         if first <= self._highest_found:
-            self._catalog.reserve_producer_ids_below(self._highest_found + 1)
-            first = self._catalog.allocate_producer_ids(BLOCK_SIZE)
+            self._source.reserve_producer_ids_below(self._highest_found + 1)
+            first = self._source.allocate_producer_ids(BLOCK_SIZE)
         self._block.refill(first)

@@ -1,13 +1,13 @@
-"""Retention at work: what logs need not keep any more is deleted, segment by segment.
+"""Retention at work: segments that logs need not keep any more are deleted.
 
-Every `log.retention.check.interval.ms`; the rule is in `logstore.partition.retention`. The
-coordinators' topics are left alone, whatever their configs say: their state is replayed from their
-first record.
+All logs are checked every `log.retention.check.interval.ms`, by the rule in
+`logstore.partition.retention`. The coordinators' topics are left alone, whatever their configs say:
+their state is replayed from their first record.
 
-In slices, so that clients are served in between: so many partitions looked at, or segments put
-aside, in one turn of the event loop. What the memory does not know of a segment is read in a
-thread, where the files are deleted too, after `file.delete.delay.ms`. Where logs start is made
-durable by one sync for all partitions of a round, before anything goes.
+A check works in slices, so that clients are served in between: a turn of the event loop looks at a
+number of partitions, or puts a number of segments aside. A thread reads the facts of a segment that
+are not in memory, and deletes the files after `file.delete.delay.ms`. One sync makes the new start
+offsets of all partitions of a round durable, before any segment goes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.retention import due_of, expire
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -26,20 +25,20 @@ from magnetar.runtime.background import Background
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
 
-#: Partitions looked at in one turn of the event loop, a few milliseconds.
+#: Partitions looked at in one turn of the event loop: a few milliseconds.
 _PARTITIONS = 128
-#: Segments of one partition that one round looks at, and deletes at most.
+#: Most segments of one partition that one round looks at, and deletes.
 _SEGMENTS = 512
-#: Segments put aside in one turn: up to five names each, about 0.5 ms.
+#: Segments put aside in one turn: each has up to five files, all together about 0.5 ms.
 _DELETED = 8
-#: The first check comes so long after the start, as in Kafka, or after an interval.
+#: The first check comes so long after the start, as in Kafka, or after a shorter interval.
 _FIRST_MS = 30_000
 
 _log = get_logger("retention")
 
 
 class _Expiring(NamedTuple):
-    """A partition that is to start at an offset, and what it had before."""
+    """A partition with a new start offset, and its size before."""
 
     log: PartitionLog
     start_offset: int
@@ -72,7 +71,7 @@ class Retention:
         self._background.start(self._check_periodically())
 
     def stop(self) -> None:
-        """Check no more; what is due the next start finds."""
+        """Check no more; the next start finds what is due."""
         self._background.cancel()
 
     async def check(self) -> None:
@@ -82,7 +81,7 @@ class Retention:
         ]
         while logs:
             expiring = await self._look_at(logs)
-            # Deleted meanwhile: its offsets are nobody's any more.
+            # A topic deleted meanwhile: a new one of its name must not get its start offset.
             expiring = [each for each in expiring if not each.log.is_deleted]
             if expiring:
                 await self._logs.persist_start_offsets(
@@ -107,14 +106,14 @@ class Retention:
     async def _due(self, log: PartitionLog) -> int:
         while True:
             segments = islice(log.ledger.segments.facts(), _SEGMENTS)
-            start_offset, unread = due_of(log, segments, self._clock.now_ms())
+            start_offset, unread = log.due(segments, self._clock.now_ms())
             if unread is None:
                 return start_offset
             await log.ledger.segments.read_max_timestamp(unread)
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
-        segments, size_bytes = await advance(log, expiring.start_offset, expire)
+        segments, size_bytes = await advance(log, expiring.start_offset, PartitionLog.expire)
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
         if not log.is_deleted:
@@ -131,8 +130,9 @@ class Retention:
 async def advance(
     log: PartitionLog, start_offset: int, step_to: Callable[[PartitionLog, int], None]
 ) -> tuple[int, int]:
-    """Have a log start at `start_offset`, durable as such, some segments in each turn of the event
-    loop; returns how many segments and bytes went. A partition that is deleted meanwhile is let be.
+    """Advance a log to `start_offset`, which is durable, some segments in each turn of the loop.
+
+    Returns the number of segments and of bytes that went. Stops where the partition is deleted.
     """
     segments = size_bytes = 0
     while not log.is_deleted and log.log_start_offset < start_offset:

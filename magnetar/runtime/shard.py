@@ -1,11 +1,17 @@
 """One shard of a coordinator at work: its state, and the log of which the state is a fold.
 
 A shard is a partition of `__transaction_state` or of `__consumer_offsets`. This class serves both
-coordinators and owns no rule: the rules are pure functions of `coordinator`.
+coordinators and owns no rule: the rules are pure functions of `coordinator`. Every request goes
 
-    decide -> append -> apply, in one step of the event loop: no request sees a state that is not in
-    the log. Then the caller does what falls due (timers, work), awaits the returned end offset, and
-    answers.
+    decision = decide(shard.state, ...)  # pure; a refusal raises, and nothing has happened
+    end_offset = shard.append(decision.records, now_ms)  # appends and applies
+    ...  # what falls due: timers, work
+    await shard.durable(end_offset)  # the first await
+    return decision.answer
+
+The lines before the await are one step of the event loop, so no request sees a state that is not in
+the log. The end offset is awaited also where there was nothing to append: the answer may rest on a
+record that is not durable yet.
 
 `replay` folds the log through the same `apply` as live requests, so the live state is the replayed
 state. A record is applied with its offset in the log: between two commits of a group the later
@@ -17,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from coordinator.decision import AnswerT, Decision, Urgency
+from coordinator.decision import Urgency
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from wire.records import BatchHeader, ControlType, Marker, Record, SimpleRecord
 
 #: What a batch and each record in it have besides keys and values, at most.
@@ -78,7 +84,7 @@ class RunningShard(Generic[StateT, RecordT]):
         self._format = record_format
 
     def durable(self, end_offset: int) -> Coroutine[Any, Any, None]:
-        """To be awaited: until everything before `end_offset` (exclusive) survives a power loss."""
+        """Return a wait until everything before `end_offset` (exclusive) survives a power loss."""
         return self.log.durable(end_offset)
 
     def replay(self, select: Callable[[Iterator[LogEntry]], Iterable[LogEntry]] = iter) -> None:
@@ -88,7 +94,7 @@ class RunningShard(Generic[StateT, RecordT]):
         """
         state, decode = self.state, self._format.decode
         log = self.log
-        for header, item in select(log.iterate_records_from(log.log_start_offset)):
+        for header, item in select(log.reader.iterate_records_from(log.log_start_offset)):
             producer = (header.producer_id, header.producer_epoch)
             if isinstance(item, Marker):
                 state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
@@ -100,20 +106,6 @@ class RunningShard(Generic[StateT, RecordT]):
                 state.apply_pending(record, item.offset, *producer)
             else:
                 state.apply(record, item.offset)
-
-    def submit(
-        self,
-        decide: Callable[[StateT], Decision[RecordT, AnswerT]],
-        now_ms: int,
-        urgency: Urgency = Urgency.AWAITED,
-    ) -> tuple[Decision[RecordT, AnswerT], int]:
-        """Decide, append, apply; return the decision and the end offset to await.
-
-        A refusal raises out of `decide`, or as MESSAGE_TOO_LARGE out of the append: nothing has
-        happened then. What falls due now (timers, work) is the caller's to begin in this step.
-        """
-        decision = decide(self.state)
-        return decision, self.append(decision.records, now_ms, urgency)
 
     def append(
         self, records: Sequence[RecordT], now_ms: int, urgency: Urgency = Urgency.AWAITED

@@ -2,26 +2,23 @@
 
 One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
 nothing sweeps; the wall clock may be set meanwhile. The rules are in
-`coordinator.transactions.expire`. Nobody waits for any of it; the log names who let a transaction
-time out.
+`coordinator.transactions.expire`. No client waits for any of it; the log names the client that let
+a transaction time out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from coordinator.deadlines import Deadlines
 from coordinator.decision import Decision
 from coordinator.transactions import expire
-from coordinator.transactions.deadlines import Deadlines
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TransactionMetadata
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.transaction_clients import TransactionClients
-
-if TYPE_CHECKING:
-    from magnetar.broker import Broker
 
 #: Decisions in one turn of the event loop, a few milliseconds: where thousands are due at once,
 #: clients are served in between.
@@ -30,7 +27,7 @@ _SLICE = 50
 _log = get_logger("transactions")
 
 Txn = TransactionMetadata
-Decide = Callable[[Txn | None, int], Decision[Txn, object]]
+Decide = Callable[[Txn | None, int], Decision[Txn, None]]
 
 
 class TransactionExpiry:
@@ -38,62 +35,60 @@ class TransactionExpiry:
 
     def __init__(
         self,
-        broker: Broker,
+        config: BrokerConfig,
+        clock: Clock,
         clients: TransactionClients,
         *,
-        forget: Callable[[str], None],
         find: Callable[[str], Txn | None],
         parent_of: Callable[[Txn | None], Txn | None],
-        submit: Callable[[str, Decide, int], Txn | None],
+        submit: Callable[[str, Decide, int], Decision[Txn, None]],
     ) -> None:
-        """`submit` carries out a decision about an id, as of a time, and returns its new value;
-        `forget` is told of ids that have expired."""
-        self._broker = broker
+        """`submit` carries out a decision about an id, as of a time."""
+        self._clock = clock
         self._clients = clients
-        self._forget = forget
         self._find = find
         self._parent_of = parent_of
         self._submit = submit
         self._lifetimes = expire.Lifetimes(
-            transactional_id_ms=broker.config.transactional_id_expiration_ms,
-            child_ms=broker.config.joint_child_expiration_ms,
-            vote_ms=broker.config.joint_vote_timeout_ms,
+            transactional_id_ms=config.transactional_id_expiration_ms,
+            child_ms=config.joint_child_expiration_ms,
+            vote_ms=config.joint_vote_timeout_ms,
         )
         self._deadlines = Deadlines()
         #: By transactional id: its deadline in wall time, and the steady time that this was when it
         #: was set. The wall clock may be set meanwhile; the time that is left stays the same.
         self._due: dict[str, tuple[int, int]] = {}
         self._alarm = Alarm(self.expire_due)
-        self._is_held = False
-        #: Transactions that their timeout has aborted, and votes that nobody decided in time.
+        self._is_paused = False
+        #: Transactions that their timeout has aborted, and votes that no parent decided in time.
         self.timed_out = 0
         self.votes_expired = 0
 
     def schedule(self, txn: Txn, now_ms: int) -> None:
-        """Have the id looked at when its next deadline comes. After every change of it, with the
-        wall time of the change."""
+        """Look at the id when its next deadline comes. Call after every change of it, with the wall
+        time of the change."""
         parent = None if txn.parent_id is None else self._parent_of(txn)
         due_ms = expire.deadline_ms(txn, self._lifetimes, parent)
         known = self._due.get(txn.transactional_id)
         if due_ms is None or (known is not None and known[0] == due_ms):
             return
-        steady_ms = self._broker.clock.steady_ms()
+        steady_ms = self._clock.steady_ms()
         due_steady_ms = steady_ms + due_ms - now_ms
         self._due[txn.transactional_id] = (due_ms, due_steady_ms)
         if known is not None and known[1] <= due_steady_ms:
             return  # It comes up when that one does, and then for this one.
         self._deadlines.schedule(txn.transactional_id, due_steady_ms)
-        if not self._is_held:
+        if not self._is_paused:
             self._alarm.set(due_steady_ms, steady_ms)
 
-    def hold(self) -> None:
-        """Decide nothing until `release`."""
-        self._is_held = True
+    def pause(self) -> None:
+        """Decide nothing until `resume`."""
+        self._is_paused = True
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Decide what is due, from here on."""
-        self._is_held = False
-        self._alarm.set(self._deadlines.next_ms(), self._broker.clock.steady_ms())
+        self._is_paused = False
+        self._alarm.set(self._deadlines.next_ms(), self._clock.steady_ms())
 
     def cancel(self) -> None:
         """Nothing expires any more."""
@@ -102,7 +97,7 @@ class TransactionExpiry:
     def expire_due(self) -> None:
         """Decide for ids whose deadline may have come, the oldest first, some in each turn."""
         self._alarm.cancel()
-        steady_ms = self._broker.clock.steady_ms()
+        steady_ms = self._clock.steady_ms()
         for transactional_id in self._deadlines.take_due(steady_ms, _SLICE):
             if transactional_id not in self._due:
                 continue  # forgotten meanwhile
@@ -116,9 +111,9 @@ class TransactionExpiry:
 
     def _expire(self, transactional_id: str, due_ms: int) -> None:
         """Decide for an id whose time has passed, also where the wall clock was put back."""
-        now_ms = max(self._broker.clock.now_ms(), due_ms)
+        now_ms = max(self._clock.now_ms(), due_ms)
         before = self._find(transactional_id)
-        txn = self._submit(
+        decision = self._submit(
             transactional_id,
             lambda txn, fresh_producer_id: expire.expire(
                 txn,
@@ -129,13 +124,13 @@ class TransactionExpiry:
             ),
             now_ms,
         )
-        if txn is None:
-            self._clients.forget(transactional_id)
-            self._forget(transactional_id)
-            self._due.pop(transactional_id, None)
+        after = self._find(transactional_id)
+        if after is None:
+            self._due.pop(transactional_id, None)  # It is forgotten.
             return
-        self.schedule(txn, now_ms)
-        if before is None or txn.state is not State.PREPARE_ABORT:
+        self.schedule(after, now_ms)
+        is_aborted = decision.records and decision.records[0].state is State.PREPARE_ABORT
+        if before is None or not is_aborted:
             return  # Not due yet; or a decision had its end still to be appended.
         if before.state is State.ONGOING:
             self.timed_out += 1

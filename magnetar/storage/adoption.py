@@ -1,10 +1,10 @@
 """Adopting logs that lie in the data directory and that the catalog does not know.
 
 A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
-this broker: with the topic ids their partition.metadata says, as many partitions as there are, and
-no settings of their own. Producer ids found in them are never given to anybody else. What remains
-of a topic that was being deleted when the process ended goes. A file, or a directory with
-neither a topic id nor a segment, is somebody else's, whatever it is called.
+this broker: with the topic ids of their partition.metadata, as many partitions as there are, and no
+settings of their own. Producer ids found in them are never given out again. The remains of a topic
+that was being deleted when the process ended are removed. A file, or a directory with neither a
+topic id nor a segment, is left alone, whatever it is called: the broker did not make it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain
 from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
-from logstore.directory.log_directory import FoundPartition
+from logstore.directory.data_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, TopicRow
@@ -28,9 +28,7 @@ _log = get_logger("adoption")
 
 
 def adopt(logs: Logs, catalog: Catalog) -> list[str]:
-    """Enter unknown topics into the catalog and return their names. To be called before any log
-    is opened.
-    """
+    """Enter unknown topics into the catalog and return their names; before any log is opened."""
     known = {row.name for row in catalog.topics()}
     deleted = catalog.deleted_topics()
     unknown: dict[str, list[FoundPartition]] = {}
@@ -44,23 +42,23 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
         logs.remove(remains)
         _log.info("remains of deleted topics removed", partitions=len(remains))
     if unknown:
-        # Before the catalog knows them: a start that is repeated repeats this, too.
+        # Before the catalog knows them: after a crash in between, the next start does this again.
         logs.trust_foreign(chain.from_iterable(unknown.values()))
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
 
 
 def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
-    """Give out no producer id again that occurs in `logs`, and no leader epoch below theirs, nor
-    below those of the coordinators whose markers they know.
+    """Raise the catalog's counters above the producer ids, leader epochs and coordinator epochs in
+    `logs`, so that none is given out again.
 
-    Reads all headers. A transaction that is open in an adopted log is named: where its coordinator
-    has stayed behind healing is about to abort it.
+    Reads all headers. Logs each transaction that is open in an adopted log: healing will abort it,
+    unless its coordinator's log was adopted too.
     """
     producer_id, epoch = -1, -1
     for log in logs:
         coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
         epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
-        for header, _ in log.iterate_batches_from(log.log_start_offset):
+        for header, _ in log.ledger.batches.iterate(log.log_start_offset):
             if header.producer_id < PRODUCER_IDS_END:
                 producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):
@@ -80,6 +78,7 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
     except KafkaError:
         return False
     ids: set[UUID] = {found.topic_id for found in partitions if found.topic_id is not None}
+    # Directories of two topics of one name, copied from two clusters.
     if len(ids) > 1:
         _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
         return False

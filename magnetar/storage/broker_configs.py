@@ -1,7 +1,8 @@
 """Configs of the broker that change while it runs (KIP-226): kept in the catalog, obeyed at once.
 
-For this broker alone, or for every broker of the cluster; which settings can be changed and what
-wins is `magnetar.config.dynamic`'s. What topics inherit reaches their logs some topics at a time.
+They are set for this broker alone, or for every broker of the cluster. `magnetar.config.dynamic`
+knows which settings can be changed and which value wins. Settings that topics inherit reach their
+logs by `Topics.inherit`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _log = get_logger("configs")
 
 
 class BrokerConfigs:
-    """What was set at run time for this broker, and for every broker."""
+    """The configs set at run time for this broker, and for every broker."""
 
     def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
-        """Have `config` obey what the catalog has; what cannot be obeyed any more is left out."""
+        """Apply the catalog's configs to `config`, except those unknown to this release."""
         self._config = config
         self._catalog = catalog
         stored = catalog.resource_configs()
@@ -43,7 +44,7 @@ class BrokerConfigs:
         )
 
     def texts(self, name: str) -> dict[str, str]:
-        """Return what was set for `name`: this broker's id, or EVERY_BROKER."""
+        """Return the configs set for `name`: this broker's id, or EVERY_BROKER."""
         config = self._config
         return dict(config.shared_texts if name == EVERY_BROKER else config.own_texts)
 
@@ -73,9 +74,9 @@ class BrokerConfigs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.reason) from None
 
     def replace(self, name: str, texts: Mapping[str, str]) -> None:
-        """Set these texts and no others, durably; expects what `check` lets pass.
+        """Replace the configs of `name`, durably; expects what `check` lets pass.
 
-        What is inherited from the broker is obeyed after `Topics.inherit`.
+        Topics obey what they inherit after `Topics.inherit`.
         """
         config = self._config
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
@@ -91,7 +92,7 @@ class BrokerConfigs:
 
 
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return those that this release understands: another one may have stored them."""
+    """Return the configs that this release understands: another one may have stored them."""
     readable = {}
     for name, text in texts.items():
         try:

@@ -1,13 +1,13 @@
-"""The catalog: what the broker knows besides its logs, in a few SQLite tables.
+"""The catalog: the broker's state besides its logs, in a few SQLite tables.
 
 Owns topics, configs, client quotas, the producer id counter, the cluster's id and the count of the
 broker's starts. One transaction per admin change, durable when the call returns (WAL,
 synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
-they are rare and take a fraction of a millisecond, or that of one sync. What clients may ask for by
-the thousand, topics made, grown and deleted, runs in a thread; calls wait for one another. A
-failing or full disk is a CatalogFailure, which stops the broker.
+they are rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown
+and deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing
+or full disk is a CatalogFailure, which stops the broker.
 
-Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` says how many were made.
+Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` counts those made.
 """
 
 from __future__ import annotations
@@ -103,15 +103,16 @@ class Catalog:
         *,
         cluster_id: str | None = None,
     ) -> None:
-        """Open or create the catalog in `directory`; None, or memory durability: keep nothing.
+        """Open or create the catalog in `directory`, or in memory: for None, or memory durability.
 
-        A new catalog takes `cluster_id`, or makes one up.
+        A new catalog takes `cluster_id`, or a random one.
         """
         self._new_cluster_id = cluster_id or _new_id()
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         with self._failing("open"):
+            # `isolation_level=None`: this class begins and ends transactions itself.
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
             )
@@ -133,6 +134,7 @@ class Catalog:
         """Return every topic, in the order of names."""
         with self._failing("read topics"):
             configs: dict[bytes, dict[str, str]] = {}
+            # Two queries for all topics, not two for each: there may be tens of thousands.
             for topic_id, name, value in self._database.execute(
                 "SELECT topic_id, name, value FROM topic_configs"
             ):
@@ -154,8 +156,9 @@ class Catalog:
             ]
 
     def add_topic(self, topic: TopicRow) -> None:
-        """Store a topic whose name and id are new. One of that id may have been deleted before."""
+        """Store a topic whose name is new, and whose id no other topic has."""
         with self._change("add topic") as database:
+            # An import can bring back, with its id, a topic that was deleted here.
             database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic.id.bytes,))
             database.execute(
                 "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
@@ -170,7 +173,7 @@ class Catalog:
             _insert_configs(database, topic.id, topic.configs)
 
     def set_partition_count(self, topic_id: UUID, partition_count: int) -> None:
-        """Have a topic that exists consist of `partition_count` partitions."""
+        """Set the number of partitions of a topic that exists."""
         with self._change("set partition count") as database:
             database.execute(
                 "UPDATE topics SET partition_count = ? WHERE id = ?",
@@ -184,7 +187,7 @@ class Catalog:
             _insert_configs(database, topic_id, configs)
 
     def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
-        """Return the configs of all that is no topic, by type (KIP-226's codes) and name."""
+        """Return the configs of all resources but topics, by type (KIP-226's codes) and name."""
         with self._failing("read configs"):
             configs: dict[tuple[int, str], dict[str, str]] = {}
             for resource_type, resource_name, name, value in self._database.execute(
@@ -196,7 +199,7 @@ class Catalog:
     def set_resource_configs(
         self, resource_type: int, resource_name: str, configs: Mapping[str, str]
     ) -> None:
-        """Replace all configs of one resource that is no topic."""
+        """Replace all configs of one resource, which is not a topic."""
         with self._change("set configs") as database:
             database.execute(
                 "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?",
@@ -208,7 +211,7 @@ class Catalog:
             )
 
     def client_quotas(self) -> dict[str, dict[str, float]]:
-        """Return the quotas of each entity, whose form is the caller's."""
+        """Return the quotas of each entity. The caller chooses the form of an entity."""
         with self._failing("read quotas"):
             quotas: dict[str, dict[str, float]] = {}
             for entity, name, value in self._database.execute(
@@ -228,14 +231,14 @@ class Catalog:
                 )
 
     def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
-        """Forget topics and their configs, and remember that their files are to go."""
+        """Remove topics and their configs, and remember that their files must go."""
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         with self._change("remove topics") as database:
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
     def deleted_topics(self) -> set[UUID]:
-        """Return the ids of the topics that were deleted: files of them are remains."""
+        """Return the ids of deleted topics: their files, where there are any, are remains."""
         with self._failing("read deleted topics"):
             rows = self._database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
@@ -246,7 +249,7 @@ class Catalog:
             return int(self._database.execute("SELECT change_count FROM cluster").fetchone()[0])
 
     def cluster_id(self) -> str:
-        """Return the id this cluster got when its catalog was created."""
+        """Return the id that the cluster got when its catalog was created."""
         with self._failing("read cluster id"):
             row = self._database.execute("SELECT cluster_id FROM cluster").fetchone()
             return str(row[0])
@@ -260,7 +263,7 @@ class Catalog:
             return int(row[0])
 
     def raise_broker_epoch(self, at_least: int) -> None:
-        """Have the next start numbered above `at_least`: an epoch found in somebody's logs."""
+        """Number the next start above `at_least`: an epoch found in adopted logs."""
         with self._change("raise epoch") as database:
             database.execute("UPDATE cluster SET broker_epoch = max(broker_epoch, ?)", (at_least,))
 
@@ -278,7 +281,7 @@ class Catalog:
             return int(row[0]) - block_size
 
     def reserve_producer_ids_below(self, end_producer_id: int) -> None:
-        """Give no id below `end_producer_id` (exclusive bound) any more: they occur in logs."""
+        """Give out no id below `end_producer_id` (exclusive): those ids occur in logs."""
         with self._change("reserve producer ids") as database:
             database.execute(
                 "UPDATE cluster SET next_producer_id = max(next_producer_id, ?)",
@@ -287,6 +290,7 @@ class Catalog:
 
     def _migrate(self) -> None:
         done = int(self._database.execute("PRAGMA user_version").fetchone()[0])
+        # A newer schema may mean anything: a start that guessed would damage it.
         if done > len(_MIGRATIONS):
             raise CatalogFailure(
                 f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
@@ -304,19 +308,21 @@ class Catalog:
 
     @contextmanager
     def _change(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """One transaction, which is counted."""
+        """Run the block in one transaction, and count it as a change."""
         with self._transaction(doing) as database:
             yield database
             database.execute("UPDATE cluster SET change_count = change_count + 1")
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it, or on any exception none."""
+        """Run the block in one transaction, rolled back on any exception."""
         with self._failing(doing):
+            # The lock is taken at once: a transaction that takes it later could fail half-way.
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
             except BaseException:
+                # SQLite has rolled back by itself after some errors, a full disk among them.
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise

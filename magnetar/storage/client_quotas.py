@@ -1,8 +1,8 @@
 """Client quotas: stored in the catalog and described; nothing enforces them.
 
-Owns Kafka's rules for what a quota may be of and what it may be (KIP-13, KIP-124, KIP-546,
-KIP-599, KIP-612). An entity is a user, a client id, both of them, or an address; a part without a
-name stands for all that have no quota of their own.
+Owns Kafka's rules for entities and for the values of quotas (KIP-13, KIP-124, KIP-546, KIP-599,
+KIP-612). An entity is a user, a client id, both of them, or an address; a part without a name
+stands for all users, client ids or addresses that have no quota of their own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-#: (type, name) in the order of types; a name that is None is the default entity's.
+#: (type, name) in the order of types; the name None stands for the default entity.
 Entity = tuple[tuple[str, str | None], ...]
 
+#: The quotas of users and client ids; whether the value must be a whole number.
 _OF_CLIENTS = {
     "consumer_byte_rate": True,
     "controller_mutation_rate": False,
@@ -29,19 +30,19 @@ _OF_CLIENTS = {
 }
 _OF_ADDRESSES = {"connection_creation_rate": True}
 _INT64_MAX = 2**63 - 1
-#: Entities with quotas; each is held in memory.
+#: Most entities with quotas: all of them are held in memory.
 ENTITIES_MAX = 10_000
 
 
 class Change(NamedTuple):
-    """One value of an entity: to be set, or with None removed."""
+    """One changed value of an entity; None removes it."""
 
     key: str
     value: float | None
 
 
 class Component(NamedTuple):
-    """What one part of an entity must be: `name`, or where it `is_any` anything but absent."""
+    """A part that an entity must have: with this `name`, or with any where it `is_any`."""
 
     entity_type: str
     name: str | None
@@ -58,7 +59,7 @@ class ClientQuotas:
         }
 
     def check(self, entity: Entity, changes: Iterable[Change]) -> dict[str, float]:
-        """Return what the entity's quotas become. Raises INVALID_REQUEST, POLICY_VIOLATION."""
+        """Return the entity's quotas after `changes`. Raises INVALID_REQUEST, POLICY_VIOLATION."""
         allowed = _allowed(entity)
         quotas = dict(self._quotas.get(entity, {}))
         for key, value in changes:
@@ -74,7 +75,7 @@ class ClientQuotas:
         return quotas
 
     def replace(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
-        """Give these entities what `check` returned, durably, all or none."""
+        """Store what `check` returned for these entities, durably, for all of them or none."""
         self._catalog.set_client_quotas({_write(each): quotas[each] for each in quotas})
         for entity, values in quotas.items():
             if values:
@@ -85,7 +86,7 @@ class ClientQuotas:
     def find(
         self, components: Iterable[Component], *, strict: bool
     ) -> list[tuple[Entity, dict[str, float]]]:
-        """Return the entities that have every component, and with `strict` nothing else."""
+        """Return the entities that have every component, with `strict` and no others."""
         wanted = list(components)
         return [
             (entity, values)
@@ -95,7 +96,7 @@ class ClientQuotas:
 
 
 def make_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Return the entity of these parts; of a type that is named twice the last counts."""
+    """Return the entity of these parts; the last one counts where a type is named twice."""
     return tuple(sorted(dict(parts).items()))
 
 
@@ -122,7 +123,8 @@ def _allowed(entity: Entity) -> dict[str, bool]:
 
 
 def _check_address(address: str | None) -> None:
-    """Raise unless it is an address: names of hosts are not looked up, as they are in Kafka."""
+    """Raise INVALID_REQUEST unless it is an address, or None."""
+    # Kafka takes names of hosts too, and looks them up: a request must not wait for that.
     if address is None:
         return
     try:

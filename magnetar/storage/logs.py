@@ -1,7 +1,7 @@
-"""Where partitions' logs come from: the data directory, or memory.
+"""The logs of partitions, in the data directory or in memory.
 
 Translates a topic's settings for the log store, hands out opened logs, and finds those that lie in
-the directory without the catalog knowing them; what a log is, is the log store's.
+the directory and are missing in the catalog. The log itself is the log store's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
-from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
-from logstore.directory.log_directory import Damage, FoundPartition, LogDirectory
+from coordinator.transactions.plan import Storage
+from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
@@ -25,13 +27,22 @@ from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
 from magnetar.storage import open_files
 from magnetar.storage.topic_names import INTERNAL
-from magnetar.storage.topics import Opening
 from wire.records import Compression, TimestampType
 
 _log = get_logger("logs")
 
 #: Kafka's default of max.message.bytes, below which it has no effect on coordinators' topics.
 _COORDINATOR_BATCH_BYTES_MIN = 1_048_588
+
+
+class Opening(NamedTuple):
+    """A partition whose log is to be opened."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    config: TopicConfig
+
 
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -45,7 +56,7 @@ _CODECS: dict[str, Compression | None] = {
 
 
 def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
-    """Return what the log store obeys of a topic's settings."""
+    """Return the part of a topic's settings that the log store obeys."""
     return LogConfig(
         segment_bytes=config.segment_bytes,
         segment_ms=_segment_ms(config),
@@ -78,7 +89,8 @@ def _compression_level(config: TopicConfig) -> int | None:
 
 
 def _segment_ms(config: TopicConfig) -> int:
-    """A compacted log rolls in time for its records not to wait for longer than they may."""
+    """Return the age at which a segment rolls."""
+    # The active segment is never compacted: a compacted log must roll in time for the maximum lag.
     if "compact" in config.cleanup_policy:
         return min(config.segment_ms, config.max_compaction_lag_ms)
     return config.segment_ms
@@ -94,7 +106,7 @@ class Logs:
         clock: Clock,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Lock the directory, made if it is missing. Raises ConfigError, and OSError.
+        """Lock the directory; make it if it is missing. Raises ConfigError, and OSError.
 
         With durability=memory nothing is read, written or locked.
         """
@@ -105,7 +117,7 @@ class Logs:
         )
         self._config = config
         self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
-        #: Of the partitions to be opened: set before the first.
+        #: The leader epoch of partitions that are opened; set before the first of them.
         self.leader_epoch = 0
         try:
             self._directory = LogDirectory(
@@ -123,45 +135,42 @@ class Logs:
 
     @property
     def sync_durations(self) -> SyncDurations:
-        """How long syncs took."""
+        """The durations of syncs since the start."""
         return self._group_commit.sync_durations
 
     @property
-    def is_atomic(self) -> bool:
-        """Whether appends of one step, to several logs, can be atomic: `GroupCommit.is_atomic`."""
-        return self._group_commit.is_atomic
-
-    @property
-    def is_all_or_nothing(self) -> bool:
-        """Whether such appends are there after a crash all together or not at all."""
-        return self._group_commit.has_journal
+    def storage(self) -> Storage:
+        """What remains after a crash of appends to several logs in one step."""
+        if self._group_commit.has_journal:
+            return Storage.ALL_OR_NOTHING
+        return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
 
     def fail(self, failure: BaseException) -> None:
-        """Stop because of a failure, and let nothing that is not durable yet become so."""
+        """Stop because of a failure: nothing that is not durable yet becomes durable any more."""
         self._group_commit.fail(StorageFailure(str(failure)))
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the directory says it belongs to, if it says one."""
+        """The cluster that the directory belongs to by its own account, if it names one."""
         return self._directory.identity().get("cluster.id")
 
     def claim(self, cluster_id: str, node_id: int) -> None:
-        """Write whose directory it is. Raises ConfigError where it is somebody else's."""
+        """Write the directory's owner into it. Raises ConfigError where it has another owner."""
         try:
             self._directory.claim(cluster_id=cluster_id, node_id=node_id)
         except ForeignDirectory as foreign:
             raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
 
     def found(self) -> list[FoundPartition]:
-        """Return the partitions that lie in the directory, whether anybody knows them or not."""
+        """Return the partitions that lie in the directory, known to the catalog or not."""
         return self._directory.found_partitions()
 
     def holds_log(self, found: FoundPartition) -> bool:
-        """Whether there is a segment in it, as in any that a broker has made."""
+        """Whether the partition has a segment: every one that a broker has made has."""
         return self._directory.holds_log(found)
 
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
-        """Have recovery of logs that another broker wrote begin behind what is whole of them."""
+        """Let recovery of logs that another broker wrote begin behind their whole part."""
         self._directory.trust_foreign(found)
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
@@ -170,15 +179,15 @@ class Logs:
         return self._directory.open(topic, partition, topic_id, settings, self.leader_epoch)
 
     def free(self, topic: str, partition_count: int) -> None:
-        """Forget durably what was known of former logs of these names. May block."""
+        """Forget durably everything known of former logs of these names. May block."""
         self._directory.free(topic, partition_count)
 
     async def free_all(self) -> None:
-        """Forget durably what was known of former logs of all names."""
+        """As `free`, for all names, while other requests are served."""
         await self._directory.free_all()
 
     async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
-        """Return the recovered logs of these; what the disk must do it does for all at once."""
+        """Return the recovered logs of these partitions, by as few syncs as for one."""
         return await self._directory.open_together(
             self._directory.opening(
                 each.topic,
@@ -191,34 +200,35 @@ class Logs:
         )
 
     def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
-        """Have an open log obey other settings from its next batch on."""
+        """Apply changed settings to an open log, from its next batch on."""
         log.reconfigure(self.settings(log.topic, config))
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
-        """What a log obeys. Coordinators' are not kept from writing what a timer has decided."""
+        """Return the settings that a log obeys."""
         settings = log_config(config, self._config)
+        # A coordinator must be able to write what a timer has decided, however small the limit is.
         if topic in INTERNAL and settings.max_message_bytes < _COORDINATOR_BATCH_BYTES_MIN:
             return replace(settings, max_message_bytes=_COORDINATOR_BATCH_BYTES_MIN)
         return settings
 
     async def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
-        """Make it durable, by one sync, where these logs start; `advance_start` comes after."""
+        """Make the start offsets of logs durable, by one sync; `advance_start` comes after it."""
         await self._directory.persist_start_offsets(starts)
 
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
-        """Remember over a restart up to where a log is compacted."""
+        """Remember, across restarts, up to which offset a log is compacted."""
         self._directory.checkpoint_cleaned(log)
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Have nobody know these logs, in this step; wake whoever waits on them, remove them."""
+        """Forget these logs in this step, wake the requests that wait on them, and remove them."""
         await self._directory.delete(logs)
 
     def remove(self, found: Sequence[FoundPartition]) -> None:
-        """Remove partitions that lie in the directory and are not opened."""
+        """Remove partitions that lie in the directory and are not open."""
         self._directory.remove(found)
 
     def sweep(self) -> None:
-        """Delete, aside, what was being deleted when the last process ended."""
+        """Delete, in the background, the rest of what the last process was deleting at its end."""
         self._directory.sweep()
 
     async def close(self) -> None:
@@ -228,8 +238,9 @@ class Logs:
 
 
 def _tell_damage(damage: Damage) -> None:
-    """Say what a log lacks: what a crash has cut off is a warning, what was durable an error."""
+    """Log the damage of a log."""
     fields = damage._asdict()
+    # Records cut off by a crash were never acknowledged; records that were durable were.
     if damage.lost_offsets:
         _log.error("acknowledged records are gone: the disk has lost them", **fields)
     else:

@@ -44,6 +44,7 @@ def read_batches(path: Path) -> Iterator[Batch | Damage]:
     """
     with path.open("rb") as file:
         size = path.stat().st_size
+        # An empty file cannot be mapped.
         if not size:
             return
         view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))

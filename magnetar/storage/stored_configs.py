@@ -1,4 +1,4 @@
-"""Configs of what has no place of its own here: kept in the catalog, by type and name."""
+"""Configs of groups and client metrics subscriptions: kept in the catalog, by type and name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.storage.catalog import Catalog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: Resources that have configs; each is held in memory.
+#: Most resources that have configs: all of them are held in memory.
 RESOURCES_MAX = 10_000
 
 
@@ -20,7 +20,7 @@ class StoredConfigs:
         self._texts = catalog.resource_configs()
 
     def texts(self, resource_type: int, name: str) -> dict[str, str]:
-        """Return what the resource has of its own; nothing where nobody knows it."""
+        """Return the resource's own configs; none for an unknown resource."""
         return dict(self._texts.get((resource_type, name), {}))
 
     def names(self, resource_type: int) -> list[str]:
@@ -28,7 +28,7 @@ class StoredConfigs:
         return sorted(name for kind, name in self._texts if kind == resource_type)
 
     def check_room(self, resource_type: int, name: str) -> None:
-        """Raise POLICY_VIOLATION where the resource has none yet, and no more may have."""
+        """Raise POLICY_VIOLATION where the resource would be one too many."""
         is_known = (resource_type, name) in self._texts
         if not is_known and len(self._texts) >= RESOURCES_MAX:
             raise KafkaError(
@@ -37,8 +37,9 @@ class StoredConfigs:
             )
 
     def replace(self, resource_type: int, name: str, texts: Mapping[str, str]) -> None:
-        """Give a resource these texts and no others, durably; without any it is forgotten."""
+        """Replace the configs of a resource, durably; without any it is forgotten."""
         self._catalog.set_resource_configs(resource_type, name, texts)
+        # A resource without configs does not count towards the limit.
         if texts:
             self._texts[resource_type, name] = dict(texts)
         else:

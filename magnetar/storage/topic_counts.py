@@ -1,20 +1,18 @@
-"""How many partitions and replicas a topic may have, may grow to, and gets where nobody says."""
+"""The numbers of partitions and replicas of a topic: bounds, growth and defaults."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from magnetar.config.broker import BrokerConfig
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-if TYPE_CHECKING:
-    from magnetar.config.broker import BrokerConfig
-
-#: Of one topic, and made by one request. Kafka bounds a request likewise.
+#: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
 
-#: In a request: let the broker's configuration decide.
+#: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1
 
 
@@ -23,9 +21,9 @@ def counts_of_new(
 ) -> tuple[int, int]:
     """Return the partition count and replication factor of a topic that is to be made.
 
-    BROKER_DEFAULT stands for what is configured; of the coordinators' topics, for the one replica
-    that can be had. Raises INVALID_REPLICATION_FACTOR unless it is 1, INVALID_PARTITIONS for no
-    partitions, POLICY_VIOLATION for too many.
+    BROKER_DEFAULT stands for the configured number; the coordinators' topics have one replica,
+    whatever is configured. Raises INVALID_REPLICATION_FACTOR unless the factor is 1,
+    INVALID_PARTITIONS for no partitions, POLICY_VIOLATION for too many.
     """
     if partition_count == BROKER_DEFAULT:
         partition_count = _default_partition_count(name, config)
@@ -36,6 +34,7 @@ def counts_of_new(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be larger than 0, not {replication_factor}.",
         )
+    # In Kafka's order, so that a request with two mistakes is told of the same one.
     _check_partition_count(partition_count)
     if replication_factor > 1:
         raise KafkaError(
@@ -67,8 +66,8 @@ def _check_partition_count(partition_count: int) -> None:
 
 
 def check_total(partition_count: int) -> None:
-    """Raise POLICY_VIOLATION for a request that makes more partitions than one topic may have:
-    everyone waits for them."""
+    """Raise POLICY_VIOLATION for a request that makes more partitions than one topic may have."""
+    # All other changes of topics wait until they are made.
     if partition_count > PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -81,7 +80,7 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
     """Raise unless a topic of `current` partitions may be given `partition_count` of them.
 
     INVALID_PARTITIONS unless it is an increase; POLICY_VIOLATION for too many, and for the
-    coordinators' topics: who is in which partition follows from their count.
+    coordinators' topics: a group's partition follows from their count.
     """
     if partition_count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
@@ -98,3 +97,19 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
             f"{name} keeps the partitions it was created with: the coordinators' state is"
             " spread over them by their count.",
         )
+
+
+def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` is this broker, once."""
+    others = [replica for replica in replicas if replica != node_id]
+    if others:
+        reason = f"broker {others[0]}, but no such broker is registered"
+    elif not replicas:
+        reason = "an empty replica list"
+    elif len(replicas) > 1:
+        reason = f"the broker {node_id} more than once"
+    else:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
+    )

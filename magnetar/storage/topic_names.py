@@ -1,4 +1,4 @@
-"""What a topic may be called. Source: Kafka's org.apache.kafka.common.internals.Topic."""
+"""The names that a topic may have. Source: Kafka's org.apache.kafka.common.internals.Topic."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ def check_name(name: str) -> None:
 
 
 def check_collision(name: str, others: Iterable[str]) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION where `name` differs from another only in `.` and `_`.
-
-    In the names of metrics the two are one character.
-    """
+    """Raise INVALID_TOPIC_EXCEPTION where `name` differs from another only in `.` and `_`."""
+    # In the names of Kafka's metrics the two are one character.
     folded = name.replace(".", "_")
     if "_" not in folded:
         return

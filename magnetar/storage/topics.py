@@ -1,10 +1,10 @@
 """The topics of the broker: by name, by id, created, found, grown, deleted.
 
-Owns which topics there are, which settings and logs belong to each, and how these come and go. The
-catalog is written first, the logs follow: a crash in between leaves directories that the next start
-makes or removes. CreateTopics, CreatePartitions and DeleteTopics take many turns of the event loop,
-one change at a time, while others are served; what is made is found once all of it is there, and
-what is deleted goes in one step, so no request sees half a topic.
+Owns the topics, and the settings and logs of each. The catalog is written first, the logs follow: a
+crash in between leaves directories that the next start makes or removes. CreateTopics,
+CreatePartitions and DeleteTopics take many turns of the event loop, one change at a time, while
+other requests are served. A new topic is found once it is whole, and a deleted one goes in one
+step, so no request sees half a topic.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
+from logstore.partition.log import PartitionLog
+from magnetar.config.broker import BrokerConfig
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, TopicRow
+from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_increase, counts_of_new
 from magnetar.storage.topic_names import (
     CLUSTER_METADATA,
@@ -32,54 +35,13 @@ from magnetar.storage.topic_names import (
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-if TYPE_CHECKING:
-    from logstore.partition.log import PartitionLog
-    from magnetar.config.broker import BrokerConfig
-
 _T = TypeVar("_T")
 _log = get_logger("topics")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
-#: Partitions after which a large topic's are left out of the interpreter's collections.
+#: So many new partitions of a large topic at a time are left out of the interpreter's collections.
 _BUILT_AT_ONCE = 500
-
-
-class Opening(NamedTuple):
-    """A partition whose log is to be opened."""
-
-    topic: str
-    partition: int
-    topic_id: UUID
-    config: TopicConfig
-
-
-class Logs(Protocol):
-    """Where the logs of partitions come from and go to."""
-
-    def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
-        """Return the recovered log of a partition, empty if it is new."""
-        ...
-
-    def free(self, topic: str, partition_count: int) -> None:
-        """Forget durably what was known of former logs of these names. May block."""
-        ...
-
-    async def free_all(self) -> None:
-        """As `free`, for all names, while others are served."""
-        ...
-
-    async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
-        """Return the recovered logs of these; what the disk must do it does for all at once."""
-        ...
-
-    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
-        """Have an open log obey other settings from its next batch on."""
-        ...
-
-    async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Have nobody know these logs, in this step; wake whoever waits on them, remove them."""
-        ...
 
 
 class Topic:
@@ -116,20 +78,20 @@ class Topics:
         self._config = config
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        #: One change at a time of those that take many turns of the event loop.
+        #: Held by a change that takes many turns of the event loop: there is one at a time.
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
-        #: Topics that are in the catalog, but not to be found yet.
+        #: Names of topics that may be in the catalog already, but are not found yet.
         self._coming: set[str] = set()
-        #: Topics that may be out of the catalog, but are to be found still.
+        #: Ids of topics that may have left the catalog already, but are found still.
         self._leaving: set[UUID] = set()
-        #: Called with each topic that is gone, in the step in which it went.
+        #: Called with each deleted topic, in the step from which on it is not found.
         self.on_deleted: list[Callable[[Topic], None]] = []
         #: Rises with every topic that is made, grown or deleted.
         self.version = 0
 
     async def start(self) -> None:
-        """Open the logs of every topic in the catalog. Signals are heard meanwhile."""
+        """Open the logs of every topic in the catalog, leaving the event loop free for signals."""
         rows = [(row, self._settings(row)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
             Opening(row.name, index, row.id, settings)
@@ -175,7 +137,7 @@ class Topics:
         replication_factor: int,
         configs: Mapping[str, str | None],
     ) -> TopicRow:
-        """Return the topic that `create` would store, with a fresh id; nothing has happened.
+        """Return the topic that `create` would store, with a fresh id; change nothing.
 
         -1 stands for the broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
         INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
@@ -201,12 +163,13 @@ class Topics:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Create a topic, durably, and return it, all in one step: for one of a few partitions.
+        """Create a topic durably and return it, in one step: fit for a few partitions.
 
-        Refuses as `check_creation` does.
+        Raises as `check_creation`.
         """
         row = self.check_creation(name, partition_count, replication_factor, configs or {})
-        # First, or a start would miss in this topic's logs what those of a former one had.
+        # First: otherwise a start would look in these logs for what those of a former topic of this
+        # name had.
         self._logs.free(row.name, row.partition_count)
         self._catalog.add_topic(row)
         settings = self._settings(row)
@@ -222,9 +185,10 @@ class Topics:
         )
 
     async def create_in_turns(self, row: TopicRow) -> Topic:
-        """Create a topic that `check_creation` has returned, as `create`, while others are served.
+        """Create a topic that `check_creation` has returned, while other requests are served.
 
-        It is found once all of it is there. Raises TOPIC_ALREADY_EXISTS for one that came first.
+        The topic is found once it is whole. Raises TOPIC_ALREADY_EXISTS where another request was
+        faster.
         """
         if row.name in self._by_name or row.name in self._coming:
             raise _already_exists(row.name)
@@ -234,10 +198,12 @@ class Topics:
     async def _create(self, row: TopicRow) -> Topic:
         try:
             async with self._changing:
+                # Before the catalog has the topic, as in `create`.
                 await self._logs.free_all()
                 await asyncio.to_thread(self._catalog.add_topic, row)
                 settings = self._settings(row)
                 topic = Topic(row, settings, await self._open(row, settings, 0))
+                # The broker's settings may have changed while the logs were opened.
                 topic.settings = self._settings(row)
                 self._catch_up(topic.partitions, settings, topic.settings)
                 return self._enter(topic)
@@ -247,7 +213,7 @@ class Topics:
     def ensure(self, name: str) -> Topic:
         """Return the topic, created with the broker's defaults if it is missing.
 
-        Raises LEADER_NOT_AVAILABLE while somebody else creates it, and as `check_creation`.
+        Raises LEADER_NOT_AVAILABLE while another request creates it, and as `check_creation`.
         """
         if name in self._coming:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
@@ -258,7 +224,7 @@ class Topics:
     def ensure_internal(self, name: str) -> Topic:
         """Return `__transaction_state` or `__consumer_offsets`, created if it is missing.
 
-        Raises COORDINATOR_NOT_AVAILABLE while somebody creates it by CreateTopics.
+        Raises COORDINATOR_NOT_AVAILABLE while a CreateTopics request creates it.
         """
         assert name in INTERNAL
         if name in self._coming:
@@ -266,7 +232,7 @@ class Topics:
         return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
 
     def check_growth(self, name: str, partition_count: int) -> Topic:
-        """Return the topic that `grow` would give `partition_count` partitions; nothing happened.
+        """Return the topic that `grow` would give `partition_count` partitions; change nothing.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, and as `magnetar.storage.topic_counts.check_increase`.
         """
@@ -277,14 +243,15 @@ class Topics:
         return topic
 
     async def grow(self, name: str, partition_count: int) -> Topic:
-        """Add partitions to a topic, durably, up to `partition_count`, while others are served.
+        """Add partitions durably, up to `partition_count`, while other requests are served.
 
-        They are found once all of them are there. As `check_growth`.
+        They are found once all of them are there. Raises as `check_growth`.
         """
         return await self._whole(self._grow(name, partition_count))
 
     async def _grow(self, name: str, partition_count: int) -> Topic:
         async with self._changing:
+            # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
             await asyncio.to_thread(self._catalog.set_partition_count, topic.id, partition_count)
@@ -304,13 +271,13 @@ class Topics:
             return topic
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
-        """Have logs obey what the settings they were `opened` with have become meanwhile."""
+        """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
         if now != opened:
             for log in logs:
                 self._logs.reconfigure(log, now)
 
     def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Give a topic these settings of its own and no others, durably, and apply them at once.
+        """Replace all settings of a topic's own, durably, and apply them at once.
 
         Expects what `parse_topic_configs` accepts. Raises UNKNOWN_TOPIC_OR_PARTITION for a topic
         that is being deleted.
@@ -327,10 +294,9 @@ class Topics:
             self._logs.reconfigure(log, settings)
 
     async def inherit(self) -> None:
-        """Have every topic take over what the broker's settings have become.
+        """Apply the broker's settings, which have changed, to every topic.
 
-        So many partitions in each turn of the event loop; one that is deleted meanwhile does not
-        mind.
+        Takes many turns of the event loop. For a topic that is deleted meanwhile it has no effect.
         """
         seen = 0
         for topic in self.all():
@@ -342,15 +308,16 @@ class Topics:
                     await asyncio.sleep(0)
 
     async def delete(self, topics: Iterable[Topic]) -> list[Topic]:
-        """Delete topics, durably, by one transaction, while others are served; returns those that
-        nobody else has deleted first.
+        """Delete topics durably, by one transaction, while other requests are served.
 
-        All are gone in one step: nobody finds them any more, and who waits for data is woken.
+        Returns those that no other request has deleted first. All of them go in one step: from it
+        on they are not found, and requests that wait for their data are woken.
         """
         return await self._whole(self._delete(list(topics)))
 
     async def _delete(self, topics: list[Topic]) -> list[Topic]:
         async with self._changing:
+            # Another request may have deleted one while this change waited for its turn.
             found = [topic for topic in topics if self._by_id.get(topic.id) is topic]
             ids = [topic.id for topic in found]
             self._leaving.update(ids)
@@ -358,6 +325,7 @@ class Topics:
                 await asyncio.to_thread(self._catalog.remove_topics, ids)
             finally:
                 self._leaving.difference_update(ids)
+            # No await from here to the end of the loop: the topics go in one step.
             for topic in found:
                 del self._by_name[topic.name]
                 del self._by_id[topic.id]
@@ -372,7 +340,7 @@ class Topics:
         await asyncio.gather(*self._changes, return_exceptions=True)
 
     async def _whole(self, change: Coroutine[None, None, _T]) -> _T:
-        """Make a change to its end, though nobody may wait for it any more."""
+        """Carry a change to its end, also when the request that waits for it is cancelled."""
         task = asyncio.get_running_loop().create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -406,7 +374,7 @@ class Topics:
         return topic
 
     def _internal_configs(self, name: str) -> dict[str, str | None]:
-        """Return what Kafka gives its coordinators' topics too."""
+        """Return the settings that Kafka gives the coordinators' topics."""
         config = self._config
         segment_bytes = (
             config.offsets_topic_segment_bytes

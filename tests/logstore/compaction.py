@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from logstore.cleaner.plan import cleanable_of
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits
 from logstore.partition.log import PartitionLog
-from logstore.partition.reads import Isolation
+from logstore.partition.reader import Isolation
 from logstore.partition.recovery import replay
 from logstore.partition.state import PartitionState
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
 from wire.records import (
     BatchHeader,
@@ -91,7 +91,7 @@ class KeyedTraffic:
         base_offset = self.log.log_end_offset
         for offset, key in enumerate(keys, base_offset):
             self.sent[offset] = Sent(producer, key, value, None if transactional else True)
-        self.log.append(batch, self.now_ms)
+        self.log.append(self.log.check(batch, self.now_ms))
         one.sequence += len(keys)
         if transactional:
             one.open_offsets += range(base_offset, base_offset + len(keys))
@@ -141,7 +141,7 @@ def _ended_transactions(log: PartitionLog) -> dict[int, dict[int, bool]]:
     """By producer: the offsets of transactions that have a marker, and whether they committed."""
     open_offsets: dict[int, list[int]] = {}
     ended: dict[int, dict[int, bool]] = {}
-    for header, batch in log.iterate_batches_from(log.log_start_offset):
+    for header, batch in log.ledger.batches.iterate(log.log_start_offset):
         if header.is_control:
             commit = parse_marker(batch).control_type is ControlType.COMMIT
             offsets = open_offsets.pop(header.producer_id, [])
@@ -204,7 +204,7 @@ def committed_records(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes 
     position = log.log_start_offset
     while position < log.last_stable_offset:
         next(log.ledger.batches.headers(position))  # its segment's indexes are in memory now
-        piece = log.read(position, _FETCH_BYTES, Isolation.READ_COMMITTED)
+        piece = log.reader.read(position, _FETCH_BYTES, Isolation.READ_COMMITTED)
         assert piece is not None and piece.aborted is not None
         headers = list(iterate_batches(piece.records))
         assert headers, f"nothing to read at {position}, below {log.last_stable_offset}"

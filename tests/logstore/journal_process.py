@@ -8,7 +8,7 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.journal import JOURNAL, Entry, read_entries
 from tests.logstore.log_process import NOW_MS, LogProcess
@@ -35,7 +35,7 @@ class Process(LogProcess):
 
     def append(self, index: int, *values: bytes, size: int = 0) -> None:
         log = self.logs[index]
-        log.append(batch_of(*values, bytes(size)) if size else batch_of(*values), NOW_MS)
+        log.append(log.check(batch_of(*values, bytes(size)) if size else batch_of(*values), NOW_MS))
 
     def append_all(self, *values: bytes) -> None:
         for index in range(len(self.logs)):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from logstore.disk.barriers import Procedure
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
+from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.reads import Appended
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.ledgers import crash
@@ -110,7 +110,7 @@ class SteppedPartition:
             sequence=sequence,
             transactional=transactional,
         )
-        return self.log.append(batch, self.now_ms)
+        return self.log.append(self.log.check(batch, self.now_ms))
 
     def end(
         self, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
 from tests.logstore.partitions import batch_of
 from wire.error_code import ErrorCode
@@ -140,7 +140,7 @@ class Traffic:
         batch = self._batch(client, count, transactional=transactional)
         end_offset = self.log.log_end_offset
         self.appended.append(b"")  # Whatever happens from here on, it may be in the log.
-        result = self.log.append(batch, self.now_ms)
+        result = self.log.append(self.log.check(batch, self.now_ms))
         assert (result.base_offset, result.is_duplicate) == (end_offset, False)
         assert result.end_offset == end_offset + count
         self.appended[-1] = bytes(batch)
@@ -151,7 +151,7 @@ class Traffic:
         again = _Client(client.producer_id, client.epoch, sequence)
         end_offset = self.log.log_end_offset
         result = self.log.append(
-            self._batch(again, count, transactional=transactional), self.now_ms
+            self.log.check(self._batch(again, count, transactional=transactional), self.now_ms)
         )
         assert result.is_duplicate and result.last_offset == result.base_offset + count - 1
         assert self.log.log_end_offset == end_offset
@@ -164,7 +164,9 @@ class Traffic:
     def _refused(self, client: _Client, code: ErrorCode, transactional: bool) -> None:
         before = repr(self.log.state)
         try:
-            self.log.append(self._batch(client, 1, transactional=transactional), self.now_ms)
+            self.log.append(
+                self.log.check(self._batch(client, 1, transactional=transactional), self.now_ms)
+            )
         except KafkaError as error:
             assert error.code is code, error
         else:
@@ -212,7 +214,7 @@ class Traffic:
         self._restart(client)
 
     def _stored(self, offset: int) -> bytes:
-        _, batch = next(iter(self.log.iterate_batches_from(offset)))
+        _, batch = next(iter(self.log.ledger.batches.iterate(offset)))
         return bytes(batch)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
@@ -12,26 +12,14 @@ from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.groups import Groups
+from magnetar.runtime.participants import PendingAcks
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
-from tests.magnetar.transaction_world import World
+from tests.magnetar.transaction_world import World, WorldClock
 
 GROUP = "group"
 PARTITIONS = (0, 1)
-
-
-class _WorldClock:
-    """The time of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now_ms(self) -> int:
-        return self._world.now_ms
-
-    def steady_ms(self) -> int:
-        return self._world.now_ms
 
 
 class _NoConfigs:
@@ -46,18 +34,15 @@ class GroupsWorld(World):
 
     groups: Groups
 
-    def broker(self) -> Any:
-        """A broker whose groups are new: they replay when first asked."""
+    def pending_acks(self) -> PendingAcks:
+        """The groups are new: they replay when first asked."""
         if hasattr(self, "groups"):
             self.groups.stop()
-        broker = super().broker()
         config = BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0})
         topics = cast("Topics", self)
         stored_configs = cast("StoredConfigs", _NoConfigs())
-        self.groups = broker.groups = Groups(
-            topics, stored_configs, _WorldClock(self), config, self.failures.append
-        )
-        return broker
+        self.groups = Groups(topics, stored_configs, WorldClock(self), config, self.failures.append)
+        return self.groups
 
     @property
     def offsets_partition(self) -> TopicPartition:
@@ -73,7 +58,9 @@ class GroupsWorld(World):
 
     async def stage(self, identity: ProducerIdentity, offset: int) -> None:
         """What TxnOffsetCommit does for both partitions."""
-        log, end_offset = self.coordinator.check_offsets("tx", *identity, GROUP, version=4)
+        log, end_offset = self.coordinator.check_offsets(
+            "tx", *identity, GROUP, is_abortable_known=True
+        )
         await self.groups.offsets.commit_in_transaction(
             Committer(group_id=GROUP), *identity, _commits(offset)
         )

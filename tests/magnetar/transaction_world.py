@@ -10,24 +10,26 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import Any, TypeVar, cast
+from uuid import UUID, uuid4
 
 import pytest
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions.healing import Remedy, heal
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
+from coordinator.transactions.plan import Storage
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.reader import Isolation
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
-from magnetar.runtime.participants import LocalParticipants
+from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.participants import LocalParticipants, PendingAcks
+from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
@@ -56,6 +58,37 @@ class FailingLedger(MemoryLedger):
         super().append(batch, header)
 
 
+@dataclass(frozen=True)
+class WorldTopic:
+    """A topic of a world."""
+
+    partitions: list[PartitionLog]
+    id: UUID = field(default_factory=uuid4)
+
+
+class WorldClock:
+    """The time of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
+
+    def steady_ms(self) -> int:
+        return self._world.now_ms
+
+
+@dataclass(frozen=True)
+class WorldServices:
+    """The parts of a broker that handlers of transactional requests use."""
+
+    transactions: Transactions
+    topics: World
+    groups: PendingAcks
+    participants: LocalParticipants
+
+
 @dataclass
 class World:
     """A broker's surroundings for `Transactions`, and what survives its crashes."""
@@ -63,7 +96,10 @@ class World:
     now_ms: int = 1_000_000
     next_producer_id: int = 1000
     separator: str = "~>"
+    #: APART: each log has syncs of its own. ALL_OR_NOTHING: one sync covers what a step appends.
+    storage: Storage = Storage.APART
     epoch: int = 0
+    group_commit: GroupCommit | None = None
     executors: dict[TopicPartition, SteppedExecutor] = field(default_factory=dict)
     ledgers: dict[TopicPartition, FailingLedger] = field(default_factory=dict)
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
@@ -71,33 +107,34 @@ class World:
 
     def __post_init__(self) -> None:
         self.add_topic("a", 2)
-        self.coordinator = Transactions(self.broker())
+        self.coordinator = self.new_coordinator()
 
-    # What a broker offers.
-
-    def broker(self) -> Any:
-        broker = SimpleNamespace(
-            topics=self,
-            groups=self,
-            transactions=getattr(self, "coordinator", None),
-            catalog=self,
-            clock=SimpleNamespace(now_ms=lambda: self.now_ms, steady_ms=lambda: self.now_ms),
-            config=SimpleNamespace(
-                transaction_max_timeout_ms=900_000,
-                transactional_id_expiration_ms=604_800_000,
-                transaction_offset_conflict_detection_enable=False,
-                max_active_transactions=0,
-                joint_transactions_separator=self.separator,
-                joint_vote_timeout_ms=900_000,
-                joint_child_expiration_ms=3_600_000,
-            ),
-            logs=SimpleNamespace(
-                is_atomic=False, is_all_or_nothing=False
-            ),  # Each log has syncs of its own.
-            fail=self.failures.append,
+    def new_coordinator(self) -> Transactions:
+        """Return a coordinator that has not started yet."""
+        config = BrokerConfig({"joint.transactions.separator": self.separator})
+        groups = self.pending_acks()
+        return Transactions(
+            self,
+            self,
+            WorldClock(self),
+            config,
+            offsets_partition_of=groups.partition_of,
+            participants=LocalParticipants(self, groups),
+            storage=self.storage,
+            stop=self.failures.append,
         )
-        broker.participants = LocalParticipants(broker)  # type: ignore[arg-type]  # a stand-in
-        return broker
+
+    def services(self) -> Services:
+        """Return what handlers of transactional requests use of a broker."""
+        groups = self.pending_acks()
+        own = WorldServices(self.coordinator, self, groups, LocalParticipants(self, groups))
+        return cast("Services", own)
+
+    # What surrounds a coordinator.
+
+    def pending_acks(self) -> PendingAcks:
+        """Return the group coordinator, as far as transactions go."""
+        return self
 
     def allocate_producer_ids(self, block_size: int) -> int:
         self.next_producer_id += block_size
@@ -106,14 +143,16 @@ class World:
     def reserve_producer_ids_below(self, end_producer_id: int) -> None:
         self.next_producer_id = max(self.next_producer_id, end_producer_id)
 
-    def by_name(self, name: str) -> Any:
+    def by_name(self, name: str) -> WorldTopic | None:
         logs = [log for partition, log in sorted(self.logs.items()) if partition.topic == name]
-        return SimpleNamespace(partitions=logs, id=uuid4()) if logs else None
+        return WorldTopic(logs) if logs else None
 
-    def ensure_internal(self, name: str) -> Any:
+    def ensure_internal(self, name: str) -> WorldTopic:
         if self.by_name(name) is None:
             self.add_topic(name, 2)
-        return self.by_name(name)
+        topic = self.by_name(name)
+        assert topic is not None
+        return topic
 
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, len(self.ensure_internal(CONSUMER_OFFSETS).partitions))
@@ -124,8 +163,10 @@ class World:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
 
-    def append_marker(self, partition: int, marker: TransactionMarker, now_ms: int) -> Any:
-        log = self.partition(OFFSETS, partition)
+    def append_marker(
+        self, partition_index: int, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        log = self.partition(OFFSETS, partition_index)
         return log, log.append_marker(marker, now_ms).end_offset
 
     # What the disk and its failures do.
@@ -133,11 +174,13 @@ class World:
     def add_topic(self, name: str, count: int) -> None:
         for index in range(count):
             partition = TopicPartition(name, index)
-            executor = self.executors[partition] = SteppedExecutor()
-            commit = GroupCommit(
-                None, Durability.MEMORY, on_failure=self.failures.append, executor=executor
-            )
-            self.ledgers[partition] = FailingLedger(commit)
+            if self.storage is Storage.APART or self.group_commit is None:
+                self.executor = SteppedExecutor()
+                self.group_commit = GroupCommit(
+                    None, Durability.MEMORY, on_failure=self.failures.append, executor=self.executor
+                )
+            self.executors[partition] = self.executor
+            self.ledgers[partition] = FailingLedger(self.group_commit)
             self.open(partition)
 
     def open(self, partition: TopicPartition) -> None:
@@ -155,7 +198,8 @@ class World:
 
     def step(self) -> bool:
         """Let every sync go on by one step; return whether there was one."""
-        pending = [executor for executor in self.executors.values() if executor.pending]
+        all_of_them = dict.fromkeys(self.executors.values())
+        pending = [executor for executor in all_of_them if executor.pending]
         for executor in pending:
             executor.step()
         return bool(pending)
@@ -216,7 +260,7 @@ class World:
             while self.step():
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-            self.coordinator.store.settling.complete_all()
+            self.coordinator.store.commits.complete_all()
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
@@ -229,16 +273,17 @@ class World:
             task.cancel()
         await asyncio.sleep(0)
         self.coordinator.store.expiry.cancel()
-        if (completing := self.coordinator.store.settling._completing) is not None:
-            completing.cancel()
+        if (timer := self.coordinator.store.commits._timer) is not None:
+            timer.cancel()
         self.epoch += 1
         self.failures.clear()
-        for partition, ledger in self.ledgers.items():
+        for ledger in self.ledgers.values():
             ledger.appends_left = None
             crash(ledger)
+        for partition in self.ledgers:
             self.executors[partition].run()
             self.open(partition)
-        self.coordinator = Transactions(self.broker())
+        self.coordinator = self.new_coordinator()
 
     def adopt_if_lost(self, partition: TopicPartition) -> None:
         """Do what healing does at a start: data without its add is its producer's transaction."""
@@ -270,8 +315,10 @@ class World:
     def produce(
         self, identity: ProducerIdentity, partition: TopicPartition, *, sequence: int = 0
     ) -> None:
-        self.coordinator.check_produce("tx", *identity, *partition, version=11)
-        self.logs[partition].append(batch_by(identity, sequence), self.now_ms)
+        self.coordinator.check_produce("tx", *identity, *partition, is_abortable_known=True)
+        self.logs[partition].append(
+            self.logs[partition].check(batch_by(identity, sequence), self.now_ms)
+        )
 
     def state(self, transactional_id: str = "tx") -> State:
         txn = self.coordinator.find(transactional_id)
@@ -282,7 +329,7 @@ class World:
         """Return outcome and producer epoch of each marker in a partition."""
         return [
             (record.control_type.name, header.producer_epoch)
-            for header, record in self.logs[partition].iterate_records_from(0)
+            for header, record in self.logs[partition].reader.iterate_records_from(0)
             if isinstance(record, Marker)
         ]
 
@@ -292,7 +339,7 @@ class World:
         return log.last_stable_offset == log.log_end_offset
 
     def aborted(self, partition: TopicPartition) -> bool:
-        found = self.logs[partition].read(0, 1 << 20, Isolation.READ_COMMITTED)
+        found = self.logs[partition].reader.read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
         return bool(found.aborted)
 

@@ -16,7 +16,8 @@ latest answer's where none is named):
     send2 ID PARTITION VALUE [PRODUCER]    Produce v12: adds it in the same step
     end1 | end2 ID commit|abort [PRODUCER]     EndTxn v4 | v5
     ... ; crash undecided|decided|marked   end, but lose power: nothing of it is durable, the
-                                     decision is, or the markers are too; then start again
+                                     decision is, or the markers are too; then start again. In the
+                                     default broker the markers are durable with the decision.
     restart                          lose what is not durable, start again
     wait MILLISECONDS                the clock moves, alarms ring
     age ID EPOCH                     as many transactions later
@@ -30,8 +31,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.plan import Storage
 from coordinator.transactions.records import decode_key, decode_value
-from logstore.partition.log import Isolation
+from logstore.partition.reader import Isolation
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
@@ -41,14 +43,17 @@ from wire.records import BatchHeader, Marker, iterate_batches, iterate_records
 _STAGES = {"undecided": 0, "decided": 1, "marked": 2}
 
 
-def run(text: str) -> str:
-    """Return the story with the trace that its commands leave here and now."""
-    return asyncio.run(_Story().tell(text))
+def run(text: str, storage: Storage = Storage.ALL_OR_NOTHING) -> str:
+    """Return the story with the trace that its commands leave here and now.
+
+    `storage`: ALL_OR_NOTHING is the default broker, with its journal; APART decides first.
+    """
+    return asyncio.run(_Story(storage).tell(text))
 
 
 class _Story:
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, storage: Storage) -> None:
+        self.world = World(storage=storage)
         self.world.add_topic("b", 1)
         self.world.ensure_internal(TRANSACTION_STATE)
         self.producers: dict[str, ProducerIdentity] = {}
@@ -127,14 +132,6 @@ class _Story:
         name, where, value = words
         partition = partition_of(where)
         coordinator = self.world.coordinator
-
-        def verify(header: BatchHeader) -> None:
-            producer = (header.producer_id, header.producer_epoch)
-            if verb == "send1":
-                coordinator.check_produce(name, *producer, *partition, version=11)
-            else:
-                coordinator.hold(name, *producer, frozenset({partition}))
-
         sequence = self.sequences.get((identity, partition), 0)
         batch = batch_of(
             value.encode(),
@@ -143,7 +140,13 @@ class _Story:
             sequence=sequence,
             transactional=True,
         )
-        self.world.logs[partition].append(batch, self.world.now_ms, verify=verify)
+        log = self.world.logs[partition]
+        checked = log.check(batch, self.world.now_ms)
+        if verb == "send1":
+            coordinator.check_produce(name, *identity, *partition, is_abortable_known=True)
+        else:
+            coordinator.hold(name, *identity, frozenset({partition}))
+        log.append(checked)
         self.sequences[identity, partition] = sequence + 1
         return "ok"
 
@@ -154,7 +157,7 @@ class _Story:
             name,
             identity,
             commit=outcome == "commit",
-            transaction_version=2 if verb == "end2" else 0,
+            transaction_version=2 if verb == "end2" else 1,
         )
         if crash:
             await self.crash(asyncio.ensure_future(ending), _STAGES[crash])
@@ -171,7 +174,7 @@ class _Story:
                 if executor.pending and (stage == 2 or partition.topic == TRANSACTION_STATE):
                     executor.step()
             await asyncio.sleep(0)
-        assert ending.done() == (stage == 2)
+        assert ending.done() == (stage >= (1 if world.storage is Storage.ALL_OR_NOTHING else 2))
         ending.cancel()
         self.forget_what_is_not_durable()
         await world.restart()
@@ -201,7 +204,8 @@ class _Story:
         return shown(aged.identity)
 
     async def read(self, _: str, words: list[str], __: str) -> str:
-        found = self.world.logs[partition_of(words[0])].read(0, 1 << 20, Isolation.READ_COMMITTED)
+        reader = self.world.logs[partition_of(words[0])].reader
+        found = reader.read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None
         to_begin = sorted(found.aborted or (), key=lambda one: one.first_offset)
         aborted: set[int] = set()
@@ -224,7 +228,7 @@ class _Story:
         ):
             log = self.world.logs[partition]
             first = self.seen_offsets.get(partition, 0)
-            for header, record in log.iterate_records_from(first):
+            for header, record in log.reader.iterate_records_from(first):
                 yield self.event(partition, header, record)
             self.seen_offsets[partition] = log.log_end_offset
             if partition.topic != TRANSACTION_STATE:

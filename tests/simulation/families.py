@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from coordinator.transactions.metadata import ProducerIdentity
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State
 from tests.simulation.history import Transaction
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Fenced, Worker

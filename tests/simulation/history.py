@@ -22,8 +22,7 @@ from itertools import islice
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.partitioning import partition_for
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import UNSETTLED, State
+from coordinator.transactions.metadata import UNFINISHED, State, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import INTERNAL
@@ -66,7 +65,7 @@ class History:
 def read_committed(log: PartitionLog) -> list[str]:
     """Return the values a consumer shows, by the aborted list as consumers use it."""
     values: list[str] = []
-    batches = iter(log.iterate_batches_from(log.log_start_offset))
+    batches = iter(log.ledger.batches.iterate(log.log_start_offset))
     while fetched := list(islice(batches, _FETCH_BATCHES)):
         # What a fetch of these batches would be told, and each fetch begins to count afresh.
         found = log.transactions.aborted.overlapping(
@@ -91,7 +90,7 @@ def committed_by_markers(log: PartitionLog) -> list[str]:
     """Return the same, told by the markers alone: each decides what its producer has open."""
     order: dict[str, int] = {}
     is_open: dict[int, list[tuple[int, str]]] = {}
-    for header, batch in log.iterate_batches_from(log.log_start_offset):
+    for header, batch in log.ledger.batches.iterate(log.log_start_offset):
         if header.is_control:
             ended = is_open.pop(header.producer_id, [])
             if parse_marker(batch).control_type is ControlType.COMMIT:
@@ -139,7 +138,7 @@ def _hanging(broker: Broker) -> Iterator[str]:
         for identity in shard.state.offsets.pending.open_transactions():
             yield f"hanging: pending acks of {identity} in {shard.log.partition}"
     for txn in broker.transactions:
-        if txn.state in UNSETTLED or txn.state is State.ONGOING:
+        if txn.state in UNFINISHED or txn.state is State.ONGOING:
             yield f"hanging: {txn.transactional_id} is {txn.state.label} on {set(txn.partitions)}"
 
 

@@ -195,8 +195,8 @@ class World:
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
             broker.transactions.store.expiry.cancel()
-            if (completing := broker.transactions.store.settling._completing) is not None:
-                completing.cancel()
+            if (timer := broker.transactions.store.commits._timer) is not None:
+                timer.cancel()
         if hasattr(broker, "groups"):
             broker.groups.stop()
         if hasattr(self, "logs"):

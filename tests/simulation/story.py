@@ -54,7 +54,7 @@ async def write(
         transactional=True,
     )
     log = world.broker.topics.partition(*partition)
-    appended = log.append(batch, world.broker.clock.now_ms())
+    appended = log.append(log.check(batch, world.broker.clock.now_ms()))
     await log.durable(appended.end_offset)
     return appended.base_offset
 

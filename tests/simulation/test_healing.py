@@ -11,10 +11,9 @@ import pytest
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.transactions.healing import Remedy
-from coordinator.transactions.metadata import ProducerIdentity
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from tests.logstore.partitions import batch_of
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.story import A0, A1, B0, TIMEOUT_MS, begin, end, init, tell, values, write
@@ -184,7 +183,7 @@ def test_many_open_transactions_of_nobody_are_healed_in_one_sweep() -> None:
                 sequence=0,
                 transactional=True,
             )
-            log.append(batch, now_ms)
+            log.append(log.check(batch, now_ms))
         await world.broker.healing.sweep()
         assert not list(log.transactions.open_transactions())
         assert values(world, B0) == []

@@ -9,8 +9,7 @@ import pytest
 
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from coordinator.transactions.metadata import ProducerIdentity
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from tests.simulation.simulated_broker import World
 from tests.simulation.story import A0, A1, B0, begin, end, init, tell, values, write
@@ -25,7 +24,8 @@ OFFSET = OffsetKey("group", "in", 0)
 async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> None:
     groups = world.broker.groups
     await world.broker.transactions.add_offsets("tx", identity, OFFSET.group_id)
-    world.broker.transactions.check_offsets("tx", *identity, OFFSET.group_id, version=3)
+    coordinator = world.broker.transactions
+    coordinator.check_offsets("tx", *identity, OFFSET.group_id, is_abortable_known=False)
     commits = [("in", 0, CommittedOffset(offset))]
     await groups.offsets.commit_in_transaction(
         Committer(group_id=OFFSET.group_id), *identity, commits

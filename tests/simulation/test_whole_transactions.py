@@ -8,6 +8,7 @@ be lost, torn, dirty or duplicated, no offset may be off its transaction, and no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -15,10 +16,10 @@ import pytest
 
 import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
-from coordinator.transactions.work import MarkerWork
+from coordinator.transactions.plan import MarkerWork, Plan
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
-from magnetar.runtime.settling import Settling
+from magnetar.runtime.commit import Commits
 from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.history import History, Outcome
 from tests.simulation.simulated_broker import World
@@ -92,15 +93,15 @@ async def _durable_of_data_alone(log: PartitionLog, end_offset: int) -> None:
         await _durable(log, end_offset)
 
 
-_begin = Settling.begin
+_begin = Commits.begin
 
 
 def _begin_no_redrive(
-    settling: Settling, work: MarkerWork, log: PartitionLog, end_offset: int, **options: Any
+    commits: Commits, works: Sequence[MarkerWork], plan: Plan, *logged: Any
 ) -> None:
     """Do what a decision calls for, but not what a restart finds due."""
-    if not options["is_redrive"]:
-        _begin(settling, work, log, end_offset, **options)
+    if plan is not Plan.REDRIVE:
+        _begin(commits, works, plan, *logged)
 
 
 #: A rule broken on purpose, and what the checker must find for it.
@@ -118,7 +119,7 @@ FLAWS = {
         lambda *_: 0,
         "lost|torn|refused",
     ),
-    "a restart forgets the work due": (Settling, "begin", _begin_no_redrive, "hanging|refused"),
+    "a restart forgets the work due": (Commits, "begin", _begin_no_redrive, "hanging|refused"),
 }
 
 

@@ -3,21 +3,33 @@
 from wire.records.compression import DECOMPRESSED_BYTES_MAX
 from wire.records.control import ControlType, Marker, build_marker, parse_marker
 from wire.records.header import (
+    ATTRIBUTE_COMPRESSION,
+    ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
     BatchHeader,
     Buffer,
     Compression,
     TimestampType,
     crc_ok,
+    end_of_batches,
     iterate_batches,
     next_sequence,
     place,
+    placed,
     set_log_append_time,
 )
-from wire.records.record import Record, SimpleRecord, build_batch, iterate_records
+from wire.records.record import (
+    Record,
+    SimpleRecord,
+    build_batch,
+    iterate_records,
+    recompressed,
+)
 from wire.records.validation import check_timestamps, validate_batch, validate_records
 
 __all__ = [
+    "ATTRIBUTE_COMPRESSION",
+    "ATTRIBUTE_TRANSACTIONAL",
     "BATCH_OVERHEAD",
     "DECOMPRESSED_BYTES_MAX",
     "BatchHeader",
@@ -32,11 +44,14 @@ __all__ = [
     "build_marker",
     "check_timestamps",
     "crc_ok",
+    "end_of_batches",
     "iterate_batches",
     "iterate_records",
     "next_sequence",
     "parse_marker",
     "place",
+    "placed",
+    "recompressed",
     "set_log_append_time",
     "validate_batch",
     "validate_records",

@@ -54,6 +54,14 @@ _INT64 = Struct(">q")
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _ATTRIBUTES = Struct(">h")
+_PLACE = Struct(">qii")
+_SPAN = Struct(">qi11xi")
+
+#: `read_span(buffer, position)` returns (base offset, batch length, last offset delta): what a walk
+#: over many batches needs of each, without the cost of a `BatchHeader`.
+read_span = _SPAN.unpack_from
+#: Bytes of a batch that `read_span` reads.
+SPAN_BYTES = _SPAN.size
 
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
@@ -76,7 +84,7 @@ class Compression(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who gave the records their timestamps: the producer, or the broker at the append."""
+    """The source of the records' timestamps: the producer, or the broker at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -112,8 +120,8 @@ class BatchHeader(NamedTuple):
         """Return the header at `position`; the records after it need not be in the buffer.
 
         Raises WireError when fewer than 61 bytes remain or the batch claims to be shorter than its
-        own header. Magic and content are `validate_batch`'s business: of a batch whose magic is
-        not 2 nothing but the magic means anything.
+        own header. `validate_batch` checks magic and content. If the magic is not 2, no other
+        field means anything.
         """
         if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
             raise WireError(f"a header of {len(buffer) - position} bytes, not {BATCH_OVERHEAD}")
@@ -145,7 +153,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether it has a producer id. Coordinators' transactional batches have no sequence."""
+        """Whether the batch has a producer id. A coordinator's own batches have no sequence."""
         return self.producer_id >= 0
 
     @property
@@ -184,7 +192,7 @@ def computed_crc(buffer: Buffer, position: int, end: int) -> int:
 
 
 def crc_ok(buffer: Buffer, position: int = 0) -> bool:
-    """Whether the batch at `position` is whole and its CRC right, whatever follows it."""
+    """Whether the batch at `position` is whole and its CRC is right, whatever follows it."""
     remaining = len(buffer) - position
     if remaining < BATCH_OVERHEAD:
         return False
@@ -199,6 +207,28 @@ def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
     """Write the batch's place in the log into its (writable) bytes. The CRC does not cover them."""
     _INT64.pack_into(batch, 0, base_offset)
     _INT32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def placed(
+    batch: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
+) -> BatchHeader:
+    """Do as `place`; return the batch's new header. `header` is the batch's old one."""
+    _PLACE.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+    return tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
+
+
+def end_of_batches(records: Buffer) -> int:
+    """Return the offset after the last of these batches, of which there is at least one.
+
+    Expects whole batches and nothing else, as a ledger returns them.
+    """
+    position, size = 0, len(records)
+    base_offset = delta = 0
+    while position < size:
+        base_offset, length, delta = read_span(records, position)
+        position += LENGTH_OVERHEAD + length
+    assert position == size > 0, "these are not whole batches"
+    return base_offset + delta + 1
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:

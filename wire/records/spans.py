@@ -2,8 +2,8 @@
 
 Owns how records are dropped from a batch without decoding those that stay: their bytes are taken
 over as they are, so offsets, values and headers cannot change. What is kept of a batch's header is
-what readers and producer state need: base offset, last offset delta, producer, sequence. Who stays
-is the caller's to decide.
+what readers and producer state need: base offset, last offset delta, producer, sequence. The caller
+decides which records stay.
 
 The delete horizon of a batch (KIP-534) stands in its base timestamp, bit 6 of the attributes says
 so; timestamps stay what they were, as deltas from it. Source: Kafka's MemoryRecords.filterTo.

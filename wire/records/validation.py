@@ -1,14 +1,16 @@
 """What a producer may send: one whole batch that a broker can append as it stands.
 
-Checks what the header says, in the order in which Apache Kafka does (ProduceRequest, UnifiedLog,
-LogValidator), and decodes no record. `validate_records` decodes, where a rule is about records.
-Where Kafka repairs a batch (bytes after it, a wrong max timestamp) or answers UNKNOWN_SERVER_ERROR
-(an unknown codec, garbage instead of a compressed stream), a producer is told here.
+Checks the header in the order in which Apache Kafka does (ProduceRequest, UnifiedLog, LogValidator)
+and decodes no record. `validate_records` decodes, where a rule is about records. Kafka repairs some
+batches (bytes after the batch, a wrong max timestamp) and answers UNKNOWN_SERVER_ERROR to others
+(an unknown codec, garbage instead of a compressed stream); here the producer is told.
 """
 
 from __future__ import annotations
 
 from struct import Struct
+
+from crc32c import crc32c
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
@@ -20,13 +22,14 @@ from wire.records.header import (
     ATTRIBUTE_TIMESTAMP_TYPE,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
+    CRC_COVERS_FROM,
+    HEADER,
     LENGTH_OVERHEAD,
     MAGIC,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
-    computed_crc,
 )
 from wire.records.record import iterate_records
 
@@ -34,18 +37,22 @@ _LENGTH = Struct(">8xi")
 _MAGIC_AT = 16
 #: The shortest message that any format ever had, counted from byte 12.
 _LENGTH_MIN_OF_ANY_MAGIC = 14
+_FOR_BROKERS = ATTRIBUTE_CONTROL | ATTRIBUTE_DELETE_HORIZON
 
 
 def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None) -> BatchHeader:
-    """Return the header of the one batch that `records` is; a KafkaError says why it is none.
+    """Return the header of the one batch in `records`. Raises KafkaError for anything else.
 
     `size_bytes_max` is the topic's `max.message.bytes`. CORRUPT_MESSAGE, which clients retry, says
-    that bytes were damaged on their way; INVALID_RECORD, MESSAGE_TOO_LARGE,
-    UNSUPPORTED_COMPRESSION_TYPE and INVALID_TIMESTAMP that they never were right.
+    that bytes were damaged on their way. INVALID_RECORD, MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE and INVALID_TIMESTAMP say that the batch was never valid.
     """
-    header = _one_batch(records)
-    assert records is not None
-    size_bytes = header.size_bytes
+    if records is None or (size_bytes := len(records)) < BATCH_OVERHEAD:
+        raise _refusal_of_frame(records)
+    # Every produced batch passes here: not `BatchHeader.parse`, which is one more call.
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(records))
+    if header.magic != MAGIC or header.batch_length != size_bytes - LENGTH_OVERHEAD:
+        raise _refusal_of_frame(records)
     if header.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}, 0 from a producer"
@@ -53,66 +60,66 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
     if size_bytes_max is not None and size_bytes > size_bytes_max:
         detail = f"a batch of {size_bytes} bytes, at most {size_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, detail)
-    if header.crc != computed_crc(records, 0, size_bytes):
+    if header.crc != crc32c(memoryview(records)[CRC_COVERS_FROM:]):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
-    _check_counts(header)
-    _check_producer(header)
-    if header.attributes & ATTRIBUTE_TIMESTAMP_TYPE:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is for the broker to set")
+    _check_fields(header)
     if header.attributes & ATTRIBUTE_COMPRESSION:
         _check_codec(header, records)
     return header
 
 
-def _one_batch(records: Buffer | None) -> BatchHeader:
+def _refusal_of_frame(records: Buffer | None) -> KafkaError:
+    """Return why these bytes are not one whole batch of magic 2, by the first rule broken."""
     if records is None or (available_bytes := len(records)) < LENGTH_OVERHEAD:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+        return KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     (batch_length,) = _LENGTH.unpack_from(records)
     if batch_length < _LENGTH_MIN_OF_ANY_MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
     size_bytes = LENGTH_OVERHEAD + batch_length
     magic = records[_MAGIC_AT] if available_bytes > _MAGIC_AT else MAGIC
     if magic > MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
     if available_bytes < size_bytes:
         detail = f"{available_bytes} bytes of a batch of {size_bytes}"
-        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+        return KafkaError(ErrorCode.INVALID_RECORD, detail)
     if magic < MAGIC:
         detail = f"a batch of magic {magic}; only magic {MAGIC} is taken"
-        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+        return KafkaError(ErrorCode.INVALID_RECORD, detail)
     if size_bytes < BATCH_OVERHEAD:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
-    if available_bytes > size_bytes:
-        detail = f"{available_bytes - size_bytes} bytes after the one batch of a partition"
-        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-    return BatchHeader.parse(records)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
+    assert available_bytes > size_bytes, "one whole batch of magic 2 is no refusal"
+    detail = f"{available_bytes - size_bytes} bytes after the one batch of a partition"
+    return KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
-def _check_counts(header: BatchHeader) -> None:
+def _check_fields(header: BatchHeader) -> None:
+    """Raise KafkaError for a header that no producer may send, by the first rule broken."""
+    attributes = header.attributes
     if header.record_count <= 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record count {header.record_count}")
     if header.last_offset_delta != header.record_count - 1:
         detail = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+    if attributes & _FOR_BROKERS:
+        name = "control records" if attributes & ATTRIBUTE_CONTROL else "delete horizons"
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{name} are for brokers to write")
+    if header.producer_id != NO_PRODUCER_ID:
+        _check_producer(header)
+    elif attributes & ATTRIBUTE_TRANSACTIONAL:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without producer id")
+    if attributes & ATTRIBUTE_TIMESTAMP_TYPE:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is for the broker to set")
 
 
 def _check_producer(header: BatchHeader) -> None:
-    attributes = header.attributes
-    if attributes & ATTRIBUTE_CONTROL:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "control records are for brokers to write")
-    if attributes & ATTRIBUTE_DELETE_HORIZON:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a delete horizon is for brokers to write")
-    if header.producer_id < NO_PRODUCER_ID:
+    if header.producer_id < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"producer id {header.producer_id}")
-    if header.producer_id >= 0:
-        if header.base_sequence < 0 or header.producer_epoch < 0:
-            detail = (
-                f"producer id {header.producer_id} with epoch {header.producer_epoch}"
-                f" and base sequence {header.base_sequence}"
-            )
-            raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-    elif attributes & ATTRIBUTE_TRANSACTIONAL:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without producer id")
+    if header.base_sequence < 0 or header.producer_epoch < 0:
+        detail = (
+            f"producer id {header.producer_id} with epoch {header.producer_epoch}"
+            f" and base sequence {header.base_sequence}"
+        )
+        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
 def _check_codec(header: BatchHeader, records: Buffer) -> None:
@@ -130,8 +137,8 @@ def check_timestamps(
     """Raise INVALID_TIMESTAMP where the first or the latest record is too old or too far ahead.
 
     The bounds are `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`,
-    inclusive. A record without a timestamp (-1) is never refused. Records between are not looked
-    at. Source: KIP-937.
+    inclusive. A record without a timestamp (-1) is never refused. The records in between are not
+    checked. Source: KIP-937.
     """
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp == NO_TIMESTAMP:

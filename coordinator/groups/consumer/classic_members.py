@@ -19,6 +19,12 @@ from coordinator.groups.classic.requests import (
     SyncRequest,
 )
 from coordinator.groups.consumer.assignment import decide_target, reconcile
+from coordinator.groups.consumer.consumer_protocol import (
+    CONSUMER,
+    Subscription,
+    read_subscription,
+    write_assignment,
+)
 from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from coordinator.groups.consumer.member import ClassicProtocols, Member, MemberState, as_target
 from coordinator.groups.consumer.membership import check_room, replaced
@@ -26,12 +32,6 @@ from coordinator.groups.consumer.records import ConsumerGroupRecord, assignment_
 from coordinator.groups.consumer.requests import ConsumerLimits
 from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage, subscribe
-from coordinator.groups.consumer_protocol import (
-    CONSUMER,
-    Subscription,
-    read_subscription,
-    write_assignment,
-)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 

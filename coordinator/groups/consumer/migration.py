@@ -16,6 +16,13 @@ from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.group import Member as ClassicMember
 from coordinator.groups.classic.records import stable_value
 from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer
+from coordinator.groups.consumer.consumer_protocol import (
+    CONSUMER,
+    CustomAssignor,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Draft
 from coordinator.groups.consumer.member import ClassicProtocols, Member, Target, with_epoch
 from coordinator.groups.consumer.records import (
@@ -31,13 +38,6 @@ from coordinator.groups.consumer.records import (
 )
 from coordinator.groups.consumer.requests import ConsumerLimits
 from coordinator.groups.consumer.subscription import TopicImage
-from coordinator.groups.consumer_protocol import (
-    CONSUMER,
-    CustomAssignor,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.internal.group_metadata import GroupMetadataValue

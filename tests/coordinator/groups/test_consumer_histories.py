@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from coordinator.groups.consumer.classic_members import known_classic_member, must_join_again
+from coordinator.groups.consumer.consumer_protocol import read_assignment
 from coordinator.groups.consumer.group import ConsumerGroupState
-from coordinator.groups.consumer_protocol import read_assignment
 from tests.coordinator.groups.consumer_world import GROUP, FakeTopics, Place, World
 from tests.soak import SOAK
 from wire.error_code import ErrorCode

@@ -14,10 +14,10 @@ from coordinator.groups.consumer.classic_members import (
     known_leaving_member,
     must_join_again,
 )
+from coordinator.groups.consumer.consumer_protocol import read_assignment
 from coordinator.groups.consumer.member import MemberState
 from coordinator.groups.consumer.migration import decide_upgrade, is_downgrade_due
 from coordinator.groups.consumer.requests import ConsumerLimits
-from coordinator.groups.consumer_protocol import read_assignment
 from coordinator.groups.records import GroupRecord
 from tests.coordinator.groups.conftest import Driver
 from tests.coordinator.groups.consumer_world import GROUP, Place, World, subscription

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
-from coordinator.transactions.states import UNSETTLED, State
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions.metadata import (
+    UNFINISHED,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+    TxnId,
+)
 
 MakeTxn = Callable[..., TransactionMetadata]
 
@@ -31,7 +35,7 @@ def make_txn() -> MakeTxn:
         )
         if state is not State.EMPTY:
             txn = txn._replace(started_at_ms=10_000, txn_id=TxnId(7, 5, 0, 1000))
-        if state is State.ONGOING or state in UNSETTLED:
+        if state is State.ONGOING or state in UNFINISHED:
             txn = txn._replace(partitions=frozenset({A0}))
         return txn._replace(**changes)
 

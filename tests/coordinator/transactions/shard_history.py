@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from coordinator.decision import Decision
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
+from coordinator.transactions.epochs import Relation, relation
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import (
+    PREDECESSORS,
     ProducerIdentity,
-    Relation,
+    State,
     TopicPartition,
     TransactionMetadata,
-    relation,
 )
+from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
-from coordinator.transactions.states import PREDECESSORS, State
-from coordinator.transactions.work import work_due
 from wire.errors import KafkaError
 from wire.records import SimpleRecord
 
@@ -88,10 +87,14 @@ class History:
                 {TopicPartition("a", number)},
                 coordinator_partition=7,
                 now_ms=self.now_ms,
-                transaction_version=number,
+                transaction_version=1 + number % 2,
             ),
-            "commit": lambda txn: self.ended(txn, identity, fresh, commit=True, version=number),
-            "abort": lambda txn: self.ended(txn, identity, fresh, commit=False, version=number),
+            "commit": lambda txn: self.ended(
+                txn, identity, fresh, commit=True, version=1 + number % 2
+            ),
+            "abort": lambda txn: self.ended(
+                txn, identity, fresh, commit=False, version=1 + number % 2
+            ),
             "expire": lambda txn: expire(
                 txn,
                 LIFETIMES,

@@ -7,9 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import COUNT_MAX, TxnId
+from coordinator.transactions.metadata import (
+    COUNT_MAX,
+    ProducerIdentity,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+    TxnId,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.checks import check_holds
-from coordinator.transactions.error_versions import code_for_version
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.add_partitions import check_holds
+from coordinator.transactions.metadata import State, TransactionMetadata
+from magnetar.apis.transaction_versions import code_for_version
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

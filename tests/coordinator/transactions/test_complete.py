@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.complete import complete
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
-from coordinator.transactions.states import State
-from coordinator.transactions.work import MarkerWork, work_due
+from coordinator.transactions.metadata import State, TopicPartition, TransactionMetadata
+from coordinator.transactions.plan import MarkerWork, complete, work_due
 
 MakeTxn = Callable[..., TransactionMetadata]
 

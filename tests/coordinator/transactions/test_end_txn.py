@@ -9,8 +9,7 @@ import pytest
 
 from coordinator.decision import Decision
 from coordinator.transactions.end_txn import end_txn
-from coordinator.transactions.metadata import ProducerIdentity, TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TransactionMetadata
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -26,7 +25,7 @@ def decide(
         txn,
         identity,
         commit=commit,
-        transaction_version=0,
+        transaction_version=1,
         coordinator_partition=7,
         fresh_producer_id=9000,
         now_ms=50_000,

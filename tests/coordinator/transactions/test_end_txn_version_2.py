@@ -6,18 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
-from coordinator.transactions.metadata import (
-    ProducerIdentity,
-    Relation,
-    TransactionMetadata,
-    relation,
-)
+from coordinator.transactions.epochs import Relation, relation
+from coordinator.transactions.metadata import ProducerIdentity, State, TransactionMetadata, TxnId
+from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.records import decode_value, encode_record
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import TxnId
-from coordinator.transactions.work import work_due
 
 MakeTxn = Callable[..., TransactionMetadata]
 
@@ -154,13 +147,13 @@ def test_version_1_ends_at_the_same_epoch_and_leaves_nothing_to_retry(make_txn: 
         ongoing,
         ongoing.identity,
         commit=True,
-        transaction_version=0,
+        transaction_version=1,
         coordinator_partition=7,
         fresh_producer_id=FRESH,
         now_ms=NOW_MS,
     ).records
     assert (txn.identity, txn.last_producer_epoch) == ((1000, 5), -1)
-    assert txn.client_transaction_version == 0
+    assert txn.client_transaction_version == 1
 
 
 @pytest.mark.parametrize("epoch", [5, 32766])

@@ -24,30 +24,29 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.checks import (
+from coordinator.transactions.add_partitions import add_partitions, check_holds, refusal_of_data
+from coordinator.transactions.end_txn import end_txn
+from coordinator.transactions.init_producer_id import init_producer_id
+from coordinator.transactions.metadata import (
+    PREPARED,
+    UNFINISHED,
+    ProducerIdentity,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+)
+from magnetar.apis.transaction_versions import (
+    ADD_OFFSETS_FENCED_SINCE,
+    ADD_PARTITIONS_FENCED_SINCE,
+    END_TXN_BUMPS_SINCE,
+    END_TXN_FENCED_SINCE,
+    INIT_PRODUCER_ID_FENCED_SINCE,
     PRODUCE_ABORTABLE_SINCE,
     PRODUCE_ADDS_SINCE,
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
     TXN_OFFSET_COMMIT_ADDS_SINCE,
-    check_holds,
-    refusal_of_data,
-)
-from coordinator.transactions.end_txn import END_TXN_BUMPS_SINCE, end_txn
-from coordinator.transactions.error_versions import (
-    ADD_OFFSETS_FENCED_SINCE,
-    ADD_PARTITIONS_FENCED_SINCE,
-    END_TXN_FENCED_SINCE,
-    INIT_PRODUCER_ID_FENCED_SINCE,
     code_for_version,
 )
-from coordinator.transactions.init_producer_id import init_producer_id
-from coordinator.transactions.metadata import (
-    ProducerIdentity,
-    TopicPartition,
-    TransactionMetadata,
-)
-from coordinator.transactions.states import PREPARED, UNSETTLED, State
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -271,7 +270,7 @@ def _added(
         frozenset({partition}),
         coordinator_partition=7,
         now_ms=NOW_MS,
-        transaction_version=0,
+        transaction_version=1,
     )
 
 
@@ -306,7 +305,7 @@ def _end(commit: bool) -> Request:
                 txn,
                 identity,
                 commit=commit,
-                transaction_version=2 if version >= END_TXN_BUMPS_SINCE else 0,
+                transaction_version=2 if version >= END_TXN_BUMPS_SINCE else 1,
                 coordinator_partition=7,
                 fresh_producer_id=3000,
                 now_ms=NOW_MS,
@@ -400,9 +399,9 @@ def in_state(make_txn: MakeTxn, state: str, who: str) -> TransactionMetadata | N
 
 
 def answer_to(make_txn: MakeTxn, request: str, version: int, state: str, who: str) -> str:
-    if who == "next" and STATES[state] not in UNSETTLED:
+    if who == "next" and STATES[state] not in UNFINISHED:
         return "-"
-    if who == "rotated" and STATES[state] in UNSETTLED:
+    if who == "rotated" and STATES[state] in UNFINISHED:
         return "-"
     partition = NOT_HELD if state == "ongoing*" else HELD
     txn = in_state(make_txn, state, who)

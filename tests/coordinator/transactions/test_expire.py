@@ -8,8 +8,7 @@ import pytest
 
 from coordinator.decision import Decision
 from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TransactionMetadata
 
 MakeTxn = Callable[..., TransactionMetadata]
 

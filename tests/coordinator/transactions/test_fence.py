@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.fence import next_identity, prepare_bumped, takes_producer_id
-from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.epochs import next_identity, prepare_bumped, takes_producer_id
+from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, State, TransactionMetadata
 
 MakeTxn = Callable[..., TransactionMetadata]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from coordinator.transactions.healing import Remedy, heal, last_ended, marker_epoch
-from coordinator.transactions.index import TransactionIndex
 from coordinator.transactions.metadata import (
     ProducerIdentity,
+    State,
     TopicPartition,
     TransactionMetadata,
+    TxnId,
 )
-from coordinator.transactions.shard import Shard
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions.shard import Shard, TransactionIndex
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 LEAVE, ADOPT, COMMIT, ABORT = Remedy.LEAVE, Remedy.ADOPT, Remedy.COMMIT, Remedy.ABORT

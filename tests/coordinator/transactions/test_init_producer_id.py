@@ -12,8 +12,7 @@ from coordinator.transactions.init_producer_id import (
     claimed_identity,
     init_producer_id,
 )
-from coordinator.transactions.metadata import ProducerIdentity, TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TransactionMetadata
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

@@ -10,14 +10,12 @@ from coordinator.decision import Decision
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
-from coordinator.transactions.complete import complete
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
 from coordinator.transactions.init_producer_id import init_producer_id
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata
+from coordinator.transactions.metadata import PREPARED, State, TopicPartition, TransactionMetadata
+from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.shard import Shard
-from coordinator.transactions.states import PREPARED, State
-from coordinator.transactions.work import work_due
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -202,7 +200,7 @@ def test_a_child_may_vote_for_a_parent_that_nobody_has_seen(make_child: MakeTxn)
 
 
 @pytest.mark.parametrize("state", SEALING)
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [1, 2])
 def test_a_late_vote_is_an_abort_that_fences_and_is_refused(
     state: State, version: int, make_txn: MakeTxn, make_child: MakeTxn
 ) -> None:
@@ -211,11 +209,11 @@ def test_a_late_vote_is_an_abort_that_fences_and_is_refused(
     assert (aborted.state, aborted.producer_epoch) == (State.PREPARE_ABORT, 6)
     assert aborted.last_producer_epoch == -1  # so its retry is PRODUCER_FENCED too
     with pytest.raises(KafkaError) as refused:
-        joint.refuse_late_vote(aborted, commit=True)
+        joint.refuse_late_vote(aborted)
     assert refused.value.code is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("parent_state", [*IDLE, *SEALING])
 def test_a_childs_abort_is_an_abort_whatever_its_parent_does(
     version: int, parent_state: State, make_txn: MakeTxn, make_child: MakeTxn
@@ -223,7 +221,6 @@ def test_a_childs_abort_is_an_abort_whatever_its_parent_does(
     family = Family(make_txn(parent_state), make_child("a", State.ONGOING))
     (aborted,) = family.end("tx-1~>a", commit=False, version=version)
     assert aborted.state is State.PREPARE_ABORT
-    joint.refuse_late_vote(aborted, commit=False)
 
 
 @pytest.mark.parametrize("parent_state", [*IDLE, *SEALING])
@@ -314,7 +311,7 @@ def whole(make_txn: MakeTxn, make_child: MakeTxn, parent_state: State) -> Family
     )
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [1, 2])
 def test_a_commit_is_one_record_that_names_every_vote_and_ends_who_has_not_voted(
     version: int, make_txn: MakeTxn, make_child: MakeTxn
 ) -> None:
@@ -335,12 +332,13 @@ def test_what_a_commit_owes_is_the_markers_of_all_that_it_names(
         family.shard.apply(record)
     work = {one.transactional_id: one for one in family.shard.work_due()}
     assert sorted(work) == ["tx-1", "tx-1~>going", "tx-1~>open"]
-    assert [(one.transactional_id, one.commit) for one in work["tx-1"].with_votes] == [
-        ("tx-1", True),
+    own = work["tx-1"]
+    assert own.commit and own.partitions
+    assert [(one.transactional_id, one.commit) for one in own.votes] == [
         ("tx-1~>v1", True),
         ("tx-1~>v2", True),
     ]
-    assert all(one.partitions for one in work["tx-1"].with_votes)
+    assert all(one.partitions for one in own.votes)
     assert not work["tx-1~>open"].commit
     ended = family.decided("tx-1", lambda txn: complete(txn, work["tx-1"], NOW_MS))
     assert [(name, state) for name, state, _ in told(ended)] == [
@@ -358,7 +356,7 @@ def test_what_a_commit_owes_is_the_markers_of_all_that_it_names(
 def test_an_abort_ends_the_whole_family(how: str, make_txn: MakeTxn, make_child: MakeTxn) -> None:
     family = whole(make_txn, make_child, State.ONGOING)
     ways = {
-        "abort, version 1": lambda: family.end("tx-1", commit=False, version=0),
+        "abort, version 1": lambda: family.end("tx-1", commit=False, version=1),
         "abort, version 2": lambda: family.end("tx-1", commit=False),
         "init": lambda: family.init("tx-1"),
         "its time passes": lambda: family.expire("tx-1", 10**9),

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.transactions import joint
-from coordinator.transactions.complete import complete
-from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.metadata import State, TransactionMetadata
+from coordinator.transactions.plan import complete
 from coordinator.transactions.shard import Shard
-from coordinator.transactions.states import State
 from tests.coordinator.transactions.shard_history import (
     History,
     Step,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.transactions.listing import Filters, parse_states
-from coordinator.transactions.metadata import TransactionMetadata
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TransactionMetadata
 
 MakeTxn = Callable[..., TransactionMetadata]
 

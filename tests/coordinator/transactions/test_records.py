@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.transactions.metadata import TopicPartition, TransactionMetadata, Vote
+from coordinator.transactions.metadata import (
+    State,
+    TopicPartition,
+    TransactionMetadata,
+    TxnId,
+    Vote,
+)
 from coordinator.transactions.records import decode_key, decode_value, encode_record
-from coordinator.transactions.states import State
-from coordinator.transactions.txn_id import TxnId
 from wire.errors import WireError
 from wire.internal.transaction_log import PartitionsSchema, TransactionLogValue
 from wire.internal.versioned import decode_versioned, encode_versioned
@@ -40,7 +44,7 @@ transactions = st.builds(
     previous_producer_id=producer_ids,
     next_producer_id=producer_ids,
     next_producer_epoch=epochs,
-    client_transaction_version=st.integers(0, 2),
+    client_transaction_version=st.integers(1, 2),
     parent_id=st.none(),
     votes=st.just(()),
 )

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.metadata import TransactionMetadata, transition
-from coordinator.transactions.states import PREDECESSORS, State
+from coordinator.transactions.metadata import PREDECESSORS, State, TransactionMetadata, transition
 
 LEGAL = {
     (State.EMPTY, State.EMPTY),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions.metadata import TxnId
 
 txn_ids = st.builds(
     TxnId,

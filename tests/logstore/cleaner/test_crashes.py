@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.cleaner.run import OffsetMapLimits, Overtaken
-from logstore.partition.log import PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.retention import expire
+from logstore.partition.reader import PartitionDeleted
 from logstore.segments.segment_reads import scan
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay, clean, perform
 from tests.logstore.log_process import LogProcess
@@ -104,7 +104,7 @@ class World(LogProcess):
         if len(ends) > 1 and log.log_start_offset < ends[0] <= log.last_stable_offset:
             self.persist_start(log, ends[0])
             self.deleted_before = ends[0]
-            expire(log, ends[0])
+            log.expire(ends[0])
 
     def check(self) -> None:
         log = self.log

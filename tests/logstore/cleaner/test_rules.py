@@ -155,7 +155,7 @@ def put(
             base_sequence=sequence,
             is_transactional=True,
         )
-    partition.log.append(batch, partition.now_ms)
+    partition.log.append(partition.log.check(batch, partition.now_ms))
     partition.settle()
 
 
@@ -171,7 +171,7 @@ def run(partition: SteppedPartition, limits: OffsetMapLimits | None = None) -> N
 
 
 def headers(partition: SteppedPartition) -> list[BatchHeader]:
-    return [header for header, _ in partition.log.iterate_batches_from(0)]
+    return [header for header, _ in partition.log.ledger.batches.iterate(0)]
 
 
 def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
@@ -201,7 +201,7 @@ def test_the_time_of_a_tombstone_begins_when_what_it_deletes_goes() -> None:
     for number in range(6):
         put(partition, b"%d" % number, b"v")
     both = [SimpleRecord(b"6", b"v", partition.now_ms), SimpleRecord(b"0", None, partition.now_ms)]
-    partition.log.append(build_batch(both), partition.now_ms)
+    partition.log.append(partition.log.check(build_batch(both), partition.now_ms))
     seal(partition)
     run(partition, OffsetMapLimits(buffer_bytes=8 * SLOT_BYTES, load_factor=0.9))
     assert partition.log.first_dirty_offset == 7, "the map has no room for the tombstone"
@@ -214,7 +214,7 @@ def test_the_time_of_a_tombstone_begins_when_what_it_deletes_goes() -> None:
 
 
 def batches(partition: SteppedPartition) -> list[memoryview]:
-    return [batch for _, batch in partition.log.iterate_batches_from(0)]
+    return [batch for _, batch in partition.log.ledger.batches.iterate(0)]
 
 
 def transact(partition: SteppedPartition, key: bytes, sequence: int, *, commit: bool) -> None:
@@ -299,7 +299,7 @@ def test_a_clean_log_is_left_as_it_is() -> None:
 
 def test_records_without_a_key_go() -> None:
     partition = SteppedPartition(LogConfig(), segment_bytes=TINY)
-    partition.log.append(batch_of(b"1", key=None), partition.now_ms)
+    partition.log.append(partition.log.check(batch_of(b"1", key=None), partition.now_ms))
     put(partition, b"a", b"1")
     seal(partition)
     run(partition)
@@ -316,7 +316,7 @@ def test_a_record_with_an_offset_of_its_own_removes_no_other(delta: int) -> None
     )
     header = BatchHeader.parse(build_batch([SimpleRecord(b"a", b"v", 0)] * 2))
     header = header._replace(batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(records))
-    partition.log.append(pack_batch(header, records), partition.now_ms)
+    partition.log.append(partition.log.check(pack_batch(header, records), partition.now_ms))
     put(partition, b"a", b"later")
     seal(partition)
     before = [bytes(batch) for batch in batches(partition)]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from logstore.directory.closed_logs import (
     CLOSED_LOGS,
-    ClosedLog,
     CorruptClosedLogs,
     Stamps,
     decode_closed_logs,
@@ -23,6 +22,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import File
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.partition.recovery import ClosedLog
 from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of
@@ -72,7 +72,9 @@ class Process:
 
     def append(self, log: PartitionLog, count: int, *, timestamp_ms: int = NOW_MS) -> None:
         for _ in range(count):
-            log.append(build_batch([SimpleRecord(b"k", b"v" * 40, timestamp_ms)]), NOW_MS)
+            log.append(
+                log.check(build_batch([SimpleRecord(b"k", b"v" * 40, timestamp_ms)]), NOW_MS)
+            )
         self.executor.run()
 
     def stop(self) -> SimulatedDisk:
@@ -90,7 +92,7 @@ class Never:
 def stopped(count: int = 30) -> tuple[SimulatedDisk, PartitionLog]:
     process = Process(SimulatedDisk())
     log = process.open()
-    log.append(batch_of(b"x", producer_id=1, epoch=0, sequence=0), NOW_MS)
+    log.append(log.check(batch_of(b"x", producer_id=1, epoch=0, sequence=0), NOW_MS))
     process.append(log, count)
     return process.stop(), log
 
@@ -132,7 +134,7 @@ def test_the_start_after_a_clean_stop_opens_nothing_of_a_log(
     assert not [path for path in opened if "topic-0" in path]
     assert log.state == before.state
     assert (log.log_start_offset, log.high_watermark) == (0, 31)
-    assert list(log.iterate_batches_from(0)) == list(before.iterate_batches_from(0))
+    assert list(log.ledger.batches.iterate(0)) == list(before.ledger.batches.iterate(0))
 
 
 def test_a_log_goes_on_as_if_it_had_never_been_closed() -> None:
@@ -157,7 +159,7 @@ def test_a_log_goes_on_as_if_it_had_never_been_closed() -> None:
     for name in names:
         one, other = (each.open(f"/data/topic-0/{name}") for each in (disk, kept))
         assert one.read(10_000, 0) == other.read(10_000, 0), name
-    assert log.max_timestamp_offset() == untouched.max_timestamp_offset()
+    assert log.reader.max_timestamp_offset() == untouched.reader.max_timestamp_offset()
 
 
 def test_what_somebody_else_has_changed_is_found_out() -> None:

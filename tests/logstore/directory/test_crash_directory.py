@@ -24,7 +24,7 @@ import logstore.sync.group_commit
 import logstore.sync.journal
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync.journal import Journal
 from tests.logstore.compaction import perform
@@ -188,7 +188,7 @@ class World(LogProcess):
             assert partition.highest_seen <= end_offset <= len(partition.values), "lost, or made up"
             assert log.log_start_offset >= partition.deleted_before, "deleted, and back"
             stored: list[bytes | None] = []
-            for header, batch in log.iterate_batches_from(log.log_start_offset):
+            for header, batch in log.ledger.batches.iterate(log.log_start_offset):
                 records = [] if header.is_control else list(iterate_records(batch))
                 stored += [record.value for record in records] or [None]
             begin = end_offset - len(stored)

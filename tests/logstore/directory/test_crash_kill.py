@@ -25,7 +25,7 @@ CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=6_000)
 #: Three transactional producers write, commit and abort for ever; each line acknowledges an end.
 WRITER = """
 import asyncio, sys
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from tests_of_kill import CONFIG, NOW_MS, opened, batch_of
 
 async def main():
@@ -40,7 +40,7 @@ async def main():
             for part in range(2):
                 batch = batch_of(b"x" * 100, producer_id=n, epoch=epoch, sequence=2 * step + part,
                                  transactional=True, timestamp=NOW_MS)
-                log.append(batch, NOW_MS)
+                log.append(log.check(batch, NOW_MS))
             marker = TransactionMarker(n, epoch, 0, commit=(step + n) % 3 > 0)
             end = log.append_marker(marker, NOW_MS)
         await log.durable(end.end_offset)
@@ -73,7 +73,7 @@ def fail(failure: StorageFailure) -> None:
 
 def folded(log: PartitionLog) -> PartitionState:
     state = PartitionState()
-    for header, batch in log.iterate_batches_from(0):
+    for header, batch in log.ledger.batches.iterate(0):
         assert BatchHeader.parse(batch) == header
         if header.is_control:
             state.on_marker(header, parse_marker(batch), NOW_MS)

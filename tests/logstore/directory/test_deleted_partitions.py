@@ -32,7 +32,7 @@ class Process(LogProcess):
     def write(self, topic_id: UUID, count: int) -> PartitionLog:
         log = self.directory.open("topic", 0, topic_id)
         for _ in range(count):
-            log.append(batch_of(b"x" * 50), NOW_MS)
+            log.append(log.check(batch_of(b"x" * 50), NOW_MS))
             self.executor.run()
         return log
 
@@ -85,7 +85,7 @@ def test_power_lost_while_a_deleted_name_is_used_again_takes_nothing_of_it() -> 
                 if written == 1:
                     log = again.write(LATER_ID, 1)
                 else:
-                    log.append(batch_of(b"new"), NOW_MS)
+                    log.append(log.check(batch_of(b"new"), NOW_MS))
                     again.executor.run()
             is_lost = False
         except PowerLost:
@@ -117,20 +117,20 @@ def test_a_name_is_not_free_before_who_is_settling_it_has_done_so(
 ) -> None:
     """A thread settles what has left; meanwhile the event loop wants one of the names."""
     process = deleted()
-    departures = process.directory._departures
+    deleted_partitions = process.directory._deleted
     write_checkpoint = LogOffsets.write
     waiting: list[tuple[Thread, bool]] = []
 
     def wanted_meanwhile(offsets: LogOffsets, name: str, *, sync: bool) -> None:
         if not waiting:
-            thread = Thread(target=departures.free, args=(("topic", 0),))
+            thread = Thread(target=deleted_partitions.free, args=(("topic", 0),))
             thread.start()
             thread.join(timeout=0.1)
             waiting.append((thread, thread.is_alive()))
         write_checkpoint(offsets, name, sync=sync)
 
     monkeypatch.setattr(LogOffsets, "write", wanted_meanwhile)
-    departures.settle()
+    deleted_partitions.settle()
     ((thread, had_to_wait),) = waiting
     thread.join()
     assert had_to_wait

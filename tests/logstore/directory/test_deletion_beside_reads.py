@@ -11,8 +11,9 @@ import pytest
 
 from logstore.directory.closed_logs import CLOSED_LOGS
 from logstore.disk.descriptors import DiskFile
-from logstore.partition.log import Isolation, PartitionDeleted, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.partition.reader import Isolation, PartitionDeleted
 from logstore.segments.segment import Segment
 from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
 
@@ -51,7 +52,7 @@ async def test_a_read_is_not_answered_by_the_next_topic_of_that_name(
         return read_index(segment, suffix)
 
     monkeypatch.setattr(Segment, "_read_index", paused)
-    reader = asyncio.ensure_future(log.read_cold(1, 1000, Isolation.READ_UNCOMMITTED))
+    reader = asyncio.ensure_future(log.reader.read_cold(1, 1000, Isolation.READ_UNCOMMITTED))
     await asyncio.to_thread(pause.is_reading.wait, 10)
     await opened.directory.delete([log])
     later = opened.directory.open("topic", 0, UUID(int=2), CONFIG)
@@ -87,7 +88,7 @@ async def test_a_read_that_would_go_on_in_the_next_segment_ends(
         return read(file, size, position)
 
     monkeypatch.setattr(DiskFile, "read", paused)
-    reader = asyncio.ensure_future(log.read_cold(last, 1000, Isolation.READ_UNCOMMITTED))
+    reader = asyncio.ensure_future(log.reader.read_cold(last, 1000, Isolation.READ_UNCOMMITTED))
     await asyncio.to_thread(pause.is_reading.wait, 10)
     await opened.directory.delete([log])
     pause.go_on.set()

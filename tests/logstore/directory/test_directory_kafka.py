@@ -16,9 +16,10 @@ import pytest
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.reader import Isolation
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of
@@ -48,9 +49,9 @@ def fail(failure: StorageFailure) -> None:
 
 
 async def read(log: PartitionLog, isolation: Isolation) -> tuple[list[bytes | None], object]:
-    found = log.read(0, 1 << 20, isolation)
+    found = log.reader.read(0, 1 << 20, isolation)
     if found is None:
-        found = await log.read_cold(0, 1 << 20, isolation)
+        found = await log.reader.read_cold(0, 1 << 20, isolation)
     values = [
         record.value
         for header, batch in iterate_batches(found.records)
@@ -83,7 +84,7 @@ async def test_a_directory_of_kafkas_opens_as_it_is(tmp_path: Path, is_clean: bo
     assert sorted(log.producers) == [0, 1, 2]
     assert log.transactions.is_open(2)
     again = batch_of(*[b"idem%d" % n for n in range(5)], producer_id=0, epoch=0, sequence=0)
-    duplicate = log.append(again, NOW_MS)
+    duplicate = log.append(log.check(again, NOW_MS))
     assert (duplicate.base_offset, duplicate.is_duplicate) == (5, True)
     ended = log.append_marker(TransactionMarker(2, 0, 1, commit=False), NOW_MS)
     await asyncio.wait_for(log.durable(ended.end_offset), 10)

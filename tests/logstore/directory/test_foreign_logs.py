@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from logstore.directory.log_directory import FoundPartition
+from logstore.directory.data_directory import FoundPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from tests.logstore.log_process import NOW_MS, LogProcess
@@ -46,7 +46,7 @@ def adopted(seed: int) -> Process:
 
 
 def offsets_of(log: PartitionLog) -> list[int]:
-    return [header.base_offset for header, _ in log.iterate_batches_from(0)]
+    return [header.base_offset for header, _ in log.ledger.batches.iterate(0)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -55,7 +55,7 @@ def test_a_power_loss_while_recovery_points_are_written_ends_no_log_at_a_gap(see
     log = process.open()
     assert offsets_of(log) == [2, 11, 20, 24]
     for _ in range(6):
-        log.append(batch_of(b"y" * 60), NOW_MS)
+        log.append(log.check(batch_of(b"y" * 60), NOW_MS))
         process.executor.run()
     process.timers.run()
     again = Process(process.disk.crash(Random(seed))).open()

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from logstore.directory.claimed_directory import DirectoryInUse, ForeignDirectory
-from logstore.directory.log_directory import FoundPartition, LogDirectory
+from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.reader import Isolation
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of, delete_records
 from tests.logstore.simulated_disk import SimulatedDisk
@@ -49,7 +50,7 @@ class Opened:
 
 
 async def write(log: PartitionLog, value: bytes = b"x", **fields: int | bool) -> int:
-    appended = log.append(batch_of(value, **fields), NOW_MS)  # type: ignore[arg-type]  # by name
+    appended = log.append(log.check(batch_of(value, **fields), NOW_MS))  # type: ignore[arg-type]  # by name
     await log.durable(appended.end_offset)
     return appended.base_offset
 
@@ -155,8 +156,8 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
     log = opened.directory.open("topic", 0, TOPIC_ID)
     await write(log)
     heard: list[bool] = []
-    log.subscribe(lambda: heard.append(log.is_deleted))
-    appended = log.append(batch_of(b"never durable"), NOW_MS)
+    log.reader.subscribe(lambda: heard.append(log.is_deleted))
+    appended = log.append(log.check(batch_of(b"never durable"), NOW_MS))
     waiting = asyncio.ensure_future(log.durable(appended.end_offset))
     await asyncio.sleep(0)
     await opened.directory.delete([log])
@@ -165,8 +166,8 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert heard == [True]
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: log.append(batch_of(b"late"), NOW_MS),
-        lambda: log.read(0, 100, Isolation.READ_COMMITTED),
+        lambda: log.append(log.check(batch_of(b"late"), NOW_MS)),
+        lambda: log.reader.read(0, 100, Isolation.READ_COMMITTED),
     )
     for attempt in attempts:
         with pytest.raises(KafkaError) as refused:

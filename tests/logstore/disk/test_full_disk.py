@@ -59,7 +59,7 @@ def live(world: World) -> list[OSError]:
     end_if_failed(world)
     world.timers.run()
     other = world.directory.open("other", 0)
-    other.append(batch_of(b"x"), NOW_MS)
+    other.append(other.check(batch_of(b"x"), NOW_MS))
     world.executor.run()
     perform(world.directory.delete([other]))
     world.timers.run()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from logstore.partition.log import Isolation, PartitionLog, Slice
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.reader import Isolation, Slice
+from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.segment import Segment
 from tests.logstore.cleaner.test_cleaning_beside_reads import in_thread
 from tests.logstore.directory.test_deletion_beside_reads import Pause
@@ -47,7 +48,7 @@ async def read_beside(
         return read_index(segment, suffix)
 
     monkeypatch.setattr(Segment, "_read_index", paused)
-    reader = asyncio.ensure_future(log.read_cold(0, 1 << 20, Isolation.READ_COMMITTED))
+    reader = asyncio.ensure_future(log.reader.read_cold(0, 1 << 20, Isolation.READ_COMMITTED))
     await asyncio.to_thread(pause.is_reading.wait, 10)
     await change(log)
     pause.go_on.set()
@@ -59,7 +60,7 @@ async def clean(log: PartitionLog) -> None:
     end_offset = log.ledger.segments.base_offsets[1]
     replacement = log.ledger.segments.replacement([0])
     assert replacement is not None
-    for header, batch in log.iterate_batches_from(2):
+    for header, batch in log.ledger.batches.iterate(2):
         if header.base_offset < end_offset:
             replacement.append(batch, header)
     replacement.seal(b"")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.disk.durability import Durability
-from logstore.partition.log import Isolation, PartitionLog
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.retention import expire
+from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
 from tests.logstore.log_process import LogProcess
 from tests.logstore.partitions import delete_records
@@ -81,7 +81,7 @@ class World(LogProcess):
             self.persist_start(log, due[-1])
             self.deleted_before = due[-1]
             for end in due:
-                expire(log, end)
+                log.expire(end)
 
 
 def check_recovered(world: World, traffic: Traffic) -> None:
@@ -89,7 +89,7 @@ def check_recovered(world: World, traffic: Traffic) -> None:
     log = world.log
     assert log.log_end_offset == log.high_watermark >= world.highest_seen
     assert log.log_start_offset >= world.deleted_before
-    stored = [bytes(batch) for _, batch in log.iterate_batches_from(log.log_start_offset)]
+    stored = [bytes(batch) for _, batch in log.ledger.batches.iterate(log.log_start_offset)]
     kept = len([None for end in ends(traffic) if end <= log.log_end_offset])
     appended = traffic.appended[:kept]
     if stored:
@@ -122,7 +122,7 @@ def ends(traffic: Traffic) -> list[int]:
 
 
 def check_aborted(log: PartitionLog, expected: Expected) -> None:
-    found = log.read(log.log_start_offset, 1 << 20, Isolation.READ_COMMITTED)
+    found = log.reader.read(log.log_start_offset, 1 << 20, Isolation.READ_COMMITTED)
     assert found is not None and found.aborted is not None
     headers = [header for header, _ in iterate_batches(found.records)]
     if headers:
@@ -183,7 +183,7 @@ def complete_last(traffic: Traffic, log: PartitionLog) -> None:
         traffic.appended.pop()
         known = ends(traffic)[-1] if traffic.appended else 0
         if log.log_end_offset > known:
-            traffic.appended += [bytes(batch) for _, batch in log.iterate_batches_from(known)]
+            traffic.appended += [bytes(batch) for _, batch in log.ledger.batches.iterate(known)]
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=40), seed=st.integers(0, 2**32))

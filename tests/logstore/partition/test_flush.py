@@ -28,7 +28,7 @@ class Process(LogProcess):
         self.log = self.directory.open("topic", 0)
 
     def append(self) -> None:
-        self.log.append(batch_of(b"x" * 60), NOW_MS)
+        self.log.append(self.log.check(batch_of(b"x" * 60), NOW_MS))
         self.executor.run()
         assert self.log.high_watermark == self.log.log_end_offset
 
@@ -44,7 +44,7 @@ def test_no_more_records_are_lost_than_may_be_unflushed(flush_messages: int, see
         process.append()
         kept = process.after_power_loss(seed + count)
         assert kept.log_end_offset > count - flush_messages
-        assert [header.base_offset for header, _ in kept.iterate_batches_from(0)] == list(
+        assert [header.base_offset for header, _ in kept.ledger.batches.iterate(0)] == list(
             range(kept.log_end_offset)
         )
 

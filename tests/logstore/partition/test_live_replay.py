@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logstore.partition.log import Isolation
 from logstore.partition.log_config import LogConfig
+from logstore.partition.reader import Isolation
 from logstore.partition.recovery import replay
 from logstore.partition.state import PartitionState
 from tests.logstore.partitions import SteppedPartition
@@ -71,9 +71,9 @@ def check(partition: SteppedPartition, traffic: Traffic, expired: set[int]) -> N
 def check_read(partition: SteppedPartition, expected: Expected, offset: int) -> None:
     log = partition.log
     for isolation in Isolation:
-        found = log.read(offset, 300, isolation)
+        found = log.reader.read(offset, 300, isolation)
         assert found is not None
-        bound = log.bound(isolation)
+        bound = log.reader.bound(isolation)
         headers = [header for header, _ in iterate_batches(found.records)]
         assert all(header.next_offset <= bound for header in headers)
         assert bool(headers) == (offset < bound)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from logstore.partition.log import Isolation
 from logstore.partition.log_config import LogConfig
+from logstore.partition.reader import Isolation
 from logstore.segments.aborted_index import AbortedTransaction
 from tests.logstore.partitions import SteppedPartition, batch_of, delete_records
 from wire.error_code import ErrorCode
@@ -32,7 +32,7 @@ def refusal_of(partition: SteppedPartition, batch: bytes | bytearray) -> ErrorCo
     """The refusal's code; whatever is refused leaves everything as it was."""
     state, end_offset = repr(partition.log.state), partition.ledger.end_offset
     with pytest.raises(KafkaError) as refused:
-        partition.log.append(bytearray(batch), partition.now_ms)
+        partition.log.append(partition.log.check(bytearray(batch), partition.now_ms))
     assert repr(partition.log.state) == state
     assert partition.ledger.end_offset == end_offset
     assert partition.ledger.attachments.names() == []
@@ -74,14 +74,17 @@ def test_a_compacted_topic_needs_keys_compressed_or_not() -> None:
         batch = batch_of(b"x", compression=compression)
         partition.ledger.on_roll = lambda _: None
         with pytest.raises(KafkaError):
-            partition.log.append(batch_of(b"x", key=None), partition.now_ms)
-    assert partition.log.append(batch, partition.now_ms).base_offset == 0
+            partition.log.append(partition.log.check(batch_of(b"x", key=None), partition.now_ms))
+    assert partition.log.append(partition.log.check(batch, partition.now_ms)).base_offset == 0
 
 
 def test_records_older_than_the_topic_allows_are_refused() -> None:
     partition = SteppedPartition(LogConfig(message_timestamp_before_max_ms=100))
     assert refusal_of(partition, batch_of(b"x", timestamp=800)) is ErrorCode.INVALID_TIMESTAMP
-    assert partition.log.append(batch_of(b"x", timestamp=900), 1_000).base_offset == 0
+    assert (
+        partition.log.append(partition.log.check(batch_of(b"x", timestamp=900), 1_000)).base_offset
+        == 0
+    )
 
 
 def test_a_plain_batch_inside_the_producers_transaction_is_refused() -> None:
@@ -99,10 +102,10 @@ def test_offsets_and_leader_epoch_are_written_in_place_and_the_crc_stays_right()
     partition.log.leader_epoch = 7
     partition.append(b"a", b"b")
     batch = batch_of(b"c")
-    appended = partition.log.append(memoryview(bytes(batch)), partition.now_ms)
+    appended = partition.log.append(partition.log.check(memoryview(bytes(batch)), partition.now_ms))
     assert (appended.base_offset, appended.last_offset, appended.end_offset) == (2, 2, 3)
     partition.settle()
-    found = partition.log.read(0, 1_000, UNCOMMITTED)
+    found = partition.log.reader.read(0, 1_000, UNCOMMITTED)
     assert found is not None
     batches = list(iterate_batches(found.records))
     assert [header.base_offset for header, _ in batches] == [0, 2]
@@ -116,11 +119,11 @@ def test_nothing_is_visible_before_it_is_durable() -> None:
     partition = SteppedPartition()
     partition.append(b"a")
     for isolation in Isolation:
-        found = partition.log.read(0, 1_000, isolation)
+        found = partition.log.reader.read(0, 1_000, isolation)
         assert found is not None and not found.records
         assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (0, 0, 0)
     partition.settle()
-    found = partition.log.read(0, 1_000, COMMITTED)
+    found = partition.log.reader.read(0, 1_000, COMMITTED)
     assert found is not None and found.records
     assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (1, 1, 0)
 
@@ -178,7 +181,7 @@ def test_a_zombies_batch_after_its_abort_marker_is_refused() -> None:
     partition.append(b"new", producer_id=1, epoch=1, sequence=0, transactional=True)
     partition.end(1, commit=True, epoch=1)
     partition.settle()
-    found = partition.log.read(0, 10_000, COMMITTED)
+    found = partition.log.reader.read(0, 10_000, COMMITTED)
     assert found is not None and found.aborted == [AbortedTransaction(1, 0)]
 
 
@@ -190,13 +193,13 @@ def test_read_uncommitted_returns_aborted_data_and_no_list() -> None:
     partition.append(b"open", producer_id=2, epoch=0, sequence=0, transactional=True)
     partition.settle()
     log = partition.log
-    found = log.read(0, 10_000, UNCOMMITTED)
+    found = log.reader.read(0, 10_000, UNCOMMITTED)
     assert found is not None and found.aborted is None
     assert [header.base_offset for header, _ in iterate_batches(found.records)] == [0, 1, 2, 3]
-    found = log.read(0, 10_000, COMMITTED)
+    found = log.reader.read(0, 10_000, COMMITTED)
     assert found is not None and found.aborted == [AbortedTransaction(1, 0)]
     assert [header.base_offset for header, _ in iterate_batches(found.records)] == [0, 1, 2]
-    assert (log.bound(UNCOMMITTED), log.bound(COMMITTED)) == (4, 3)
+    assert (log.reader.bound(UNCOMMITTED), log.reader.bound(COMMITTED)) == (4, 3)
 
 
 def test_a_fetch_is_told_of_the_aborts_in_what_it_returns_only() -> None:
@@ -205,9 +208,9 @@ def test_a_fetch_is_told_of_the_aborts_in_what_it_returns_only() -> None:
         partition.append(b"a", producer_id=1, epoch=0, sequence=n, transactional=True)
         partition.end(1, commit=False)
     partition.settle()
-    found = partition.log.read(0, 1, COMMITTED)
+    found = partition.log.reader.read(0, 1, COMMITTED)
     assert found is not None and found.aborted == [AbortedTransaction(1, 0)]
-    found = partition.log.read(399, 1, COMMITTED)
+    found = partition.log.reader.read(399, 1, COMMITTED)
     assert found is not None and found.aborted == [AbortedTransaction(1, 398)]
 
 
@@ -219,9 +222,9 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     delete_records(partition.log, 2)
     for offset in (-1, 1, 5):
         with pytest.raises(KafkaError) as refused:
-            partition.log.read(offset, 100, UNCOMMITTED)
+            partition.log.reader.read(offset, 100, UNCOMMITTED)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    found = partition.log.read(4, 100, UNCOMMITTED)
+    found = partition.log.reader.read(4, 100, UNCOMMITTED)
     assert found is not None and not found.records
     assert found.log_start_offset == 2
 
@@ -232,16 +235,16 @@ def test_between_stable_offset_and_log_end_a_committed_read_is_empty_not_an_erro
     partition.append(b"b")
     partition.settle()
     for offset in (0, 1, 2):
-        found = partition.log.read(offset, 100, COMMITTED)
+        found = partition.log.reader.read(offset, 100, COMMITTED)
         assert found is not None and not found.records and found.aborted == []
 
 
 def test_log_append_time_is_written_into_the_batch() -> None:
     partition = SteppedPartition(LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
-    appended = partition.log.append(batch_of(b"a", timestamp=5), 77_000)
+    appended = partition.log.append(partition.log.check(batch_of(b"a", timestamp=5), 77_000))
     assert appended.log_append_time_ms == 77_000
     partition.settle()
-    found = partition.log.read(0, 1_000, UNCOMMITTED)
+    found = partition.log.reader.read(0, 1_000, UNCOMMITTED)
     assert found is not None and crc_ok(found.records)
     header = BatchHeader.parse(found.records)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -262,13 +265,13 @@ def test_times_are_looked_up_below_the_readers_bound() -> None:
         else:
             partition.append(b"a", producer_id=1, epoch=0, sequence=0, transactional=True)
     log = partition.log
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert log.reader.offset_for_timestamp(0) is None
+    assert log.reader.max_timestamp_offset() is None
     partition.settle()
-    found = log.offset_for_timestamp(1_500)
+    found = log.reader.offset_for_timestamp(1_500)
     assert found is not None and (found.offset, found.timestamp_ms) == (1, 2_000)
-    assert log.offset_for_timestamp(1_500, COMMITTED) is None
-    latest = log.max_timestamp_offset()
+    assert log.reader.offset_for_timestamp(1_500, COMMITTED) is None
+    latest = log.reader.max_timestamp_offset()
     assert latest is not None and (latest.offset, latest.timestamp_ms) == (2, 3_000)
 
 
@@ -281,7 +284,7 @@ def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     log.append_records(records[1:], 5, producer_id=3, producer_epoch=0, is_transactional=True)
     assert log.transactions.is_open(3)
     partition.end(3, commit=True)
-    found = [entry for _, entry in log.iterate_records_from(1)]
+    found = [entry for _, entry in log.reader.iterate_records_from(1)]
     assert [entry.key for entry in found if isinstance(entry, Record)] == [b"k2", b"k1", b"k2"]
     assert isinstance(found[-1], Marker) and found[-1].control_type == 1
     with pytest.raises(KafkaError) as refused:
@@ -327,9 +330,9 @@ def test_subscribers_hear_of_every_move_until_they_leave() -> None:
     def hear() -> None:
         heard.append(partition.log.high_watermark)
         if len(heard) == 2:
-            partition.log.unsubscribe(hear)
+            partition.log.reader.unsubscribe(hear)
 
-    partition.log.subscribe(hear)
+    partition.log.reader.subscribe(hear)
     for _ in range(3):
         partition.append(b"a")
         partition.settle()

@@ -37,9 +37,13 @@ class Process(LogProcess):
     def fill(self, logs: list[PartitionLog]) -> list[PartitionState]:
         """Write some segments, delete the first with the only batch of its producer; settled."""
         for log in logs:
-            log.append(batch_of(b"x", producer_id=LONG_AGO, epoch=0, sequence=0), NOW_MS)
+            log.append(log.check(batch_of(b"x", producer_id=LONG_AGO, epoch=0, sequence=0), NOW_MS))
             for sequence in range(6 + log.partition):
-                log.append(batch_of(b"y" * 60, producer_id=1, epoch=0, sequence=sequence), NOW_MS)
+                log.append(
+                    log.check(
+                        batch_of(b"y" * 60, producer_id=1, epoch=0, sequence=sequence), NOW_MS
+                    )
+                )
             self.executor.run()
             self.persist_start(log, 4)
             delete_records(log, 4)
@@ -117,7 +121,7 @@ def syncs(count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     killed.open(count)
     for_start = len(done)
     for log in killed.directory._logs.values():
-        log.append(batch_of(b"z"), NOW_MS)
+        log.append(log.check(batch_of(b"z"), NOW_MS))
     killed.executor.run()
     done.clear()
     killed.close()
@@ -198,7 +202,7 @@ def test_power_lost_while_topics_are_deleted_and_made_anew_loses_nothing(
             asyncio.run(process.directory.delete(logs))
             for index in range(PARTITIONS):
                 log = process.directory.open("topic", index, later)
-                log.append(batch_of(b"new"), NOW_MS)
+                log.append(log.check(batch_of(b"new"), NOW_MS))
                 process.executor.run()
                 assert log.high_watermark == 1
                 made.append(log)

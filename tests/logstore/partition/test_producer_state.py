@@ -8,7 +8,7 @@ import pytest
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import Producers
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from tests.logstore.partitions import SteppedPartition
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

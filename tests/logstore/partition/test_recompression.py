@@ -16,7 +16,7 @@ VALUES = [b"value %d" % number * 20 for number in range(50)]
 
 
 def stored(partition: SteppedPartition) -> list[memoryview]:
-    return [batch for _, batch in partition.log.iterate_batches_from(0)]
+    return [batch for _, batch in partition.log.ledger.batches.iterate(0)]
 
 
 @pytest.mark.parametrize("target", Compression)
@@ -25,7 +25,7 @@ def test_batches_are_stored_in_the_topics_codec(sent: Compression, target: Compr
     partition = SteppedPartition(LogConfig(compression=target))
     batch = batch_of(*VALUES, compression=sent, producer_id=1, epoch=0, sequence=0)
     before = BatchHeader.parse(batch)
-    partition.log.append(batch, partition.now_ms)
+    partition.log.append(partition.log.check(batch, partition.now_ms))
     (kept,) = stored(partition)
     header = BatchHeader.parse(kept)
     assert header.compression is target and crc_ok(kept)
@@ -34,7 +34,7 @@ def test_batches_are_stored_in_the_topics_codec(sent: Compression, target: Compr
     assert [record.value for record in iterate_records(kept)] == VALUES
     # A retry is known by its sequence, whatever it is compressed by.
     again = batch_of(*VALUES, compression=sent, producer_id=1, epoch=0, sequence=0)
-    assert partition.log.append(again, partition.now_ms).is_duplicate
+    assert partition.log.append(partition.log.check(again, partition.now_ms)).is_duplicate
 
 
 def test_the_level_decides_how_small() -> None:
@@ -43,7 +43,7 @@ def test_the_level_decides_how_small() -> None:
         partition = SteppedPartition(
             LogConfig(compression=Compression.GZIP, compression_level=level)
         )
-        partition.log.append(batch_of(*VALUES), partition.now_ms)
+        partition.log.append(partition.log.check(batch_of(*VALUES), partition.now_ms))
         sizes.append(partition.log.size_bytes)
     assert sizes[1] < sizes[0]
 
@@ -52,7 +52,7 @@ def test_producer_means_as_it_came() -> None:
     partition = SteppedPartition(LogConfig())
     batch = batch_of(*VALUES, compression=Compression.ZSTD)
     body = bytes(batch[61:])
-    partition.log.append(batch, partition.now_ms)
+    partition.log.append(partition.log.check(batch, partition.now_ms))
     assert bytes(stored(partition)[0][61:]) == body
 
 
@@ -60,7 +60,7 @@ def test_what_inflates_too_far_is_refused() -> None:
     partition = SteppedPartition(LogConfig(compression=Compression.LZ4))
     bomb = batch_of(bytes(RECOMPRESSED_BYTES_MAX + 1), compression=Compression.ZSTD)
     with pytest.raises(KafkaError) as refused:
-        partition.log.append(bomb, partition.now_ms)
+        partition.log.append(partition.log.check(bomb, partition.now_ms))
     assert refused.value.code is ErrorCode.INVALID_RECORD
     assert partition.log.log_end_offset == 0
 
@@ -69,7 +69,9 @@ def test_what_grows_too_large_is_refused() -> None:
     partition = SteppedPartition(LogConfig(compression=Compression.NONE, max_message_bytes=10_000))
     with pytest.raises(KafkaError) as refused:
         partition.log.append(
-            batch_of(bytes(20_000), compression=Compression.GZIP), partition.now_ms
+            partition.log.check(
+                batch_of(bytes(20_000), compression=Compression.GZIP), partition.now_ms
+            )
         )
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -79,13 +81,13 @@ def test_garbage_instead_of_a_stream_is_refused() -> None:
     batch = batch_of(*VALUES, compression=Compression.ZSTD)
     damaged = pack_batch(BatchHeader.parse(batch), bytes(batch[61:-9]) + bytes(9))
     with pytest.raises(KafkaError) as refused:
-        partition.log.append(damaged, partition.now_ms)
+        partition.log.append(partition.log.check(damaged, partition.now_ms))
     assert refused.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_records_without_a_key_are_named() -> None:
     partition = SteppedPartition(LogConfig(cleanup_policy=frozenset({"compact"})))
     with pytest.raises(RecordsRefused) as refused:
-        partition.log.append(batch_of(b"1", b"2", key=None), partition.now_ms)
+        partition.log.append(partition.log.check(batch_of(b"1", b"2", key=None), partition.now_ms))
     assert refused.value.batch_indexes == [0, 1]
     assert partition.log.log_end_offset == 0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.partition.log import Isolation
 from logstore.partition.log_config import LogConfig
-from logstore.partition.retention import Due, due, due_of, expire
+from logstore.partition.reader import Isolation
+from logstore.partition.retention import Due, due
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshots import snapshot_name
 from logstore.segments.ledger import SegmentFacts
@@ -154,8 +154,8 @@ def fill(partition: SteppedPartition, count: int) -> None:
 
 def give_up(partition: SteppedPartition) -> int:
     log = partition.log
-    found = due_of(log, log.ledger.segments.facts(), partition.now_ms).start_offset
-    expire(log, found)
+    found = log.due(log.ledger.segments.facts(), partition.now_ms).start_offset
+    log.expire(found)
     return found
 
 
@@ -164,14 +164,14 @@ def test_readers_below_the_new_start_are_told_and_others_go_on(
 ) -> None:
     fill(partition, 20)
     heard: list[int] = []
-    partition.log.subscribe(lambda: heard.append(partition.log.log_start_offset))
+    partition.log.reader.subscribe(lambda: heard.append(partition.log.log_start_offset))
     found = give_up(partition)
     assert 0 < found < 20 and heard == [found]
     assert partition.log.log_start_offset == found
     with pytest.raises(KafkaError) as refused:
-        partition.log.read(found - 1, 10**6, Isolation.READ_UNCOMMITTED)
+        partition.log.reader.read(found - 1, 10**6, Isolation.READ_UNCOMMITTED)
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    kept = partition.log.read(found, 10**6, Isolation.READ_COMMITTED)
+    kept = partition.log.reader.read(found, 10**6, Isolation.READ_COMMITTED)
     assert kept is not None and kept.log_start_offset == found and kept.records
     assert give_up(partition) == found, "nothing more is due"
     assert heard == [found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.partition.log import Isolation
+from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import OpenTransaction
 from tests.logstore.partitions import SteppedPartition
 from wire.records import iterate_batches
@@ -15,7 +15,7 @@ def test_a_reader_racing_the_first_batch_of_a_transaction_never_sees_it() -> Non
     partition.settle()
     seen: list[tuple[int, int]] = []
     log = partition.log
-    log.subscribe(lambda: seen.append((log.high_watermark, log.last_stable_offset)))
+    log.reader.subscribe(lambda: seen.append((log.high_watermark, log.last_stable_offset)))
     for n in range(5):
         partition.append(b"x", producer_id=1, epoch=0, sequence=n, transactional=True)
         assert log.last_stable_offset == 1
@@ -36,7 +36,7 @@ def test_a_tight_committed_read_loop_against_thousands_of_starts_sees_ended_ones
         for _ in range(n % 4):
             partition.executor.step()
             steps += 1
-            found = partition.log.read(position, 1 << 20, Isolation.READ_COMMITTED)
+            found = partition.log.reader.read(position, 1 << 20, Isolation.READ_COMMITTED)
             assert found is not None and found.aborted == []
             for header, _ in iterate_batches(found.records):
                 assert header.producer_id in ended
@@ -99,10 +99,10 @@ def test_a_tail_of_markers_and_aborted_data_alone_moves_the_reader_on() -> None:
     partition.settle()
     position = 0
     for _ in range(2):
-        found = partition.log.read(position, 1, Isolation.READ_COMMITTED)
+        found = partition.log.reader.read(position, 1, Isolation.READ_COMMITTED)
         assert found is not None and found.records
         position += 1
-    found = partition.log.read(position, 1, Isolation.READ_COMMITTED)
+    found = partition.log.reader.read(position, 1, Isolation.READ_COMMITTED)
     assert found is not None and not found.records
     assert position == found.last_stable_offset == 2
 

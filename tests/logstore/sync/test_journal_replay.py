@@ -60,7 +60,7 @@ def test_a_topic_id_that_a_crash_has_torn_is_durable_before_the_journal_is_used_
         process = Process(SimulatedDisk(seed=seed))
         (log,) = process.start(1)
         data = batch_of(b"first", producer_id=0, epoch=0, sequence=0, transactional=True)
-        log.append(data, NOW_MS)
+        log.append(log.check(data, NOW_MS))
         process.disk = process.disk.crash(random)
         (log,) = process.start(1)
         if not log.log_end_offset:

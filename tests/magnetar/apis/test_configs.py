@@ -244,16 +244,16 @@ async def test_changes_act_on_open_logs(
     now_ms = broker.clock.now_ms()
     topic = broker.topics.create("a")
     (log,) = topic.partitions
-    log.append(batch_of(1000, now_ms), now_ms)
+    log.append(log.check(batch_of(1000, now_ms), now_ms))
     broker.topics.reconfigure(topic, {"max.message.bytes": "500"})
     with pytest.raises(KafkaError) as refused:
-        log.append(batch_of(1000, now_ms), now_ms)
+        log.append(log.check(batch_of(1000, now_ms), now_ms))
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
     broker.topics.reconfigure(topic, {"message.timestamp.type": "LogAppendTime"})
-    assert log.append(batch_of(1000, 5), now_ms).log_append_time_ms == now_ms
+    assert log.append(log.check(batch_of(1000, 5), now_ms)).log_append_time_ms == now_ms
     broker.topics.reconfigure(topic, {"segment.bytes": str(1 << 20)})
     for _ in range(3):
-        log.append(batch_of(1_000_000, now_ms), now_ms)
+        log.append(log.check(batch_of(1_000_000, now_ms), now_ms))
     await log.durable(log.log_end_offset)
     if durability == "page-cache":
         segments = sorted(path.name for path in (tmp_path / "data" / "a-0").glob("*.log"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.conftest import crash
@@ -120,7 +120,7 @@ async def write(broker: Broker, partition: int, count: int) -> None:
     log = broker.topics.partition("a", partition)
     for _ in range(count):
         batch = build_batch([SimpleRecord(b"k", b"v", broker.clock.now_ms())])
-        await log.durable(log.append(batch, broker.clock.now_ms()).end_offset)
+        await log.durable(log.append(log.check(batch, broker.clock.now_ms())).end_offset)
 
 
 def deletion(offset: int, name: str = "a", partition: int = 0) -> DeleteRecordsRequest:
@@ -213,7 +213,7 @@ async def test_a_fetch_that_waits_below_the_new_start_is_answered(
         client.ask(fetch(1, max_wait_ms=60_000, min_bytes=1 << 19), 11, FetchResponse)
     )
     log = broker.topics.partition("a", 0)
-    while not log._subscribers:
+    while not log.reader._subscribers:
         await asyncio.sleep(0.001)
     assert await delete(await connect(broker), deletion(2)) == (0, 2)
     answer = await asyncio.wait_for(waiting, 5)
@@ -230,7 +230,7 @@ async def test_an_open_transaction_is_no_hindrance(broker: Broker, client: Any) 
         base_sequence=0,
         is_transactional=True,
     )
-    await log.durable(log.append(batch, broker.clock.now_ms()).end_offset)
+    await log.durable(log.append(log.check(batch, broker.clock.now_ms())).end_offset)
     assert log.last_stable_offset == 0
     assert await delete(client, deletion(2)) == (0, 2)
     assert log.last_stable_offset == 2
@@ -275,7 +275,7 @@ async def test_a_transaction_cut_in_its_middle_is_found_open_after_a_crash(
             base_sequence=sequence,
             is_transactional=True,
         )
-        await log.durable(log.append(batch, now_ms).end_offset)
+        await log.durable(log.append(log.check(batch, now_ms)).end_offset)
     assert await delete(await connect(broker), deletion(3)) == (0, 3)
     await crash(broker)
     again = await start_broker(settings)

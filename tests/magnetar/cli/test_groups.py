@@ -54,7 +54,7 @@ async def committed(broker: Broker, group_id: str, offset: int = 2) -> None:
         topic = broker.topics.create("orders", 2)
         for log in topic.partitions:
             values = [b"%d" % number for number in range(5)]
-            log.append(batch_of(*values, timestamp=1_000), broker.clock.now_ms())
+            log.append(log.check(batch_of(*values, timestamp=1_000), broker.clock.now_ms()))
             await log.durable(log.log_end_offset)
     await broker.groups.offsets.commit(
         Committer(group_id=group_id),

@@ -58,7 +58,8 @@ def append(
         sequence=0,
         transactional=True,
     )
-    broker.topics.partition(*partition).append(batch, broker.clock.now_ms())
+    log = broker.topics.partition(*partition)
+    log.append(log.check(batch, broker.clock.now_ms()))
 
 
 async def test_the_table_shows_who_holds_back_what(broker: Broker) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import coordinator.groups.offsets.store
-from coordinator.transactions import states
-from coordinator.transactions.txn_id import TxnId
+from coordinator.transactions import metadata
+from coordinator.transactions.metadata import TxnId
 from magnetar.client.transactions import OPEN_STATES, State, txn_id_text
 from magnetar.spark.progress import PROGRESS_TOPIC
 
 
 def test_the_states_are_those_of_the_coordinator() -> None:
-    told = {state.label for state in states.State if state is not states.State.DEAD}
+    told = {state.label for state in metadata.State if state is not metadata.State.DEAD}
     assert told == {str(state) for state in State}
-    unsettled = {state.label for state in states.UNSETTLED | {states.State.ONGOING}}
-    assert unsettled == {str(state) for state in OPEN_STATES}
+    unfinished = {state.label for state in metadata.UNFINISHED | {metadata.State.ONGOING}}
+    assert unfinished == {str(state) for state in OPEN_STATES}
 
 
 def test_a_txn_id_is_shown_as_brokers_log_it() -> None:

@@ -184,7 +184,7 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
                 sequence=sequence,
                 transactional=True,
             )
-            await log.durable(log.append(batch, now_ms).end_offset)
+            await log.durable(log.append(log.check(batch, now_ms)).end_offset)
     monkeypatch.setattr(gathering, "TOPICS_MAX", 2)
     metrics = {metric.name: metric.samples for metric in await broker.gather_metrics()}
     named = [
@@ -208,7 +208,7 @@ async def test_a_scrape_of_a_large_broker_leaves_the_loop_to_others(broker: Brok
 async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.3)
     served = MetricsEndpoint("127.0.0.1", 0)
     served.start(broker.gather_metrics)
     with socket.create_connection(("127.0.0.1", served.port)) as silent:
@@ -221,7 +221,7 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
 async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.5)
     served = MetricsEndpoint("127.0.0.1", 0)
     served.start(broker.gather_metrics)
     first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))

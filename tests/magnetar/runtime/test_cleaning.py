@@ -31,12 +31,12 @@ async def fill(log: PartitionLog, keys: list[bytes], first_ms: int = NOW_MS) -> 
     end_offset = 0
     for number, key in enumerate(keys):
         batch = build_batch([SimpleRecord(key, b"%d" % number, first_ms + 10 * number)])
-        end_offset = log.append(batch, NOW_MS).end_offset
+        end_offset = log.append(log.check(batch, NOW_MS)).end_offset
     await log.durable(end_offset)
 
 
 def offsets(log: PartitionLog) -> list[int]:
-    batches = log.iterate_batches_from(log.log_start_offset)
+    batches = log.ledger.batches.iterate(log.log_start_offset)
     return [record.offset for _, batch in batches for record in iterate_records(batch)]
 
 
@@ -174,7 +174,7 @@ async def test_in_memory_too(start_broker: StartBroker, clock: HandClock) -> Non
     log = broker.topics.partition("a", 0)
     batch = build_batch([SimpleRecord(b"k", bytes(400_000), NOW_MS)])
     for _ in range(9):
-        await log.durable(log.append(bytearray(batch), NOW_MS).end_offset)
+        await log.durable(log.append(log.check(bytearray(batch), NOW_MS)).end_offset)
     before = log.size_bytes
     assert await broker.cleaner.clean() == 1
     assert offsets(log) == [7, 8]

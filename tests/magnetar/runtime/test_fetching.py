@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from logstore.partition.log import Isolation
+from logstore.partition.reader import Isolation
 from magnetar.runtime.fetching import Fetch, PartitionRead
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from tests.logstore.partitions import SteppedPartition, batch_of
@@ -35,7 +35,7 @@ def fetch_of(*reads: PartitionRead, isolation: Isolation, min_bytes: int) -> Fet
 @pytest.mark.parametrize("isolation", Isolation)
 async def test_what_was_appended_and_not_yet_durable_wakes_a_fetch(isolation: Isolation) -> None:
     partition = SteppedPartition()
-    partition.log.append(batch_of(b"x"), 1_000)
+    partition.log.append(partition.log.check(batch_of(b"x"), 1_000))
     read = PartitionRead(partition.log, 0, 1 << 20)
     task = await waiting(fetch_of(read, isolation=isolation, min_bytes=1))
     partition.settle()
@@ -47,13 +47,13 @@ async def test_what_was_appended_and_not_yet_durable_wakes_a_fetch(isolation: Is
 async def test_batches_are_read_again_once_enough_of_them_is_visible() -> None:
     partition = SteppedPartition()
     size = len(batch_of(b"x"))
-    partition.log.append(batch_of(b"x"), 1_000)
+    partition.log.append(partition.log.check(batch_of(b"x"), 1_000))
     read = PartitionRead(partition.log, 0, 1 << 20)
     fetch = fetch_of(read, isolation=Isolation.READ_UNCOMMITTED, min_bytes=3 * size)
     task = await waiting(fetch)
     for _ in range(2):
         partition.settle()
-        partition.log.append(batch_of(b"x"), 1_000)
+        partition.log.append(partition.log.check(batch_of(b"x"), 1_000))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not read.size_bytes and not task.done()

@@ -17,9 +17,8 @@ PAGE_CACHE = {"durability": "page-cache"}
 
 def append(broker: Broker, topic: str) -> None:
     now_ms = broker.clock.now_ms()
-    broker.topics.partition(topic, 0).append(
-        build_batch([SimpleRecord(b"k", b"v", now_ms)]), now_ms
-    )
+    log = broker.topics.partition(topic, 0)
+    log.append(log.check(build_batch([SimpleRecord(b"k", b"v", now_ms)]), now_ms))
 
 
 async def test_each_log_is_flushed_when_its_time_has_come(start_broker: StartBroker) -> None:

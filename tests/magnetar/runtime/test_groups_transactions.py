@@ -79,7 +79,7 @@ async def test_the_batch_of_offsets_is_transactional_and_without_sequence(
 ) -> None:
     identity = await world.begin_with_offsets(5)
     log = world.logs[world.offsets_partition]
-    ((header, _), *_) = log.iterate_records_from(0)
+    ((header, _), *_) = log.reader.iterate_records_from(0)
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch) == identity
     assert (header.base_sequence, header.record_count) == (-1, 2)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
@@ -44,11 +43,13 @@ class Member:
 
     async def append(self, *partitions: TopicPartition, text: bytes = b"apple") -> None:
         coordinator = self.world.coordinator
-        if self.version == 0:
+        if self.version == 1:
             await coordinator.add_partitions(self.name, self.identity, set(partitions))
         for partition in partitions:
-            if self.version == 0:
-                held = coordinator.check_produce(self.name, *self.identity, *partition, version=11)
+            if self.version == 1:
+                held = coordinator.check_produce(
+                    self.name, *self.identity, *partition, is_abortable_known=True
+                )
             else:
                 held = coordinator.hold(self.name, *self.identity, {partition})
             batch = batch_of(
@@ -58,7 +59,9 @@ class Member:
                 sequence=0,
                 transactional=True,
             )
-            appended = self.world.logs[partition].append(batch, self.world.now_ms)
+            appended = self.world.logs[partition].append(
+                self.world.logs[partition].check(batch, self.world.now_ms)
+            )
             await self.world.logs[partition].durable(appended.end_offset)
             log, end_offset = held
             await log.durable(end_offset)
@@ -69,7 +72,7 @@ class Member:
         )
 
 
-def family(world: World, versions: tuple[int, int, int] = (0, 2, 2)) -> tuple[Member, ...]:
+def family(world: World, versions: tuple[int, int, int] = (1, 2, 2)) -> tuple[Member, ...]:
     """Return the parent and two children."""
     return tuple(
         Member(world, name, version)
@@ -137,13 +140,13 @@ async def crash(rounds: int, chosen: list[int], versions: tuple[int, int, int]) 
 @pytest.mark.parametrize("subset", range(16))
 async def test_a_crash_at_any_moment_leaves_one_outcome_for_the_family(subset: int) -> None:
     rounds = 0
-    versions = (subset & 2, subset >> 1 & 2, 2 - (subset & 2))
+    versions = (1 + (subset >> 1 & 1), 1 + (subset >> 2 & 1), 2 - (subset >> 1 & 1))
     while not await crash(rounds, [subset] * 4, versions):
         rounds += 1
     assert rounds > 15
 
 
-versions = st.tuples(*[st.sampled_from([0, 2])] * 3)
+versions = st.tuples(*[st.sampled_from([1, 2])] * 3)
 
 
 @settings(deadline=None)
@@ -215,7 +218,7 @@ async def test_an_answered_end_of_the_parent_leaves_nothing_of_its_children_open
 async def test_the_children_may_go_on_at_once_when_the_parents_end_is_answered(
     world: World,
 ) -> None:
-    for versions in ((0, 0, 2), (2, 2, 0)):
+    for versions in ((1, 1, 2), (2, 2, 1)):
         parent, one, two = family(world, versions)
         for child in (one, two):
             await world.until(child.write(A0))
@@ -362,7 +365,7 @@ async def test_the_end_of_a_decision_leaves_nothing_to_be_done_or_waited_for(wor
     store = world.coordinator.store
     store.complete(PARENT)
     assert world.state(PARENT) is world.state(ONE) is State.COMPLETE_COMMIT
-    waiting = asyncio.ensure_future(store.settling.settled(PARENT))
+    waiting = asyncio.ensure_future(store.commits.visible(PARENT))
     await asyncio.sleep(0)
     assert waiting.done() and waiting.result()
 
@@ -430,11 +433,11 @@ async def test_an_id_of_before_stays_ordinary_where_it_is_until_it_is_forgotten(
         await world.until(member.write(A0))
         await world.until(member.end(commit=True))
         assert world.state(name) is State.COMPLETE_COMMIT
-    assert world.coordinator.store._displaced  # of eight some lie in the other shard
+    assert world.coordinator.store._kept_in  # of eight some lie in the other shard
     world.now_ms += 604_800_000
     world.coordinator.expire_due()
     await world.settle()
-    assert not world.coordinator.store._displaced and not list(world.coordinator)
+    assert not world.coordinator.store._kept_in and not list(world.coordinator)
     child = Member(world, names[0], 2)
     await world.until(child.write(A0))
     await world.until(child.end(commit=True))

@@ -18,7 +18,7 @@ from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, Off
 from coordinator.groups.shard import GroupShard
 from logstore.cleaner.run import OffsetMapLimits
 from logstore.partition.log_config import LogConfig
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.runtime.group_shards import RECORD_FORMAT, RunningGroupShard
 from tests.logstore.compaction import clean
 from tests.logstore.log_process import LogProcess

@@ -38,7 +38,7 @@ async def fill(log: PartitionLog, clock: HandClock, count: int) -> None:
     for age in range(count - 1, -1, -1):
         timestamp = clock.ms - age * SECOND_MS
         batch = build_batch([SimpleRecord(b"k", b"v", timestamp)])
-        end_offset = log.append(batch, clock.ms).end_offset
+        end_offset = log.append(log.check(batch, clock.ms)).end_offset
     await log.durable(end_offset)
 
 

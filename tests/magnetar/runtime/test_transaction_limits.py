@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import State, TopicPartition
+from logstore.partition.reader import Isolation
 from magnetar.broker import Broker
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -93,7 +93,8 @@ async def test_a_timeout_of_half_a_second_ends_the_transaction_and_its_culprit_i
         await asyncio.sleep(0.002)
     assert time.monotonic() - began >= 0.499
     # Aborted, and the client hears of it.
-    assert log.read(0, 1000, 1).aborted  # type: ignore[union-attr,arg-type]  # it is in memory
+    found = log.reader.read(0, 1000, Isolation.READ_COMMITTED)
+    assert found is not None and found.aborted
     assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
     assert broker.transactions.timed_out == 1
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "{" in line]

@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import State
-from magnetar.runtime import settling
-from magnetar.runtime.completions import Completions
-from magnetar.runtime.transactions import Transactions
+from coordinator.transactions.metadata import State, TopicPartition
+from magnetar.runtime import commit as commits
+from magnetar.runtime.commit import Commits
 from tests.magnetar.transaction_world import A0, A1, OFFSETS, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
 
@@ -68,7 +66,7 @@ async def test_every_partition_added_is_marked_even_without_data(world: World) -
 async def test_a_slow_participant_delays_the_answer_up_to_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "SETTLE_TIMEOUT_MS", 20)
+    monkeypatch.setattr(commits, "VISIBLE_TIMEOUT_MS", 20)
     identity = await world.begin(A0)
     ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
     while not ending.done():
@@ -125,7 +123,7 @@ async def test_incarnations_at_the_same_time_get_epochs_of_their_own(world: Worl
 
 async def test_producers_without_transactions_get_fresh_ids(world: World) -> None:
     assert [await world.init(None) for _ in range(3)] == [(1000, 0), (1001, 0), (1002, 0)]
-    world.coordinator = Transactions(world.broker())
+    world.coordinator = world.new_coordinator()
     assert await world.init(None) == (2000, 0)  # the rest of the block is lost, not reused
 
 
@@ -206,34 +204,38 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
 async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.coordinator.end("tx", identity, commit=True))
-    assert world.coordinator.store.completions._end_offsets
+    assert world.coordinator.store.commits._completed
     world.now_ms += 604_800_000
     world.coordinator.expire_due()
     await world.settle()
     assert world.coordinator.find("tx") is None
-    assert not world.coordinator.store.completions._end_offsets
+    assert not world.coordinator.store.commits._completed
     await world.restart()
     assert list(world.coordinator) == []
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
         await world.coordinator.end("tx", identity, commit=True)
 
 
+#: Whether the client knows TRANSACTION_ABORTABLE -> what it is told.
+CODES = {False: ErrorCode.INVALID_TXN_STATE, True: ErrorCode.TRANSACTION_ABORTABLE}
+
+
 async def test_data_and_offsets_need_their_op_first(world: World) -> None:
     coordinator = world.coordinator
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        coordinator.check_produce("tx", 1000, 0, "a", 0, version=11)
+        coordinator.check_produce("tx", 1000, 0, "a", 0, is_abortable_known=True)
     identity = await world.begin(A0)
-    coordinator.check_produce("tx", *identity, "a", 0, version=3)
-    for version, code in ((10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)):
+    coordinator.check_produce("tx", *identity, "a", 0, is_abortable_known=False)
+    for is_known, code in CODES.items():
         with refused(code):
-            coordinator.check_produce("tx", *identity, "a", 1, version=version)
-    for version, code in ((3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)):
+            coordinator.check_produce("tx", *identity, "a", 1, is_abortable_known=is_known)
+    for is_known, code in CODES.items():
         with refused(code):
-            coordinator.check_offsets("tx", *identity, "group", version=version)
+            coordinator.check_offsets("tx", *identity, "group", is_abortable_known=is_known)
     await world.until(coordinator.add_offsets("tx", identity, "group"))
-    coordinator.check_offsets("tx", *identity, "group", version=0)
+    coordinator.check_offsets("tx", *identity, "group", is_abortable_known=False)
     with refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-        coordinator.check_produce(None, *identity, "a", 0, version=11)
+        coordinator.check_produce(None, *identity, "a", 0, is_abortable_known=True)
 
 
 async def synced(world: World, topic: str, *, steps: int = 4) -> None:
@@ -248,7 +250,7 @@ async def synced(world: World, topic: str, *, steps: int = 4) -> None:
 async def test_an_add_is_answered_without_a_sync(world: World) -> None:
     identity = await world.init()
     await asyncio.wait_for(world.coordinator.add_partitions("tx", identity, {A0}), 1)
-    log, end_offset = world.coordinator.check_produce("tx", *identity, *A0, version=11)
+    log, end_offset = world.coordinator.check_produce("tx", *identity, *A0, is_abortable_known=True)
     assert log.high_watermark < end_offset
     await world.settle()
     assert log.high_watermark >= end_offset
@@ -278,7 +280,7 @@ async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
 ) -> None:
     """Why an add waits: the last that the log says is PREPARE_COMMIT, of the same epoch."""
     if not is_waited_for:
-        monkeypatch.setattr(Completions, "note", lambda *_: None)
+        monkeypatch.setattr(Commits, "note_completed", lambda *_: None)
     identity = await world.begin(A0)
     await world.answered(world.coordinator.end("tx", identity, commit=True))
     adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))

@@ -46,7 +46,7 @@ async def call(world: World, handler: Any, request: Any, version: int) -> Any:
         request.api_key, version, 1, "client", "127.0.0.1", world.now_ms, connection
     )
     try:
-        return await world.until(handler(world.broker(), request, context))
+        return await world.until(handler(world.services(), request, context))
     except KafkaError as refusal:
         return load_apis()[request.api_key].refuse(request, version, refusal)
 

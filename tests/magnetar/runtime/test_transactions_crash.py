@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.states import State
-from magnetar.runtime import settling
+from coordinator.transactions.metadata import State, TopicPartition
+from magnetar.runtime import commit as commits
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World
@@ -38,9 +37,11 @@ async def transfer(world: World, answered: list[str]) -> None:
                 transactional=True,
             )
             log, end_offset = world.coordinator.check_produce(
-                "tx", *identity, *partition, version=11
+                "tx", *identity, *partition, is_abortable_known=True
             )
-            appended = world.logs[partition].append(batch, world.now_ms)
+            appended = world.logs[partition].append(
+                world.logs[partition].check(batch, world.now_ms)
+            )
             await world.logs[partition].durable(appended.end_offset)
             await log.durable(end_offset)
         await world.coordinator.end("tx", identity, commit=commit)
@@ -122,7 +123,7 @@ async def test_a_start_waits_for_the_markers_however_slow_they_are(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Healing comes next, and leaves alone what is decided: data after it would not be adopted."""
-    monkeypatch.setattr(settling, "SETTLE_TIMEOUT_MS", 0)
+    monkeypatch.setattr(commits, "VISIBLE_TIMEOUT_MS", 0)
     identity = await world.begin(A0)
     asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
     await asyncio.sleep(0)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.transactions.metadata import State
 from coordinator.transactions.records import decode_value
-from coordinator.transactions.states import State
+from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
-from logstore.partition.reads import Appended
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient, StartBroker, crash
 from tests.magnetar.raw_producer import RawProducer
@@ -37,7 +37,7 @@ async def open_transaction(broker: Broker, client: RawClient, version: int) -> R
 
 def states_logged(broker: Broker) -> Iterator[State]:
     (shard,) = broker.transactions.store.shards
-    for _, record in shard.log.iterate_records_from(0):
+    for _, record in shard.log.reader.iterate_records_from(0):
         assert isinstance(record, Record) and record.value is not None
         yield decode_value("tx", record.value).state
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity
-from coordinator.transactions.txn_id import TxnId
-from logstore.partition.transaction_marker import TransactionMarker
+from coordinator.transactions.metadata import ProducerIdentity, TxnId
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import describe_transactions
 from magnetar.apis.list_transactions import list_transactions
@@ -44,7 +43,7 @@ def handled(world: World, handler: Any, request: Any) -> Any:
     context = RequestContext(
         request.api_key, request.max_version, 1, "c", "127.0.0.1", world.now_ms, connection
     )
-    return handler(world.broker(), request, context)
+    return handler(world.services(), request, context)
 
 
 async def listed(world: World, **filters: Any) -> dict[str, str]:

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.states import State
+from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, World, batch_by, refused
 from wire.error_code import ErrorCode
-from wire.records import BatchHeader
 
 
 @pytest.fixture
@@ -24,13 +22,10 @@ def send(
     world: World, identity: ProducerIdentity, partition: TopicPartition, sequence: int = 0
 ) -> None:
     """Add and append in one step, as Produce v12 does."""
-
-    def verify(header: BatchHeader) -> None:
-        world.coordinator.hold(
-            "tx", header.producer_id, header.producer_epoch, frozenset({partition})
-        )
-
-    world.logs[partition].append(batch_by(identity, sequence), world.now_ms, verify=verify)
+    log = world.logs[partition]
+    checked = log.check(batch_by(identity, sequence), world.now_ms)
+    world.coordinator.hold("tx", *identity, frozenset({partition}))
+    log.append(checked)
 
 
 async def end(world: World, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:

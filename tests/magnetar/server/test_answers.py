@@ -57,7 +57,7 @@ async def filled(start_broker: StartBroker) -> Broker:
     log = broker.topics.create("a", 1).partitions[0]
     now_ms = broker.clock.now_ms()
     for _ in range(BATCHES):
-        appended = log.append(batch_of(b"x" * BATCH_BYTES, timestamp=now_ms), now_ms)
+        appended = log.append(log.check(batch_of(b"x" * BATCH_BYTES, timestamp=now_ms), now_ms))
     await log.durable(appended.end_offset)
     return broker
 

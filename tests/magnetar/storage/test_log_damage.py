@@ -24,7 +24,7 @@ async def start(path: Path, *, write: int = 0, clean: bool = True) -> int:
     logs = Logs(str(path), BrokerConfig(), SystemClock(), failures.append)
     log = logs.open("orders", 0, TOPIC_ID, TopicConfig())
     for _ in range(write):
-        await log.durable(log.append(batch_of(b"x" * 100), 1000).end_offset)
+        await log.durable(log.append(log.check(batch_of(b"x" * 100), 1000)).end_offset)
     end_offset = log.log_end_offset
     await logs.close()
     assert not failures

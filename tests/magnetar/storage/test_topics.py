@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_marker import TransactionMarker
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.storage.catalog import TopicRow
+from magnetar.storage.logs import Opening
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
-from magnetar.storage.topics import Opening, Topic
+from magnetar.storage.topics import Topic
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -131,7 +132,8 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
     settings = {"durability": "page-cache"}
     first = await start_broker(settings)
     batch = build_batch([SimpleRecord(None, b"v", 1)])
-    first.topics.create("a").partitions[0].append(batch, 1)
+    log = first.topics.create("a").partitions[0]
+    log.append(log.check(batch, 1))
     await first.stop()
     second = await start_broker(settings)
     (former,) = second.topics.all()
@@ -219,7 +221,7 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
     batch = build_batch(
         [SimpleRecord(b"key", b"value", 5)], producer_id=4711, producer_epoch=0, base_sequence=0
     )
-    log.append(batch, 5)
+    log.append(log.check(batch, 5))
     log.append_marker(TransactionMarker(4711, 0, 10, commit=True), now_ms=5)
     await first.stop()
     for file in (tmp_path / "data").glob("catalog.sqlite*"):

@@ -20,7 +20,7 @@ class Deadlines:
         self._due_ms: dict[str, int] = {}
 
     def schedule(self, key: str, due_ms: int) -> None:
-        """Have `key` come up at `due_ms` or before."""
+        """Let `key` come up at `due_ms` or before."""
         known_ms = self._due_ms.get(key)
         if known_ms is None or due_ms < known_ms:
             self._due_ms[key] = due_ms

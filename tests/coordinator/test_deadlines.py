@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.transactions.deadlines import Deadlines
+from coordinator.deadlines import Deadlines
 
 
 def test_keys_come_up_when_due_in_order_and_once() -> None:

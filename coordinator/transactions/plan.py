@@ -1,0 +1,244 @@
+"""What a decision still owes, and in which order it is carried out: one table.
+
+A decision (PREPARE_*) owes a marker to every partition that the transaction holds, and COMPLETE_*
+after them. COMPLETE_* in the log means that nothing of the transaction is open anywhere. So it is
+appended when all markers are durable, or so that a crash leaves it only together with all of them.
+
+What a state owes (`work_due`) is derived from the state and from nothing else. A restart is replay
+and then this question for every transactional id: there is no second way of recovery. Doing the
+work twice is harmless: what a partition has closed stays closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from coordinator.decision import Decision, Urgency
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_1,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+    Vote,
+    transition,
+)
+
+
+class Part(Enum):
+    """What a plan appends."""
+
+    PREPARE = "PREPARE_*"
+    """The decision, which names the partitions that are owed a marker."""
+    MARKERS = "markers"
+    """To every partition that the transaction holds; to empty ones too, as Kafka, so that offsets
+    agree."""
+    MISSING_MARKERS = "missing markers"
+    """To the partitions in which the producer still has something open."""
+    COMPLETE = "COMPLETE_*"
+    """Nothing is open."""
+
+
+class Plan(Enum):
+    """The steps that carry out a decision.
+
+    All parts of a step are appended in one step of the event loop. The next step begins when they
+    are durable. The transaction is visible when its markers are.
+    """
+
+    ONE_RECORD = ((Part.COMPLETE, Part.MARKERS),)
+    """COMPLETE_* is the decision itself: a crash leaves it with all markers, or nothing."""
+    MARKERS_WITH_DECISION = ((Part.PREPARE, Part.MARKERS), (Part.COMPLETE,))
+    """No crash leaves a marker without its decision, and PREPARE_* names what may be missing."""
+    DECISION_FIRST = ((Part.PREPARE,), (Part.MARKERS,), (Part.COMPLETE,))
+    """Needs no promise about two logs. The way to partitions of another node, for ever."""
+    REDRIVE = ((Part.MISSING_MARKERS,), (Part.COMPLETE,))
+    """A restart found PREPARE_*, which is durable."""
+
+    def __init__(self, *steps: tuple[Part, ...]) -> None:
+        #: What is appended in the step of the decision.
+        self.first = steps[0]
+
+
+class Storage(Enum):
+    """What a crash leaves of the appends of one step to the logs that take part."""
+
+    ALL_OR_NOTHING = auto()
+    """All of them, or none: the journal."""
+    IN_ORDER = auto()
+    """Those before some point: the page cache or memory, which outlive the process or do not."""
+    APART = auto()
+    """Any of them: a sync of each file, or a partition on another node."""
+
+
+class Decided(Enum):
+    """What the plan of a decision depends on besides the storage."""
+
+    VERSION_1 = auto()
+    """The epoch stays. The next transaction waits for COMPLETE_*, so it had better be early."""
+    VERSION_2 = auto()
+    """The epoch is bumped. Requests that race with the end meet PREPARE_*, as in Kafka."""
+    WITH_OTHERS = auto()
+    """The markers of others go before COMPLETE_*: of votes, of aborted children, or of an earlier
+    end of the same id."""
+
+
+#: The one table of how a decision is carried out.
+PLANS: dict[tuple[Storage, Decided], Plan] = {
+    (Storage.ALL_OR_NOTHING, Decided.VERSION_1): Plan.ONE_RECORD,
+    (Storage.ALL_OR_NOTHING, Decided.VERSION_2): Plan.MARKERS_WITH_DECISION,
+    (Storage.ALL_OR_NOTHING, Decided.WITH_OTHERS): Plan.MARKERS_WITH_DECISION,
+    (Storage.IN_ORDER, Decided.VERSION_1): Plan.MARKERS_WITH_DECISION,
+    (Storage.IN_ORDER, Decided.VERSION_2): Plan.MARKERS_WITH_DECISION,
+    (Storage.IN_ORDER, Decided.WITH_OTHERS): Plan.MARKERS_WITH_DECISION,
+    (Storage.APART, Decided.VERSION_1): Plan.DECISION_FIRST,
+    (Storage.APART, Decided.VERSION_2): Plan.DECISION_FIRST,
+    (Storage.APART, Decided.WITH_OTHERS): Plan.DECISION_FIRST,
+}
+
+
+class MarkerWork(NamedTuple):
+    """Markers of one outcome that every listed partition must hold durably before COMPLETE_*."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    partitions: tuple[TopicPartition, ...]
+    """In order of topic and partition."""
+    transaction_version: int = TRANSACTION_VERSION_1
+    """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
+    votes: tuple[MarkerWork, ...] = ()
+    """The markers of each vote that a parent's commit names."""
+
+    @property
+    def completion(self) -> Urgency:
+        """How soon COMPLETE_* has to be durable once the markers are.
+
+        Under version 1 data of the next transaction waits for it: its epoch does not tell it from
+        the data of the transaction that ended (docs/decisions/0007). Under version 2 it does.
+        """
+        if self.transaction_version == TRANSACTION_VERSION_1:
+            return Urgency.AWAITED
+        if self.votes and any(vote.completion is Urgency.AWAITED for vote in self.votes):
+            return Urgency.AWAITED
+        return Urgency.RELAXED
+
+
+Find = Callable[[str], TransactionMetadata | None]
+
+
+def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork | None:
+    """Return the markers that the decision in `txn` calls for, None where nothing is owed.
+
+    `find` looks transactional ids up, for the votes that the decision names.
+    """
+    if txn.state is State.PREPARE_COMMIT:
+        commit = True
+    elif txn.state is State.PREPARE_ABORT:
+        commit = False
+    else:
+        return None
+    votes = tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else ()
+    return _markers(txn, commit=commit, votes=votes)
+
+
+def _of_vote(vote: Vote, find: Find | None) -> MarkerWork:
+    """Return what a decided vote calls for. It cannot be gone: it is sealed, and stands before the
+    decision in the same log."""
+    child = None if find is None else find(vote.transactional_id)
+    if child is None or child.state is not State.VOTED or child.identity != vote[1:]:
+        raise AssertionError(f"{vote.transactional_id}: its decided vote is {child}")
+    return _markers(child, commit=True)
+
+
+def _markers(
+    txn: TransactionMetadata, *, commit: bool, votes: tuple[MarkerWork, ...] = ()
+) -> MarkerWork:
+    return MarkerWork(
+        transactional_id=txn.transactional_id,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.producer_epoch,
+        commit=commit,
+        partitions=tuple(sorted(txn.partitions)),
+        transaction_version=txn.client_transaction_version,
+        votes=votes,
+    )
+
+
+class Planned(NamedTuple):
+    """The records of a decision as they are appended, and the work that follows."""
+
+    records: tuple[TransactionMetadata, ...]
+    work: tuple[MarkerWork, ...] = ()
+    """What is owed, that of the decided id last: the others are to be done before it is."""
+    plan: Plan = Plan.DECISION_FIRST
+    """How each of `work` is carried out."""
+
+
+def planned(
+    records: tuple[TransactionMetadata, ...],
+    storage: Storage,
+    find: Find,
+    *,
+    is_ending: bool,
+) -> Planned:
+    """Plan the decision over `records[0]`; the others are those of its children (`joint`).
+
+    `is_ending`: an earlier end of the id is still being carried out.
+    """
+    decided, *children = records
+    work = [due for child in children if (due := work_due(child, find)) is not None]
+    own = work_due(decided, find)
+    if own is None and work:
+        # The abort of nothing: its client waits for the children that it aborts.
+        own = MarkerWork(decided.transactional_id, *decided.identity, commit=False, partitions=())
+    if own is None:
+        return Planned(records)
+    kind = Decided.VERSION_2
+    if work or own.votes or is_ending:
+        kind = Decided.WITH_OTHERS
+    elif own.transaction_version == TRANSACTION_VERSION_1:
+        kind = Decided.VERSION_1
+    plan = PLANS[storage, kind]
+    if plan is Plan.ONE_RECORD:
+        records = (ended(decided, _COMPLETED[decided.state], decided.updated_at_ms),)
+    return Planned(records, (*work, own), plan)
+
+
+_COMPLETED = {
+    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+}
+
+
+def complete(
+    txn: TransactionMetadata | None, done: MarkerWork, now_ms: int
+) -> Decision[TransactionMetadata, None]:
+    """Decide that `done` was all that `txn` owed. Nothing to log for work of another
+    transaction.
+
+    Where the producer's epochs are used up it goes on with the producer id kept for it.
+    """
+    worked_for = (done.producer_id, done.producer_epoch)
+    if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
+        return Decision(answer=None)
+    completed = _COMPLETED.get(txn.state)
+    if completed is None:
+        return Decision(answer=None)
+    return Decision(records=(ended(txn, completed, now_ms),), answer=None)
+
+
+def ended(txn: TransactionMetadata, completed: State, now_ms: int) -> TransactionMetadata:
+    """Return `txn` in `completed`: nothing of it is open, and its producer may go on."""
+    changes: dict[str, int] = {}
+    if txn.next_producer_id != NO_PRODUCER_ID:
+        changes = {
+            "producer_id": txn.next_producer_id,
+            "producer_epoch": 0,
+            "previous_producer_id": txn.producer_id,
+            "next_producer_id": NO_PRODUCER_ID,
+        }
+    return transition(txn, completed, now_ms, partitions=frozenset(), votes=(), **changes)

@@ -1,0 +1,256 @@
+"""What a partition shows its readers: its bounds, and whole batches below them.
+
+Owns what a partition promises to its readers, and tells subscribers when a bound has moved:
+
+- Nothing is visible that is not durable: the high watermark is the durable end.
+- High watermark and last stable offset move in one step of the event loop, after the state is
+  updated; a transaction whose marker is not durable counts as open. No reader can run in between.
+- A fetch over aborted data alone still returns its bytes, so that the reader's position advances.
+
+Not here: what changes the log (`log`). Source: KIP-98, KIP-101, KIP-320.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import NamedTuple, NoReturn
+
+from logstore.partition.state import PartitionState
+from logstore.segments.aborted_index import AbortedTransaction
+from logstore.segments.ledger import Ledger, TimestampOffset
+from logstore.sync.durable_end import LedgerClosed
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+from wire.records import (
+    BatchHeader,
+    Marker,
+    Record,
+    end_of_batches,
+    iterate_records,
+    parse_marker,
+)
+
+_EMPTY = memoryview(b"")
+
+
+class Isolation(IntEnum):
+    """Fetch's and ListOffsets' isolation level."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class PartitionDeleted(KafkaError, LedgerClosed):
+    """The partition is deleted. Answer UNKNOWN_TOPIC_OR_PARTITION to all that ask or wait."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} is deleted")
+
+
+class Slice(NamedTuple):
+    """One partition's answer to a fetch.
+
+    `records` are whole batches, the first of which contains the fetch offset; empty at the bound.
+    `aborted` is None under read_uncommitted.
+    """
+
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTransaction] | None
+
+    def bound(self, isolation: Isolation) -> int:
+        """Return the offset that a reader of that isolation could not reach at the read."""
+        if isolation is Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark
+
+
+class LogReader:
+    """One partition as its readers see it. The bounds are exclusive; only `advance` moves them."""
+
+    __slots__ = (
+        "_batches",
+        "_ledger",
+        "_partition",
+        "_replacements",
+        "_state",
+        "_subscribers",
+        "_topic",
+        "high_watermark",
+        "is_deleted",
+        "last_stable_offset",
+    )
+
+    def __init__(self, topic: str, partition: int, ledger: Ledger) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._ledger = ledger
+        self._batches = ledger.batches
+        self._state = PartitionState()
+        self._subscribers: dict[Callable[[], None], None] = {}
+        #: How often the cleaner has put one segment in the place of others.
+        self._replacements = 0
+        self.high_watermark = 0
+        self.last_stable_offset = 0
+        #: Whether the partition is gone. Every read is refused from then on.
+        self.is_deleted = False
+
+    # The bounds.
+
+    def begin(self, state: PartitionState) -> None:
+        """Show the recovered `state`: all that is durable, so all of it."""
+        self._state = state
+        self.advance(self._ledger.durable_end_offset)
+
+    def advance(self, end_offset: int) -> None:
+        """Show everything below the durable `end_offset`, and tell the subscribers."""
+        state, start_offset = self._state, self._ledger.start_offset
+        assert self.high_watermark <= end_offset <= state.end_offset, "durable, not accounted for"
+        stable = state.transactions.stabilize(end_offset)
+        # Retention and DeleteRecords may cut off the beginning of a transaction that is open still.
+        self.last_stable_offset = stable if stable > start_offset else start_offset
+        self.high_watermark = end_offset
+        if self._subscribers:
+            self._notify()
+
+    def on_new_start(self) -> None:
+        """The ledger's start has moved up. Tell the subscribers."""
+        if self.last_stable_offset < self._ledger.start_offset:
+            self.last_stable_offset = self._ledger.start_offset
+        assert self.last_stable_offset <= self.high_watermark, "the start is not durable"
+        self._notify()
+
+    def on_replaced(self) -> None:
+        """The cleaner has replaced segments. Reads under way read again."""
+        self._replacements += 1
+
+    def on_deleted(self) -> None:
+        """The ledger is closed for good: wake everything that waits for the partition."""
+        self.is_deleted = True
+        self._notify()
+
+    def bound(self, isolation: Isolation) -> int:
+        """Return the offset that a reader of that isolation may not reach: ListOffsets LATEST."""
+        if isolation is Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call back, on the event loop, when a bound has moved or the partition is deleted."""
+        self._subscribers[callback] = None
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """End a subscription, if there is one."""
+        self._subscribers.pop(callback, None)
+
+    def _notify(self) -> None:
+        # A copy: a callback may end its own subscription.
+        for callback in tuple(self._subscribers):
+            callback()
+
+    # Batches and records.
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
+    ) -> Slice | None:
+        """Return whole batches from the one containing `offset` on, below the isolation's bound.
+
+        None: the read would wait for the disk; use `read_cold`. Raises OFFSET_OUT_OF_RANGE below
+        the log's start and above its end.
+        """
+        bound = self._bound_of_read(offset, isolation)
+        records: memoryview | None = _EMPTY
+        if offset < bound:
+            records = self._batches.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        return None if records is None else self._slice(offset, records, isolation)
+
+    async def read_cold(
+        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
+    ) -> Slice:
+        """As `read`, waiting for the disk in a thread. Raises PartitionDeleted also if the
+        partition is deleted during the read.
+        """
+        while True:
+            bound = self._bound_of_read(offset, isolation)
+            if offset >= bound:
+                return self._slice(offset, _EMPTY, isolation)
+            replacements = self._replacements
+            try:
+                records = await self._batches.read_cold(
+                    offset, max_bytes, bound, at_least_one=at_least_one
+                )
+            except KafkaError:
+                # The files' names may have become another partition's.
+                if self.is_deleted:
+                    self._refuse(offset)
+                raise
+            # The aborted index tells of what is stored now. So bytes of segments that went during
+            # the read do not count: below the new start they are out of range, and what the
+            # cleaner has replaced is read again.
+            self._bound_of_read(offset, isolation)
+            if replacements == self._replacements:
+                return self._slice(offset, records, isolation)
+
+    def _bound_of_read(self, offset: int, isolation: Isolation) -> int:
+        """Return where a read at `offset` ends. Raises PartitionDeleted, OFFSET_OUT_OF_RANGE."""
+        if self.is_deleted or not self._ledger.start_offset <= offset <= self._state.end_offset:
+            self._refuse(offset)
+        if isolation is Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark
+
+    def _refuse(self, offset: int) -> NoReturn:
+        if self.is_deleted:
+            raise PartitionDeleted(self._topic, self._partition)
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset}, {self._topic}-{self._partition} has"
+            f" {self._ledger.start_offset} to {self._state.end_offset}",
+        )
+
+    def _slice(self, offset: int, records: memoryview, isolation: Isolation) -> Slice:
+        aborted: list[AbortedTransaction] | None = None
+        if isolation is Isolation.READ_COMMITTED:
+            index = self._state.transactions.aborted
+            has_any = bool(records) and index.any_from(offset)
+            aborted = index.overlapping(offset, end_of_batches(records)) if has_any else []
+        return Slice(
+            records,
+            self.high_watermark,
+            self.last_stable_offset,
+            self._ledger.start_offset,
+            aborted,
+        )
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampOffset | None:
+        """Return the first record below the isolation's bound whose timestamp is
+        `>= timestamp_ms`."""
+        return self._batches.offset_for_timestamp(
+            timestamp_ms, self._ledger.start_offset, self.bound(isolation)
+        )
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """Return the first record with the largest timestamp; None while that is not visible."""
+        found = self._batches.max_timestamp()
+        return found if found is not None and found.offset < self.high_watermark else None
+
+    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
+        """Yield every record and marker from `offset` to the log's end, in order. Blocks.
+
+        For a coordinator's replay of its shard at start.
+        """
+        for header, batch in self._batches.iterate(offset):
+            if header.is_control:
+                try:
+                    yield header, parse_marker(batch)
+                except WireError:
+                    continue  # Compaction has emptied this batch.
+            else:
+                for record in iterate_records(batch):
+                    if record.offset >= offset:
+                        yield header, record

@@ -1,0 +1,265 @@
+"""Commits: from the decision over a transaction to the moment when nothing of it is open.
+
+`coordinator.transactions.plan` says what is appended in which step; this module appends, waits
+for the disk, and wakes who waits. A commit may be an abort: it is one decision being carried out,
+by a task of its own that no client's disconnect can stop.
+
+A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
+then. COMPLETE_* is *owed* after that, where it was not the decision itself. Under version 2 it is
+appended at the next request for the id or after a short delay, and costs no sync of its own. Under
+version 1 it is appended at once, and data of the next transaction waits until it is durable: the
+epoch stays, so that data looks like the data of the transaction that ended. Were it on the disk,
+and PREPARE_* the last record of the log, a restart would give it the earlier transaction's marker.
+See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+
+from coordinator.decision import Urgency
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1
+from coordinator.transactions.plan import MarkerWork, Part, Plan
+from logstore.partition.log import PartitionLog
+from magnetar.clock import Clock
+from magnetar.runtime.participants import AppendedMarker, Participants
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
+#: answers anyway; InitProducerId asks its client to try again. Well below the clients' timeouts.
+VISIBLE_TIMEOUT_MS = 5_000
+
+#: How long an owed COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
+COMPLETION_DELAY_MS = 50
+
+#: Completions in one turn of the event loop: a few milliseconds.
+_SLICE = 50
+
+
+class _Commit:
+    """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
+
+    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work")
+
+    def __init__(
+        self,
+        work: MarkerWork,
+        plan: Plan,
+        log: PartitionLog,
+        decided: asyncio.Future[None] | None,
+        after: Sequence[asyncio.Task[None]],
+    ) -> None:
+        self.work = work
+        self.plan = plan
+        self.log = log
+        #: Resolves when the decision is durable. None: it is already.
+        self.decided = decided
+        #: Commits whose markers go before this one's COMPLETE_*.
+        self.after = after
+        #: None: not appended yet.
+        self.markers: Sequence[AppendedMarker] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Commits:
+    """The transactions that are decided and not yet COMPLETE_*, at most one of each id."""
+
+    def __init__(
+        self,
+        participants: Participants,
+        clock: Clock,
+        *,
+        complete: Callable[[str], None],
+        stop: Callable[[BaseException], None],
+    ) -> None:
+        """`complete` is called with an id that is in `owed`. `stop` ends the broker, and lets
+        nothing that is not durable yet become so."""
+        self._participants = participants
+        self._clock = clock
+        self._complete = complete
+        self._stop = stop
+        self._under_way: dict[str, _Commit] = {}
+        self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
+        #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
+        self.owed: dict[str, MarkerWork] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        #: By transactional id: the end offset of a COMPLETE_* of version 1, until it is known to be
+        #: durable. In memory only: what a restart finds in the log is durable.
+        self._completed: dict[str, int] = {}
+
+    # --- a decision is carried out
+
+    def begin(
+        self,
+        works: Sequence[MarkerWork],
+        plan: Plan,
+        log: PartitionLog,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Carry out a decision that `log` holds before `end_offset`, in the step that appended it.
+
+        The last of `works` is visible only when the others are. Whatever is raised here ends the
+        broker: what was appended must not become durable without all that it stands for.
+        """
+        earlier: list[asyncio.Task[None]] = []
+        for work in works:
+            transactional_id = work.transactional_id
+            after = [*earlier] if work is works[-1] else []
+            if (known := self._under_way.get(transactional_id)) is not None:
+                assert known.task is not None
+                after = [*after, known.task]
+            commit = _Commit(work, plan, log, log.until_durable(end_offset), after)
+            if Part.MARKERS in plan.first:
+                self._append_markers(commit, now_ms)
+            commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
+            commit.task.add_done_callback(partial(self._on_ended, transactional_id))
+            self._under_way[transactional_id] = commit
+            earlier.append(commit.task)
+            if plan is Plan.ONE_RECORD:
+                self.note_completed(work, end_offset)
+
+    def _append_markers(self, commit: _Commit, now_ms: int) -> None:
+        part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
+        commit.markers = self._participants.append(
+            commit.work, part, commit.log.leader_epoch, now_ms
+        )
+
+    async def _carry_out(self, commit: _Commit) -> None:
+        if commit.decided is not None:
+            await commit.decided
+        if commit.markers is None:
+            self._append_markers(commit, self._clock.now_ms())
+        await self._participants.durable(commit.markers or ())
+        if commit.after:
+            await asyncio.gather(*commit.after)
+        transactional_id = commit.work.transactional_id
+        if self._under_way[transactional_id] is not commit:
+            return  # The id has gone on. All wait for its later commit, which waits for this one.
+        del self._under_way[transactional_id]
+        for waiter in self._waiters.pop(transactional_id, ()):
+            if not waiter.done():
+                waiter.set_result(True)
+        if Part.COMPLETE not in commit.plan.first:
+            self._complete_soon(commit.work)
+
+    def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
+        """Stop where a commit failed: its transaction is decided and due, which a restart finds.
+
+        No client is told that a failed commit is visible.
+        """
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if failure is None:
+            return
+        for waiter in self._waiters.pop(transactional_id, ()):
+            if not waiter.done():
+                waiter.set_exception(failure)
+        if not task.cancelled():
+            self._stop(failure)
+
+    # --- who waits
+
+    def is_under_way(self, transactional_id: str) -> bool:
+        """Whether the id's decision, or one of its markers, may not be durable yet."""
+        return transactional_id in self._under_way
+
+    async def visible(self, transactional_id: str) -> bool:
+        """Return whether all markers of the id are durable, after waiting up to the bound."""
+        if transactional_id not in self._under_way:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiters.setdefault(transactional_id, []).append(waiter)
+        bound = loop.call_later(VISIBLE_TIMEOUT_MS / 1000, _give_up, waiter)
+        try:
+            return await waiter
+        finally:
+            bound.cancel()
+
+    async def all_visible(self, timeout_ms: int | None = None) -> None:
+        """Return when all that is under way now is visible, or after the bound, if there is one."""
+        tasks = [commit.task for commit in self._under_way.values() if commit.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=None if timeout_ms is None else timeout_ms / 1000)
+
+    async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
+        """Return when data of the id's next transaction may be appended."""
+        end_offset = self._completed.get(transactional_id)
+        if end_offset is None:
+            return
+        if log.high_watermark < end_offset:
+            await log.durable(end_offset)
+        if self._completed.get(transactional_id) == end_offset:
+            del self._completed[transactional_id]
+
+    def check_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
+        """Raise CONCURRENT_TRANSACTIONS where data of the next transaction may not be appended yet.
+
+        A client that waits for the answer to its AddPartitionsToTxn never meets it.
+        """
+        end_offset = self._completed.get(transactional_id)
+        if end_offset is None:
+            return
+        if log.high_watermark < end_offset:
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"{transactional_id}: the end of its last transaction is not durable yet",
+            )
+        del self._completed[transactional_id]
+
+    # --- COMPLETE_*
+
+    def note_completed(self, work: MarkerWork, end_offset: int) -> None:
+        """Remember that COMPLETE_* of `work` is in the log before `end_offset` (exclusive)."""
+        for one in (work, *work.votes):
+            if one.transaction_version == TRANSACTION_VERSION_1:
+                self._completed[one.transactional_id] = end_offset
+
+    def forget(self, transactional_id: str) -> None:
+        """The id has expired: nothing of it is waited for."""
+        self._completed.pop(transactional_id, None)
+
+    def _complete_soon(self, work: MarkerWork) -> None:
+        self.owed[work.transactional_id] = work
+        loop = asyncio.get_running_loop()
+        if work.completion is Urgency.AWAITED:
+            # After the answers: those who wait for the markers have just been woken.
+            loop.call_soon(self._complete, work.transactional_id)
+        elif self._timer is None:
+            self._timer = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)
+
+    def _complete_some(self) -> None:
+        self._timer = None
+        for transactional_id in tuple(islice(self.owed, _SLICE)):
+            self._complete(transactional_id)
+        if self.owed:
+            self._timer = asyncio.get_running_loop().call_later(0, self._complete_some)
+
+    def complete_all(self) -> None:
+        """Append every COMPLETE_* that is owed, waiting for no company.
+
+        At a start before healing, which leaves alone what is PREPARE_*. Data of the transaction
+        after that, whose add was lost, has to be adopted before its producer can be fenced: a
+        marker of a later epoch would end it with the earlier transaction's outcome.
+        """
+        for transactional_id in tuple(self.owed):
+            self._complete(transactional_id)
+
+    async def stop(self) -> None:
+        """End what is under way. What is left undone the next start finds due."""
+        await self.all_visible(VISIBLE_TIMEOUT_MS)
+        for commit in self._under_way.values():
+            if commit.task is not None:
+                commit.task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.complete_all()
+
+
+def _give_up(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
