@@ -1,7 +1,7 @@
 """Producer ids, handed out from blocks that are persisted before their first id is used.
 
-A crash loses the rest of a block, never repeats an id. Who persists a block is the catalog's
-business; taking one and asking for the next is here. Source: KIP-730 (blocks of 1000).
+A crash loses the rest of a block and never repeats an id. The catalog persists a block; taking an
+id and asking for the next block is here. Source: KIP-730 (blocks of 1000).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProducerIdBlock:
         return self.next_producer_id
 
     def take(self) -> int:
-        """Return an id that nobody was ever given."""
+        """Return an id that no client was ever given."""
         producer_id = self.peek()
         self.next_producer_id += 1
         return producer_id

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from coordinator.decision import Decision
 from coordinator.transactions.add_partitions import add_partitions, check_holds
+from coordinator.transactions.commit_plan import PLANS, Decided, Storage, complete, work_due
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
@@ -31,7 +32,6 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
     TxnId,
 )
-from coordinator.transactions.plan import complete, work_due
 from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 
@@ -61,6 +61,16 @@ _MEANINGS = {
     " one record",
     State.VOTED: "ours: a child's commit, which its parent's decision carries out or aborts"
     " ([joint_transactions.md](joint_transactions.md)); written as Ongoing, with a tagged field",
+}
+_STORAGES = {
+    Storage.ALL_OR_NOTHING: "all of them or none: the journal, which is the default",
+    Storage.IN_ORDER: "those before some point: `durability=page-cache` or `memory`",
+    Storage.APART: "any of them: no journal, as there is no `syncfs`",
+}
+_DECIDED = {
+    Decided.VERSION_1: "version 1",
+    Decided.VERSION_2: "version 2",
+    Decided.WITH_OTHERS: "of a family, or behind an end that is not durable yet",
 }
 _SHOWN = (
     State.EMPTY,
@@ -238,6 +248,16 @@ def state_diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
+def plans_table() -> str:
+    """What is appended in which step, for each kind of storage and of decision."""
+    rows = []
+    for storage, meaning in _STORAGES.items():
+        plans = [PLANS[storage, decided].value for decided in _DECIDED]
+        cells = ["; then ".join(" + ".join(p.value for p in step) for step in one) for one in plans]
+        rows.append((meaning, *cells))
+    return table(("a crash leaves of one step's appends", *_DECIDED.values()), rows)
+
+
 def healing_table() -> str:
     """What becomes of data that a partition holds open, by the epoch of the data."""
     columns = {
@@ -266,9 +286,12 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "states": states_table,
     "state diagram": state_diagram,
     "events": events_table,
+    "plans": plans_table,
     "healing": healing_table,
+    "trace of a commit, version 1": lambda: story("commit_version_1"),
     "trace of a commit": lambda: story("commit_version_2"),
     "trace of a reload": lambda: story("reload_in_prepare_commit"),
+    "trace of a reload, decided first": lambda: story("decision_first/reload_in_prepare_commit"),
 }
 
 

@@ -1,6 +1,9 @@
-"""The transaction coordinator's rules: one transition family per module, all of them pure.
+"""The transaction coordinator's rules, all of them pure.
 
-`metadata` is the state, `records` its bytes in `__transaction_state`; `init_producer_id`,
-`add_partitions`, `end_txn`, `expire` and `complete` decide transitions; `work` says what the world
-still owes a state; `checks` guards data against transactions that do not hold it.
+`metadata` is the state of one transactional id, `epochs` says who may act as its producer, `shard`
+has all ids of a partition, `records` their bytes in `__transaction_state`. `init_producer_id`,
+`add_partitions` (with op before data), `end_txn` and `expire` decide transitions; `joint` comes one
+step after them, for families. `plan` says what a decision owes, and in which order it is carried
+out; `healing` what becomes of data that no coordinator will end; `listing` what ListTransactions
+finds.
 """

@@ -38,9 +38,9 @@ def add_partitions(
     """Decide to hold `partitions` in the producer's transaction, beginning one if none is open.
 
     Nothing to log where they are held already; no partitions at all begin one too, as in Kafka.
-    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, it is a vote that nobody
-    has decided yet, or it may not begin because `max.active.transactions` are open: each time
-    clients wait and ask again; PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
+    CONCURRENT_TRANSACTIONS: markers of the last transaction are still due, its vote waits for the
+    decision, or it may not begin because `max.active.transactions` are open. Each time clients wait
+    and ask again. PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `require_producer`.
     """
     txn = require_producer(txn, identity)
     if txn.state in UNFINISHED:

@@ -40,7 +40,7 @@ class Verdict(Enum):
     DECIDED = auto()
     """Already, and the same: where markers are still due the answer waits for them again."""
     NOTHING = auto()
-    """The abort of a transaction that wrote nothing: there is nobody to send a marker to."""
+    """The abort of a transaction that wrote nothing: no partition is owed a marker."""
 
 
 _INVALID = ErrorCode.INVALID_TXN_STATE
@@ -88,7 +88,10 @@ def end_txn(
 ) -> Decision[TransactionMetadata, ProducerIdentity]:
     """Decide to commit or abort the producer's open transaction. A child's commit is its vote.
 
-    Version 2 answers the `successor`; `fresh_producer_id` is used up only if the epochs are.
+    The answer is the `successor`, which may begin the next transaction. Version 2 (EndTxn v5)
+    answers it to the client: the producer at the epoch after its own, or, where the epochs are used
+    up, `fresh_producer_id` at epoch 0. The retry of an end is answered the same. Version 1 keeps
+    its epoch.
     INVALID_TXN_STATE: nothing is open, or the other outcome was decided; CONCURRENT_TRANSACTIONS,
     PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `refusal_of`.
     """
@@ -109,7 +112,8 @@ def end_txn(
         return Decision(answer=txn.successor)
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
-        return _ended(_aborted_nothing(txn, txn_id, fresh_producer_id, now_ms))
+        ended = _aborted_nothing(txn, txn_id, fresh_producer_id, now_ms)
+        return Decision(records=(ended,), answer=ended.successor)
     committed = State.PREPARE_COMMIT if txn.parent_id is None else State.VOTED
     prepared = committed if commit else State.PREPARE_ABORT
     if not is_version_2:
@@ -121,7 +125,7 @@ def end_txn(
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
-        return _ended(ended)
+        return Decision(records=(ended,), answer=ended.successor)
     bumped = prepare_bumped(
         txn,
         prepared,
@@ -130,13 +134,7 @@ def end_txn(
         last_producer_epoch=txn.producer_epoch,
         client_transaction_version=TRANSACTION_VERSION_2,
     )
-    return _ended(bumped)
-
-
-def _ended(ended: TransactionMetadata) -> Decision[TransactionMetadata, ProducerIdentity]:
-    """Return the decision whose record is `ended`. Its answer names who may go on: under version 2
-    the producer at the bumped epoch, or the producer id that its epochs rotate to."""
-    return Decision(records=(ended,), answer=ended.successor)
+    return Decision(records=(bumped,), answer=bumped.successor)
 
 
 def _aborted_nothing(

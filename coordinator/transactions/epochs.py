@@ -98,8 +98,8 @@ def prepare_bumped(
 ) -> TransactionMetadata:
     """Return the decision over ONGOING or VOTED `txn` at the next epoch; its `successor` may go on.
 
-    `last_producer_epoch`: the epoch whose owner may learn the successor by asking again; -1:
-    nobody. `fresh_producer_id` is used up only where the epochs are: then it is the
+    `last_producer_epoch`: the epoch whose owner may learn the successor by asking again; -1: no
+    producer may. `fresh_producer_id` is used up only where the epochs are: then it is the
     `next_producer_id`, and the markers carry 32767, which no client is given. A vote of version 2
     that used them up keeps 32767, and rotates to another producer id than its client was told.
     """
@@ -121,8 +121,8 @@ def prepare_bumped(
 
 
 def takes_producer_id(txn: TransactionMetadata | None) -> bool:
-    """Whether a decision over `txn` may need a producer id that nobody has: the first one of a
-    transactional id, or what it rotates to."""
+    """Whether a decision over `txn` may need a fresh producer id: the first one of a
+    transactional id, or the one that it rotates to."""
     return txn is None or txn.producer_epoch >= PRODUCER_EPOCH_MAX
 
 

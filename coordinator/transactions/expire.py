@@ -1,5 +1,4 @@
-"""Deadlines: a transaction older than its timeout is aborted, and a vote that nobody decides; an
-id long unused is forgotten.
+"""Deadlines: old transactions and undecided votes are aborted, ids long unused are forgotten.
 
 All are exact points in time, so that the runtime sleeps until the next one and never sweeps.
 Sources: KIP-98 (transaction.timeout.ms, transactional.id.expiration.ms), KIP-360.
@@ -22,7 +21,7 @@ from coordinator.transactions.metadata import (
 
 
 class Lifetimes(NamedTuple):
-    """How long what nobody asks for any more is kept."""
+    """How long an idle id, an idle child and an undecided vote are kept."""
 
     transactional_id_ms: int
     """transactional.id.expiration.ms"""
@@ -61,9 +60,9 @@ def expire(
 
     ONGOING past its timeout: aborted at a bumped epoch, so that its late producer meets
     PRODUCER_FENCED and cannot go on in a transaction that is gone. No other incarnation took over,
-    so whoever names the old epoch is told the new one, by InitProducerId or, of version 2, by the
-    EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
-    A vote that nobody decided is aborted likewise, and its producer fenced for good.
+    so a client that names the old epoch is told the new one, by InitProducerId or, of version 2, by
+    the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
+    A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
     due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)

@@ -17,10 +17,10 @@ begun in a step whose record a crash has lost. Such data is adopted and never ab
 producer was not answered, so it will send the batch again, and the partition would take that for a
 duplicate of aborted bytes and answer success. The client ends it, or the timeout does, at a bumped
 epoch. Data of the ended transaction's own epoch, where an end bumps it (transaction version 2, a
-timeout, a fence), was appended in a step whose add was lost: nobody was told that it is there,
+timeout, a fence), was appended in a step whose add was lost: no client was told that it is there,
 and it shares its transaction's outcome. Every other epoch is fenced: no producer can send its
 batches again, none of them was committed, or their marker would be there. So the abort harms
-nobody and frees all readers.
+no client and frees all readers.
 
 Nothing may be decided from a state that a power loss could take back: the caller waits until what
 it was shown is durable, and asks again. Source: Pulsar (low watermark of transaction buffers),
@@ -81,7 +81,7 @@ def heal(
 ) -> Verdict:
     """Decide what becomes of data of `data` that is open in `partition`.
 
-    `txn` is the coordinator's of that producer id, current or previous; None: nobody's.
+    `txn` is what the coordinator knows of that producer id, current or previous; None: nothing.
     """
     if txn is None:
         return _UNKNOWN

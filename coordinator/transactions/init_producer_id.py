@@ -2,8 +2,8 @@
 
 An open transaction of the earlier incarnation is aborted first, at a bumped epoch, by a decision of
 its own; once its markers are durable the request is decided again. A producer that names the
-identity it has (KIP-360) bumps its own epoch; naming an epoch that somebody else has bumped is
-PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
+identity it has (KIP-360) bumps its own epoch. Naming an epoch that another incarnation has bumped
+is PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
 """
 
 from __future__ import annotations

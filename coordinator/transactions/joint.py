@@ -27,6 +27,7 @@ from typing import Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
+from coordinator.transactions.commit_plan import ended
 from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
@@ -36,7 +37,6 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
     Vote,
 )
-from coordinator.transactions.plan import ended
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -61,7 +61,7 @@ class Kin(Protocol):
 
 
 def parent_of(transactional_id: str, separator: str) -> str | None:
-    """Return whose child the id names itself, None for one that is nobody's.
+    """Return whose child the id names itself, None for an id without a parent.
 
     INVALID_REQUEST where it is neither: more than one separator, an empty half, a character that
     cannot be printed, too long. An empty separator: there are no children.
@@ -117,7 +117,7 @@ def joined(
     """Return what a decision about one id, which was `before`, is for its family.
 
     One that concerns no family comes back as it is. The records belong into one batch.
-    `take_producer_id` returns an id that nobody has, once for each producer whose epochs are used
+    `take_producer_id` returns a fresh id, once for each producer whose epochs are used
     up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins now had
     begun before a crash, which lost its record, and before its parent did, whose record was lost
     too and which is adopted first: so the parent's seal does not concern it.
@@ -220,7 +220,7 @@ def _ended_children(
 
 
 def _fenced(child: Txn, now_ms: int, take_producer_id: Callable[[], int]) -> Txn:
-    """Return the abort of a child at an epoch that nobody is told."""
+    """Return the abort of a child at an epoch that no client is told."""
     return prepare_bumped(
         child,
         State.PREPARE_ABORT,

@@ -1,7 +1,9 @@
 """Which transactional ids a ListTransactions asks for: its filters, pure.
 
-All filters must hold; one that is empty or negative holds for everything. Not here: the pattern,
-whose matching takes time. Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
+An id has to pass all filters; one that is empty or negative lets everything pass. The pattern is
+not here: matching takes time.
+
+Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
 """
 
 from __future__ import annotations

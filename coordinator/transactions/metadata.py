@@ -168,10 +168,10 @@ class TransactionMetadata(NamedTuple):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     """Kafka's, for two-phase commit (KIP-939). Kept as it is read."""
     client_transaction_version: int = TRANSACTION_VERSION_1
-    """What the client spoke that last wrote to or ended the transaction. From 2 on the marker
-    of an end carries a later epoch than the data it ends."""
+    """The version of the client that last wrote to or ended the transaction. From 2 on the
+    marker of an end carries a later epoch than the data it ends."""
     parent_id: str | None = None
-    """Of a child (`joint`): the transactional id whose decision its votes wait for. Fixed when the
+    """The transactional id whose decision a child's votes wait for (`joint`). It is fixed when the
     child is first seen, so that no later change of the separator tears a family apart."""
     votes: tuple[Vote, ...] = ()
     """In PREPARE_COMMIT of a parent: the votes that this decision commits, by transactional id."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Set
 from operator import attrgetter
 from types import MappingProxyType
 
+from coordinator.transactions.commit_plan import MarkerWork, work_due
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
-from coordinator.transactions.plan import MarkerWork, work_due
 
 _PRODUCER_IDS = attrgetter("producer_id", "previous_producer_id", "next_producer_id")
 
@@ -51,7 +51,8 @@ class TransactionIndex:
         return min(self._votes.values(), key=lambda txn: txn.updated_at_ms, default=None)
 
     def transactional_id(self, producer_id: int) -> str | None:
-        """Return whose the producer id is or was before its last rotation; None: nobody's."""
+        """Return the transactional id of a producer id, current or before its last rotation; None:
+        unknown."""
         return self._transactional_ids.get(producer_id)
 
     def on_change(self, old: TransactionMetadata | None, new: TransactionMetadata | None) -> None:

@@ -1,6 +1,6 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
-`coordinator.transactions.plan` says what is appended in which step; this module appends, waits
+`coordinator.transactions.commit_plan` says what is appended in which step; this module appends, waits
 for the disk, and wakes who waits. A commit may be an abort: it is one decision being carried out,
 by a task of its own that no client's disconnect can stop.
 
@@ -21,8 +21,8 @@ from functools import partial
 from itertools import islice
 
 from coordinator.decision import Urgency
+from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1
-from coordinator.transactions.plan import MarkerWork, Part, Plan
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.runtime.participants import AppendedMarker, Participants
@@ -150,7 +150,7 @@ class Commits:
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.
 
-        Nobody is told that a failed commit is visible.
+        No client is told that a failed commit is visible.
         """
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is None:
@@ -215,7 +215,7 @@ class Commits:
 
     def note_completed(self, work: MarkerWork, end_offset: int) -> None:
         """Remember that COMPLETE_* of `work` is in the log before `end_offset` (exclusive)."""
-        for one in (work, *work.votes) if work.votes else (work,):
+        for one in (work, *work.votes):
             if one.transaction_version == TRANSACTION_VERSION_1:
                 self._completed[one.transactional_id] = end_offset
 

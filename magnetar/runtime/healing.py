@@ -1,4 +1,4 @@
-"""Healing at work: no transaction stays open in a partition that nobody will ever end.
+"""Healing at work: no transaction that will never be ended stays open in a partition.
 
 Every open transaction that a partition holds is compared with its coordinator by the epoch of its
 data; the rules, and why they are sound, are in `coordinator.transactions.healing`. Once at the
@@ -94,7 +94,7 @@ class Healing:
         for number, (partition, log) in enumerate(partitions, 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-            # An append does that too; here it is done for partitions that nobody writes to.
+            # An append does that too; here it is done for partitions without writes.
             if log.expire_producers_if_due(self._clock.now_ms()):
                 await asyncio.sleep(0)
             found = list(log.transactions.open_transactions())

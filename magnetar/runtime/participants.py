@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
-from coordinator.transactions.plan import MarkerWork, Part
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.durable_end import LedgerClosed
@@ -36,7 +36,7 @@ class AppendedMarker(NamedTuple):
     partition: TopicPartition
     log: PartitionLog
     end_offset: int
-    """Of the log after the marker (exclusive): what to await."""
+    """The end of the log after the marker (exclusive): what to await."""
 
 
 class Participants(Protocol):
@@ -106,7 +106,7 @@ class LocalParticipants:
         self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
     ) -> list[AppendedMarker]:
         markers = []
-        for one in (work, *work.votes) if work.votes else (work,):
+        for one in (work, *work.votes):
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,

@@ -84,7 +84,7 @@ class RunningShard(Generic[StateT, RecordT]):
         self._format = record_format
 
     def durable(self, end_offset: int) -> Coroutine[Any, Any, None]:
-        """To be awaited: until everything before `end_offset` (exclusive) survives a power loss."""
+        """Return a wait until everything before `end_offset` (exclusive) survives a power loss."""
         return self.log.durable(end_offset)
 
     def replay(self, select: Callable[[Iterator[LogEntry]], Iterable[LogEntry]] = iter) -> None:

@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from coordinator.partitioning import partition_for
+from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
-from coordinator.transactions.plan import Storage
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
@@ -96,7 +96,10 @@ class World:
     now_ms: int = 1_000_000
     next_producer_id: int = 1000
     separator: str = "~>"
+    #: APART: each log has syncs of its own. ALL_OR_NOTHING: one sync covers what a step appends.
+    storage: Storage = Storage.APART
     epoch: int = 0
+    group_commit: GroupCommit | None = None
     executors: dict[TopicPartition, SteppedExecutor] = field(default_factory=dict)
     ledgers: dict[TopicPartition, FailingLedger] = field(default_factory=dict)
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class World:
         self.coordinator = self.new_coordinator()
 
     def new_coordinator(self) -> Transactions:
-        """Return a coordinator that has not started yet. Each log has syncs of its own."""
+        """Return a coordinator that has not started yet."""
         config = BrokerConfig({"joint.transactions.separator": self.separator})
         groups = self.pending_acks()
         return Transactions(
@@ -117,7 +120,7 @@ class World:
             config,
             offsets_partition_of=groups.partition_of,
             participants=LocalParticipants(self, groups),
-            storage=Storage.APART,
+            storage=self.storage,
             stop=self.failures.append,
         )
 
@@ -171,11 +174,13 @@ class World:
     def add_topic(self, name: str, count: int) -> None:
         for index in range(count):
             partition = TopicPartition(name, index)
-            executor = self.executors[partition] = SteppedExecutor()
-            commit = GroupCommit(
-                None, Durability.MEMORY, on_failure=self.failures.append, executor=executor
-            )
-            self.ledgers[partition] = FailingLedger(commit)
+            if self.storage is Storage.APART or self.group_commit is None:
+                self.executor = SteppedExecutor()
+                self.group_commit = GroupCommit(
+                    None, Durability.MEMORY, on_failure=self.failures.append, executor=self.executor
+                )
+            self.executors[partition] = self.executor
+            self.ledgers[partition] = FailingLedger(self.group_commit)
             self.open(partition)
 
     def open(self, partition: TopicPartition) -> None:
@@ -193,7 +198,8 @@ class World:
 
     def step(self) -> bool:
         """Let every sync go on by one step; return whether there was one."""
-        pending = [executor for executor in self.executors.values() if executor.pending]
+        all_of_them = dict.fromkeys(self.executors.values())
+        pending = [executor for executor in all_of_them if executor.pending]
         for executor in pending:
             executor.step()
         return bool(pending)
@@ -271,9 +277,10 @@ class World:
             timer.cancel()
         self.epoch += 1
         self.failures.clear()
-        for partition, ledger in self.ledgers.items():
+        for ledger in self.ledgers.values():
             ledger.appends_left = None
             crash(ledger)
+        for partition in self.ledgers:
             self.executors[partition].run()
             self.open(partition)
         self.coordinator = self.new_coordinator()

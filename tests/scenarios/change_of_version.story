@@ -10,8 +10,7 @@ send1 tx-1 a-0 apple
     a-0 0: apple 1000/0
 end1 tx-1 commit
     = 1000/0
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/0 [a-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/0
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/0
     a-0 1: marker COMMIT 1000/0
     a-0 stable 0 -> 2
 init tx-1
@@ -38,8 +37,7 @@ send1 tx-1 a-0 plum
     a-0 4: plum 1000/3
 end1 tx-1 commit
     = 1000/3
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/3 [a-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/3
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/3
     a-0 5: marker COMMIT 1000/3
     a-0 stable 4 -> 6
 end2 tx-1 commit 1000/1

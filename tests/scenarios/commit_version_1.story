@@ -16,8 +16,7 @@ read a-0
     = nothing
 end1 tx-1 commit
     = 1000/0
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/0 [a-0 b-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/0
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/0
     a-0 1: marker COMMIT 1000/0
     a-0 stable 0 -> 2
     b-0 1: marker COMMIT 1000/0

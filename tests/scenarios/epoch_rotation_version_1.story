@@ -14,8 +14,7 @@ send1 tx-1 a-0 apple
     a-0 0: apple 1000/32766
 end1 tx-1 commit
     = 1000/32766
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/32766 [a-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/32766
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/32766
     a-0 1: marker COMMIT 1000/32766
     a-0 stable 0 -> 2
 init tx-1 1000/32766
@@ -31,8 +30,7 @@ send1 tx-1 a-0 pear
     a-0 2: pear 1001/0
 end1 tx-1 commit
     = 1001/0
-    tx-1 ONGOING -> PREPARE_COMMIT 1001/0 [a-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1001/0
+    tx-1 ONGOING -> COMPLETE_COMMIT 1001/0
     a-0 3: marker COMMIT 1001/0
     a-0 stable 2 -> 4
 read a-0

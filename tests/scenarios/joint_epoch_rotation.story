@@ -73,8 +73,7 @@ end1 p~>one commit
     p~>one ONGOING -> VOTED 1004/32766 [a-0]
 init p~>one
     = 1005/1
-    p~>one VOTED -> PREPARE_ABORT 1004/32767, then 1005/0 [a-0]
-    p~>one PREPARE_ABORT -> COMPLETE_ABORT 1005/0
+    p~>one VOTED -> COMPLETE_ABORT 1005/0
     p~>one COMPLETE_ABORT -> EMPTY 1005/1
     a-0 5: marker ABORT 1004/32767
     a-0 stable 4 -> 6

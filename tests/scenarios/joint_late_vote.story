@@ -42,8 +42,7 @@ end2 p~>late commit 1001/0
     = PRODUCER_FENCED
 end1 p~>later commit
     = PRODUCER_FENCED
-    p~>later ONGOING -> PREPARE_ABORT 1002/1 [a-1]
-    p~>later PREPARE_ABORT -> COMPLETE_ABORT 1002/1
+    p~>later ONGOING -> COMPLETE_ABORT 1002/1
     a-1 1: marker ABORT 1002/1
     a-1 stable 0 -> 2
 end1 p~>later commit 1002/0

@@ -10,10 +10,11 @@ send1 tx-1 a-0 apple
     a-0 0: apple 1000/0
 end1 tx-1 abort ; crash decided
     power lost; start again
-    tx-1 ONGOING -> PREPARE_ABORT 1000/0 [a-0 b-0]
-    tx-1 PREPARE_ABORT -> COMPLETE_ABORT 1000/0
+    tx-1 ONGOING -> COMPLETE_ABORT 1000/0
     a-0 1: marker ABORT 1000/0
     a-0 stable 0 -> 2
+    b-0 0: marker ABORT 1000/0
+    b-0 stable 0 -> 1
 end1 tx-1 abort
     = 1000/0
 send2 tx-1 a-0 pear

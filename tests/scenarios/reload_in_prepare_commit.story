@@ -1,5 +1,5 @@
-# Power is lost after the decision: the start drives the markers, and the commit is told to who asks
-# again. Under version 1, then under version 2.
+# Power is lost right behind the decision. The commit still happens, once, and a client that asks
+# again is told so. Under version 1, then under version 2.
 init tx-1
     = 1000/0
     tx-1 new -> EMPTY 1000/0
@@ -11,10 +11,11 @@ send1 tx-1 a-0 apple
     a-0 0: apple 1000/0
 end1 tx-1 commit ; crash decided
     power lost; start again
-    tx-1 ONGOING -> PREPARE_COMMIT 1000/0 [a-0 b-0]
-    tx-1 PREPARE_COMMIT -> COMPLETE_COMMIT 1000/0
+    tx-1 ONGOING -> COMPLETE_COMMIT 1000/0
     a-0 1: marker COMMIT 1000/0
     a-0 stable 0 -> 2
+    b-0 0: marker COMMIT 1000/0
+    b-0 stable 0 -> 1
 end1 tx-1 commit
     = 1000/0
 send2 tx-1 a-0 pear

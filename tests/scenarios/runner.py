@@ -16,7 +16,8 @@ latest answer's where none is named):
     send2 ID PARTITION VALUE [PRODUCER]    Produce v12: adds it in the same step
     end1 | end2 ID commit|abort [PRODUCER]     EndTxn v4 | v5
     ... ; crash undecided|decided|marked   end, but lose power: nothing of it is durable, the
-                                     decision is, or the markers are too; then start again
+                                     decision is, or the markers are too; then start again. In the
+                                     default broker the markers are durable with the decision.
     restart                          lose what is not durable, start again
     wait MILLISECONDS                the clock moves, alarms ring
     age ID EPOCH                     as many transactions later
@@ -29,6 +30,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import decode_key, decode_value
 from logstore.partition.reader import Isolation
@@ -41,14 +43,17 @@ from wire.records import BatchHeader, Marker, iterate_batches, iterate_records
 _STAGES = {"undecided": 0, "decided": 1, "marked": 2}
 
 
-def run(text: str) -> str:
-    """Return the story with the trace that its commands leave here and now."""
-    return asyncio.run(_Story().tell(text))
+def run(text: str, storage: Storage = Storage.ALL_OR_NOTHING) -> str:
+    """Return the story with the trace that its commands leave here and now.
+
+    `storage`: ALL_OR_NOTHING is the default broker, with its journal; APART decides first.
+    """
+    return asyncio.run(_Story(storage).tell(text))
 
 
 class _Story:
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, storage: Storage) -> None:
+        self.world = World(storage=storage)
         self.world.add_topic("b", 1)
         self.world.ensure_internal(TRANSACTION_STATE)
         self.producers: dict[str, ProducerIdentity] = {}
@@ -169,7 +174,7 @@ class _Story:
                 if executor.pending and (stage == 2 or partition.topic == TRANSACTION_STATE):
                     executor.step()
             await asyncio.sleep(0)
-        assert ending.done() == (stage == 2)
+        assert ending.done() == (stage >= (1 if world.storage is Storage.ALL_OR_NOTHING else 2))
         ending.cancel()
         self.forget_what_is_not_durable()
         await world.restart()

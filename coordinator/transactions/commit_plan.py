@@ -57,11 +57,9 @@ class Plan(Enum):
     REDRIVE = ((Part.MISSING_MARKERS,), (Part.COMPLETE,))
     """A restart found PREPARE_*, which is durable."""
 
-    @property
-    def first(self) -> tuple[Part, ...]:
-        """What is appended in the step of the decision."""
-        steps: tuple[tuple[Part, ...], ...] = self.value
-        return steps[0]
+    def __init__(self, *steps: tuple[Part, ...]) -> None:
+        #: What is appended in the step of the decision.
+        self.first = steps[0]
 
 
 class Storage(Enum):
@@ -113,7 +111,7 @@ class MarkerWork(NamedTuple):
     transaction_version: int = TRANSACTION_VERSION_1
     """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
     votes: tuple[MarkerWork, ...] = ()
-    """Of a parent that commits: what its decision calls for in the name of each vote."""
+    """The markers of each vote that a parent's commit names."""
 
     @property
     def completion(self) -> Urgency:
