@@ -1,7 +1,7 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
-`coordinator.transactions.commit_plan` says what is appended in which step; this module appends, waits
-for the disk, and wakes who waits. A commit may be an abort: it is one decision being carried out,
+`coordinator.transactions.commit_plan` says what is appended in which step; this module appends,
+waits for the disk, and wakes the waiters. A commit may be an abort: it is one decision, carried out
 by a task of its own that no client's disconnect can stop.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
