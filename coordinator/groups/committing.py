@@ -29,7 +29,10 @@ CommitDecision = Decision[OffsetRecord, list[ErrorCode]]
 
 
 class Committer(NamedTuple):
-    """The sender of a commit, as the request has it. Generation -1: not a member."""
+    """The sender of a commit, as the request names it. The generation is -1 for a non-member.
+
+    Members of consumer groups send their member epoch in place of a generation.
+    """
 
     group_id: str
     member_id: str = ""
@@ -45,11 +48,12 @@ def decide_commit(
     *,
     knows_group_not_found: bool,
 ) -> CommitDecision:
-    """Return the records of the commits that are accepted.
+    """Return the records of the commits that are accepted, and a code for each commit.
 
-    Where a member commits for a group that does not exist, refuses with GROUP_ID_NOT_FOUND a client
-    that `knows_group_not_found` (OffsetCommit v9+), with ILLEGAL_GENERATION others; else as
-    `check_commit` of either protocol. OFFSET_METADATA_TOO_LARGE is the code of a single commit.
+    Refuses all commits as `check_commit` of the group's protocol does. Where a member names a group
+    that does not exist, the refusal is GROUP_ID_NOT_FOUND for clients that know this code
+    (`knows_group_not_found`, OffsetCommit v9+), ILLEGAL_GENERATION for others. A commit with too
+    much metadata is refused alone: its code is OFFSET_METADATA_TOO_LARGE.
     """
     decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
@@ -73,9 +77,9 @@ def decide_commit_in_transaction(
 ) -> CommitDecision:
     """Return the records that become pending acks of `producer`, (producer id, producer epoch).
 
-    Refuses as `decide_commit`, and where that is switched on as `check_conflicts`.
+    Refuses as `decide_commit` does, and with `detects_conflicts` also as `check_conflicts` does.
     """
-    # The same checks as outside transactions: a zombie is fenced by its generation (KIP-447).
+    # In a transaction too a zombie is fenced by its generation (KIP-447).
     decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
         shard, committer, decision.records, transactional=True, knows_group_not_found=False
@@ -96,10 +100,9 @@ def keep_alive(shard: GroupShard, committer: Committer, now_ms: int) -> int | No
 
 
 def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_epoch: int) -> None:
-    """Return if the sender may read the offsets of the group, else raise.
+    """Refuse to show the offsets of a consumer group to a sender that is no current member of it.
 
-    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Any client may read the offsets of a
-    classic group.
+    Raises as `membership.check_fetch`. Any client may read the offsets of a classic group.
     """
     group = shard.consumer_groups.get(group_id)
     if group is not None:
@@ -139,8 +142,9 @@ def _check_committer(
         )
     elif shard.exists(group_id):
         group = shard.find(group_id)
-        said = (member_id, generation_id, group_instance_id)
-        heartbeats.check_commit(group, *said, transactional=transactional)
+        heartbeats.check_commit(
+            group, member_id, generation_id, group_instance_id, transactional=transactional
+        )
     elif generation_id >= 0:
         code = ErrorCode.ILLEGAL_GENERATION
         if knows_group_not_found:

@@ -1,8 +1,8 @@
 """The records of a shard: groups and offsets, to and from the bytes of `__consumer_offsets`.
 
-A key's first two bytes are its type: 0 and 1 an offset, 2 a classic group, 3 to 8 and 16 a consumer
-group. Others belong to protocols that are not served here (KIP-932, KIP-1071): `decode` passes over
-them.
+A key's first two bytes are its type: 0 and 1 are an offset, 2 is a classic group, 3 to 8 and 16 are
+a consumer group. Other types belong to protocols that are not served here (KIP-932, KIP-1071), and
+`decode` returns None for them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _encode_offset_key(place: OffsetKey) -> bytes:
 
 
 def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
-    """Return the record, or None for one of another protocol. Raises WireError on damaged bytes."""
+    """Return the record; None for a type that is not served. Raises WireError for damaged bytes."""
     # Compaction drops records without keys, so such a record is damage.
     if key is None:
         raise WireError("a record of __consumer_offsets without a key")

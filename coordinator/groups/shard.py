@@ -1,8 +1,8 @@
 """One shard of the group coordinator: the groups of a partition of `__consumer_offsets`.
 
-Owns what groups and offsets have in common: the log. `apply` folds a record that is in the log,
-live and in replay alike, so both end in the same state. What is in no record lives in memory alone
-and ends with the broker: a classic generation in the making, and the soft state of consumer groups.
+Groups and offsets share one log. `apply` folds each of its records, live and in replay alike, so
+that both end in the same state. Two things are in no record and end with the broker: a classic
+generation that is still forming, and the soft state of consumer groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GroupShard:
     limits: GroupLimits
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
-    #: Beside each consumer group, what is not in the log.
+    #: By the id of each consumer group: what of the group is not in the log.
     soft_states: dict[str, SoftState] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
 
@@ -50,7 +50,7 @@ class GroupShard:
 
     @property
     def member_group_count(self) -> int:
-        """How many groups have members, or had some: those that are not offsets alone."""
+        """How many groups are more than offsets: they have members, or have had some."""
         return len(self.groups) + len(self.consumer_groups)
 
     def group_ids(self) -> set[str]:
@@ -66,7 +66,7 @@ class GroupShard:
         return group
 
     def soft_state(self, group_id: str) -> SoftState:
-        """Return what memory alone has of a consumer group; for a group to be, nothing yet."""
+        """Return the soft state of a consumer group; an empty one for a group not made yet."""
         return self.soft_states.get(group_id) or SoftState()
 
     def find(self, group_id: str) -> ClassicGroup:
@@ -93,9 +93,10 @@ class GroupShard:
     def draft(
         self, request: HeartbeatRequest, topics: TopicImage, limits: ConsumerLimits, now_ms: int
     ) -> Draft:
-        """Return the consumer group that a heartbeat is for; a first join makes it.
+        """Return a draft of the consumer group that a heartbeat is for; a first join makes one.
 
-        Of a classic group with members, as `decide_upgrade`. Refuses with GROUP_ID_NOT_FOUND.
+        A classic group with members is upgraded as `decide_upgrade` says. Refuses with
+        GROUP_ID_NOT_FOUND.
         """
         group_id = request.group_id
         group = self.consumer_groups.get(group_id)
@@ -117,9 +118,9 @@ class GroupShard:
     def of_one_kind(
         self, group_id: str, records: Sequence[ConsumerGroupRecord]
     ) -> list[ShardRecord]:
-        """Return the records of a consumer group, after the deletion of a classic group of the id.
+        """Return the records of a consumer group, after the deletion of a classic one of that id.
 
-        Deleted first: in replay too an id is of one kind of group at a time.
+        The deletion comes first, so that in replay too an id is of one kind of group at a time.
         """
         deletion = [GroupRecord(group_id, None)] if group_id in self.groups else []
         return [*deletion, *records]
@@ -127,7 +128,7 @@ class GroupShard:
     # --- classic groups in memory alone
 
     def joinable(self, group_id: str, member_id: str, now_ms: int) -> ClassicGroup:
-        """Return the classic group to join; made if it is missing and the member has no id yet.
+        """Return the classic group to join; a member without an id may make it.
 
         Call `forget_if_unused` after the join, also when it was refused.
         """
@@ -146,7 +147,7 @@ class GroupShard:
         self.groups[group.group_id] = group
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Forget a group that never had a generation and has no members."""
+        """Forget a group that has never had a generation, has no members and expects none."""
         if group.is_forgettable:
             self.groups.pop(group.group_id, None)
 
@@ -180,7 +181,7 @@ class GroupShard:
         soft.rests_on = offset + 1
         if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None:
             soft.forget(record.key.member_id)
-        # Its tombstones are applied: nothing of the group is left in the log.
+        # All tombstones of the group are applied, so the log has nothing of the group any more.
         if group.is_gone:
             del self.consumer_groups[group_id], self.soft_states[group_id]
 
@@ -199,7 +200,7 @@ class GroupShard:
         self.offsets.on_marker(producer_id, producer_epoch, commit=commit)
 
     def resume(self, now_ms: int) -> None:
-        """Begin the sessions of classic members, whole: the log is read to its end."""
+        """Begin full sessions of all classic members. Call it when the log is read to its end."""
         for group in self.groups.values():
             resume(group, now_ms)
 
@@ -209,7 +210,8 @@ def check_group_count(
 ) -> None:
     """Raise POLICY_VIOLATION where a new group in `home` would be one more than `max.groups`.
 
-    So a client that names ever new groups does not exhaust the broker's memory. 0: no limit.
+    Without the limit a client could exhaust the broker's memory with ever new groups. A
+    `groups_max` of 0 means no limit.
     """
     if not groups_max or home.exists(group_id):
         return

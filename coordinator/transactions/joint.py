@@ -1,19 +1,21 @@
 """Joint transactions: many producers write, one decides, and all of it becomes visible or none.
 
-Pulsar lets many producers write in one transaction; Kafka's protocol has no such thing, so families
-are made of names. A transactional id `PARENT~>CHILD` is a child: it lives in the shard of its
-parent, and its commit is a *vote* (VOTED), which waits for the parent's decision.
+Pulsar lets many producers write in one transaction; Kafka's protocol does not, so names make a
+family of producers. The transactional id `PARENT~>CHILD` is a child of `PARENT`: it lives in the
+shard of its parent, and its commit is a *vote* (VOTED), which waits for the parent's decision.
 
-- The parent's first operation in a transaction *seals* the votes: ONGOING, or decided with markers
-  due. Meanwhile no child begins, votes, withdraws or expires; a late vote is aborted instead.
-- The parent's commit is one record that names every vote. The children have no record of their own
-  until all markers are durable: then the end of each is appended in the batch that ends the parent.
-- A decision, either way, ends the whole family: what has not voted is aborted at a bumped epoch, so
-  that nothing of it can take part in the next one. Those records share the decision's batch.
-- Where the parent is idle a vote is ended by its own producer's successor (InitProducerId) or by
-  its time, never by anything else.
+- The parent's first operation in a transaction *seals* the votes. The seal holds while the parent
+  is ONGOING, or decided with markers due. Under the seal no child begins, no vote is withdrawn or
+  expires, and a child that commits late is aborted instead.
+- The parent's commit is one record that names every vote. That record stands for the children too,
+  until all markers are durable: the batch that then ends the parent also ends each child.
+- A commit or an abort of the parent ends the whole family. A child that has not voted is aborted
+  at a bumped epoch, so that none of its records can take part in the next decision. These aborts
+  are in the batch of the decision.
+- Without a decision of the parent only two things end a vote: InitProducerId of the same child, and
+  the child's transaction timeout.
 
-All of it is what `joined` makes of an ordinary decision; where no family is concerned, nothing.
+`joined` applies these rules to the decision about one id, and leaves one without a family alone.
 Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lindsay, Obermarck
 1986) for a decision that is one record.
 """
@@ -49,22 +51,23 @@ Txn = TransactionMetadata
 
 
 class Kin(Protocol):
-    """Who belongs to whom: a shard."""
+    """The families of one shard: what is known of each id, and the children of each parent."""
 
     def get(self, transactional_id: str) -> Txn | None:
         """Return what is known of an id, None if nothing."""
         ...
 
     def children(self, transactional_id: str) -> Mapping[str, Txn]:
-        """Return its children that are ONGOING or VOTED, by transactional id."""
+        """Return the children of a parent that are ONGOING or VOTED, by transactional id."""
         ...
 
 
 def parent_of(transactional_id: str, separator: str) -> str | None:
-    """Return whose child the id names itself, None for an id without a parent.
+    """Return the parent's id that is in a child's id; None for an id that names no parent.
 
-    INVALID_REQUEST where it is neither: more than one separator, an empty half, a character that
-    cannot be printed, too long. An empty separator: there are no children.
+    Raises INVALID_REQUEST for an id with a separator that may be no child's: it has more than one
+    separator, an empty half, or a character that cannot be printed, or is too long. Where
+    `separator` is empty there are no children.
     """
     if not separator or separator not in transactional_id:
         return None
@@ -87,8 +90,7 @@ def parent_of(transactional_id: str, separator: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def coordinator_partition(transactional_id: str, separator: str, partition_count: int) -> int:
-    """Return the partition of `__transaction_state` that an id belongs to: a child to its
-    parent's."""
+    """Return an id's partition of `__transaction_state`; a child has that of its parent."""
     family = transactional_id
     if separator and separator in transactional_id:
         family = _halves(transactional_id, separator)[0]
@@ -101,7 +103,7 @@ def _halves(transactional_id: str, separator: str) -> tuple[str, str]:
 
 
 def is_sealed(parent: Txn | None) -> bool:
-    """Whether the votes for `parent` are as its decision will find them, or has found them."""
+    """Whether `parent` seals its votes: it is open, or decided with markers due."""
     return parent is not None and (parent.state is State.ONGOING or parent.state in PREPARED)
 
 
@@ -114,13 +116,16 @@ def joined(
     take_producer_id: Callable[[], int],
     is_adoption: bool = False,
 ) -> Decision[Txn, AnswerT]:
-    """Return what a decision about one id, which was `before`, is for its family.
+    """Return a decision about one id, which was `before`, with what follows for the id's family.
 
-    One that concerns no family comes back as it is. The records belong into one batch.
-    `take_producer_id` returns a fresh id, once for each producer whose epochs are used
-    up. CONCURRENT_TRANSACTIONS: it has to wait for the parent. `is_adoption`: what begins now had
-    begun before a crash, which lost its record, and before its parent did, whose record was lost
-    too and which is adopted first: so the parent's seal does not concern it.
+    A decision that concerns no family comes back as it is. All records belong into one batch.
+    `take_producer_id` returns a fresh producer id, once for each child whose epochs are used up.
+    Raises CONCURRENT_TRANSACTIONS where a child has to wait for its parent, or would be one too
+    many.
+
+    `is_adoption`: the transaction had begun before a crash, which left its data and took the record
+    of its begin. It may have begun before its parent's, which a crash can lose too, and which may
+    be adopted first. So the parent's seal does not keep an adopted child from beginning.
     """
     if not decision.records:
         return decision
@@ -150,7 +155,7 @@ def _joined_child(
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Decision[Txn, AnswerT]:
-    """As `joined`, for a decision about one child, which `begins` a transaction or does not."""
+    """Do as `joined` for a decision about a child. `begins`: it opens a transaction."""
     (decided,) = decision.records
     assert decided.parent_id is not None
     if begins and len(kin.children(decided.parent_id)) >= CHILDREN_MAX:
@@ -163,7 +168,7 @@ def _joined_child(
     if begins or (before is not None and before.state is State.VOTED):
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
-            f"{decided.transactional_id}: the decision of {decided.parent_id} is waited for",
+            f"{decided.transactional_id} has to wait for the end of {decided.parent_id}: try again",
         )
     if before is not None and decided.state is State.VOTED:
         return replace(decision, records=(_fenced(before, now_ms, take_producer_id),))
@@ -171,14 +176,14 @@ def _joined_child(
 
 
 def refuse_late_vote(txn: Txn) -> None:
-    """Refuse a commit that `joined` turned into an abort: PRODUCER_FENCED, as its retry will be.
+    """Raise PRODUCER_FENCED for a commit that `joined` turned into an abort, as for its retries.
 
     `txn` is what the EndTxn has decided.
     """
     if txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
         raise KafkaError(
             ErrorCode.PRODUCER_FENCED,
-            f"{txn.transactional_id}: its vote came too late for the decision of {txn.parent_id}",
+            f"{txn.transactional_id} was aborted: it voted after {txn.parent_id} had begun",
         )
 
 
@@ -199,16 +204,16 @@ def _ended_children(
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Iterator[Txn]:
-    """Yield what becomes of the children in the step in which their parent becomes `decided`."""
+    """Yield the new values of the children that end in the step that makes the parent `decided`."""
     if before is None:
         return
     if decided.state is State.COMPLETE_COMMIT:
         for vote in before.votes:
             child = kin.get(vote.transactional_id)
-            assert child is not None, f"{vote.transactional_id}: a vote that is gone"
+            assert child is not None, f"{vote.transactional_id} has voted and is gone"
             yield ended(child, State.COMPLETE_COMMIT, now_ms)
         return
-    # The abort of nothing (version 2) is an abort too: the parent's client asked for one.
+    # In transaction version 2 a client may abort when nothing is open: that aborts the votes too.
     is_abort = decided.state is State.PREPARE_ABORT or (
         decided.state is State.COMPLETE_ABORT and before.state is not State.PREPARE_ABORT
     )

@@ -1,8 +1,8 @@
 """TransactionMetadata <-> the records of `__transaction_state`, in Kafka's schemas.
 
-Key: TransactionLogKey v0. Value: TransactionLogValue v1; v0 is read too, from an adopted log. A
-tombstone forgets the transactional id. Kafka's tools read what is written here: what Kafka's schema
-has no place for goes into tagged fields of our own, which they skip.
+The key is TransactionLogKey v0, the value TransactionLogValue v1; v0 values of an adopted log are
+read too. A tombstone removes the transactional id. What Kafka's schema has no place for goes into
+tagged fields of our own, which Kafka's tools skip, so that they can read these records.
 
     tag 1000   16 bytes   TxnId of the current or last transaction; no bytes: none yet
     tag 1001    2 bytes   last producer epoch, big endian, signed; -1: none
@@ -12,7 +12,7 @@ has no place for goes into tagged fields of our own, which they skip.
                           names: producer id (8 bytes), producer epoch (2), size of the
                           transactional id in UTF-8 (2), the transactional id
 
-A vote's status is Ongoing, so that to Kafka it is what Kafka knows: a transaction that is open.
+A vote is written with the status Ongoing, so that Kafka takes it for a transaction that is open.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from wire.records import BATCH_OVERHEAD, SimpleRecord
 
 VALUE_VERSION = 1
 
-#: What stands in the log for transaction version 1, as Kafka writes it. 1 is read as the same.
+#: How Kafka writes transaction version 1, and so how it is written here. A 1 is read as 1 too.
 _VERSION_1_WRITTEN = 0
 
 _TAG_TXN_ID = 1000
@@ -48,10 +48,10 @@ _TAG_VOTES = 1003
 _CHILD = Struct(">BBH")
 _VOTE = Struct(">qhH")
 _FORMAT = 0
-#: By how much a record may grow from ONGOING to its end: a client's transaction version and the
-#: producer id to rotate to. Leave that room when the transaction is begun, so that it can be ended.
+#: By how much a record may grow from ONGOING to the transaction's end, when it gets the client's
+#: transaction version and the producer id to rotate to. A record of ONGOING must leave that room.
 END_GROWTH_BYTES_MAX = 16
-#: What a batch of one record has besides key and value, at most.
+#: The most bytes that a batch of one record has besides key and value.
 _BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED})
 
@@ -69,11 +69,11 @@ def _encode_key(transactional_id: str) -> bytes:
 
 
 def encode_endable(txn: TransactionMetadata, _now_ms: int, batch_bytes_max: int) -> SimpleRecord:
-    """Return the record, as `encode_record`: its time is that of the transition.
+    """Return the record, as `encode_record` does; its timestamp is the time of the transition.
 
-    MESSAGE_TOO_LARGE for an open transaction whose end might not fit into a batch of
-    `batch_bytes_max`. So a transaction that has begun can end, and an end is never refused, also
-    where the bound was lowered meanwhile.
+    Raises MESSAGE_TOO_LARGE for an ONGOING transaction whose end might not fit into a batch of
+    `batch_bytes_max`, so that every transaction that has begun can end. A record of the end is
+    never refused, even if the bound was lowered since the begin.
     """
     record = encode_record(txn)
     if txn.state is State.ONGOING and record.value is not None:
@@ -82,14 +82,17 @@ def encode_endable(txn: TransactionMetadata, _now_ms: int, batch_bytes_max: int)
         if size_bytes + END_GROWTH_BYTES_MAX > batch_bytes_max:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{txn.transactional_id} holds {len(txn.partitions)} partitions: too many",
+                f"{txn.transactional_id} holds {len(txn.partitions)} partitions, whose names do not"
+                f" fit into a record of __transaction_state (at most {batch_bytes_max} bytes)",
             )
     return record
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionMetadata | None:
-    """Return the metadata of a record; None for a tombstone and for a kind of key that is not known
-    here. WireError for bytes that are none."""
+    """Return the metadata of a record; None for a tombstone, and for a key of an unknown kind.
+
+    Raises WireError for malformed bytes.
+    """
     if key is None or value is None:
         return None
     transactional_id = decode_key(key)
@@ -97,14 +100,14 @@ def decode_record(key: bytes | None, value: bytes | None) -> TransactionMetadata
 
 
 def decode_key(key: bytes | memoryview) -> str | None:
-    """Return the transactional id, None for a kind of key that is not known here."""
+    """Return the transactional id; None for a key of an unknown kind."""
     if peek_version(key) != TransactionLogKey.record_type:
         return None
     return decode_versioned(TransactionLogKey, key).transactional_id
 
 
 def decode_value(transactional_id: str, value: bytes | memoryview) -> TransactionMetadata:
-    """Return the metadata in `value`. WireError for bytes that are none."""
+    """Return the metadata in `value`. Raises WireError for malformed bytes."""
     record = decode_versioned(TransactionLogValue, value)
     state = _state(record.transaction_status)
     own = dict(record.unknown_tags)
@@ -143,7 +146,7 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
 def _decode_child(transactional_id: str, value: bytes) -> tuple[str, bool]:
     """Return the parent's id, and whether the child has voted."""
     if len(value) != _CHILD.size or value[0] != _FORMAT:
-        raise WireError(f"transaction log: no child's mark: {value[:8].hex()}")
+        raise WireError(f"transaction log: tag {_TAG_CHILD} begins with {value[:8].hex()}, unknown")
     _, has_voted, size_bytes = _CHILD.unpack(value)
     return _text(transactional_id.encode()[:size_bytes]), bool(has_voted)
 
@@ -152,7 +155,7 @@ def _decode_votes(value: bytes | None) -> Iterator[Vote]:
     if value is None:
         return
     if value[:1] != bytes([_FORMAT]):
-        raise WireError(f"transaction log: no votes: {value[:8].hex()}")
+        raise WireError(f"transaction log: tag {_TAG_VOTES} begins with {value[:8].hex()}, unknown")
     position = 1
     while position < len(value):
         start = position + _VOTE.size
@@ -200,8 +203,8 @@ def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
             else txn.client_transaction_version
         ),
     )
-    # Both or none, so that a record hardly grows from ONGOING on: where the transaction's begin
-    # fitted into a batch, its end does.
+    # Both tags or none, so that a record grows by no tag after ONGOING: `encode_endable` counts on
+    # that.
     if txn.txn_id is not None or txn.last_producer_epoch != NO_PRODUCER_EPOCH:
         value.unknown_tags = (
             (_TAG_TXN_ID, b"" if txn.txn_id is None else txn.txn_id.to_bytes()),
@@ -224,7 +227,7 @@ def _encode_votes(votes: tuple[Vote, ...]) -> bytes:
 
 
 def _partitions(txn: TransactionMetadata) -> list[PartitionsSchema] | None:
-    """Return the partitions by topic, both in order; None where Kafka writes null: EMPTY."""
+    """Return the partitions by topic, both in order; None if EMPTY, for which Kafka writes null."""
     if txn.state is State.EMPTY:
         return None
     schemas: list[PartitionsSchema] = []

@@ -109,7 +109,7 @@ class Shard:
         return self._transactions.get(transactional_id)
 
     def children(self, transactional_id: str) -> Mapping[str, TransactionMetadata]:
-        """Return its children that are ONGOING or VOTED, by transactional id."""
+        """Return the children of a parent that are ONGOING or VOTED, by transactional id."""
         return self._children.get(transactional_id, _NO_CHILDREN)
 
     def apply(self, txn: TransactionMetadata, _offset: int = -1) -> None:

@@ -1,11 +1,13 @@
-"""How a generation ends and the next one forms: what all steps share, and SyncGroup.
+"""A rebalance of a classic group: how one generation ends and the next one forms.
 
     prepare -> (all have joined | the rebalance timeout) -> complete_join -> the leader's sync
 
-A member that has not rejoined when the rebalance times out is removed; a static one is kept until
-its session ends. A member that does not ask for its assignment in time is removed as well. A client
-that hung up while its join was parked has not rejoined: Kafka, which cannot see that, takes the
-dead member into the generation and lets all others wait for it.
+Owns SyncGroup, and the steps that JoinGroup, LeaveGroup and the timers share.
+
+A member that has not rejoined when the rebalance times out is removed; a static member is kept
+until its session ends. A member that does not ask for its assignment in time is removed as well. A
+client that hung up while its join was parked counts as not rejoined. Kafka cannot see that a client
+hung up: it takes the dead member into the generation, and all others wait for that member.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer,
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: A rebalance without a joined member is looked at again after this long at the earliest: members
-#: may name a rebalance timeout of 0, and the alarm must not spin.
+#: The shortest wait before a rebalance that no member has joined is looked at again. Members may
+#: name a rebalance timeout of 0; without this bound the timer would fire without a pause.
 _PUT_OFF_MS_MIN = 1_000
 
 _MAY_PREPARE = LEGAL_PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 
 def prepare_or_complete(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Begin a rebalance after members have changed, or complete the one under way if it can be."""
+    """Begin a rebalance after a change of members, or complete the running one if all joined."""
     if group.state in _MAY_PREPARE:
         prepare(group, now_ms, outcome)
     else:
@@ -32,12 +34,12 @@ def prepare_or_complete(group: ClassicGroup, now_ms: int, outcome: Outcome) -> N
 
 
 def prepare(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Begin a rebalance. The first one of an empty group waits for more members instead."""
+    """Begin a rebalance; in an empty group, begin the initial wait for first members."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         refuse_syncs(group, now_ms, outcome)
     group.sync_deadline_ms = None
     group.pending_syncs.clear()
-    # An empty group has no members that could be told to join again.
+    # The initial wait of an empty group saves a rebalance for each member at start-up (KIP-134).
     was_empty = group.state is GroupState.EMPTY
     group.transition(GroupState.PREPARING_REBALANCE, now_ms)
     if was_empty:
@@ -58,7 +60,7 @@ def _wait_for_first_members(group: ClassicGroup, now_ms: int, outcome: Outcome) 
 
 
 def on_join_deadline(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """End the wait for members; put an initial wait off while members keep coming."""
+    """End the wait for members, or prolong an initial wait during which a member has joined."""
     left = group.initial_rebalance_left_ms
     if left and group.member_joined_meanwhile:
         group.member_joined_meanwhile = False
@@ -70,7 +72,7 @@ def on_join_deadline(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None
 
 
 def complete_if_all_joined(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Form the generation if no member is missing. An initial rebalance waits for its delay."""
+    """Form the generation if no member is missing and no initial wait is running."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.initial_rebalance_left_ms is None
@@ -90,8 +92,8 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
         # A static member keeps its place: it may only be restarting (KIP-345).
         if member.joining is None and not member.is_static:
             group.remove(member.member_id)
-    if group.members and not _has_joined_leader(group):
-        # Only static members are left, and none has rejoined: their sessions decide.
+    if group.members and not _choose_joined_leader(group):
+        # Only static members are left, and none has rejoined. Each stays until its session ends.
         group.initial_rebalance_left_ms = None
         group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _PUT_OFF_MS_MIN)
         return
@@ -109,8 +111,8 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
 
 
-def _has_joined_leader(group: ClassicGroup) -> bool:
-    """Return whether a member has joined; then a member that has joined leads the group."""
+def _choose_joined_leader(group: ClassicGroup) -> bool:
+    """Make a member that has joined the leader; return False if no member has joined."""
     assert group.leader is not None
     if group.members[group.leader].joining is not None:
         return True
@@ -130,7 +132,7 @@ def _answer_joins(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
 
 
 def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
-    """Return what a member of the current generation hears of it."""
+    """Return the answer that tells `member` of the current generation."""
     return JoinAnswer(
         member_id=member.member_id,
         generation_id=group.generation_id,
@@ -142,7 +144,7 @@ def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
 
 
 def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
-    """Tell the members that wait for the assignment to join again: it will not come."""
+    """Tell the members that wait for their assignment to join again: no assignment will come."""
     for member in group.members.values():
         member.assignment = b""
         token, member.syncing = member.syncing, None
@@ -164,10 +166,10 @@ def drop(group: ClassicGroup, member_id: str, outcome: Outcome, code: ErrorCode)
 
 
 def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -> Outcome:
-    """Take a SyncGroup request: answered in the outcome, or parked until the leader's comes.
+    """Answer a SyncGroup request in the outcome, or park it until the leader's request comes.
 
     Refuses with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL (KIP-559), REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+    INCONSISTENT_GROUP_PROTOCOL (KIP-559), REBALANCE_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE.
     """
     member = _validated(group, request)
     outcome = Outcome()
@@ -189,30 +191,34 @@ def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -
 
 def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
     if group.state is GroupState.DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id} is deleted")
     member = group.known(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"{group.group_id} is at generation {group.generation_id}, not {request.generation_id}",
+            f"group {group.group_id} is at generation {group.generation_id},"
+            f" the member at {request.generation_id}: join again",
         )
     if request.protocol_type not in (None, group.protocol_type) or (
         request.protocol_name not in (None, group.protocol_name)
     ):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"{group.group_id} speaks {group.protocol_type} {group.protocol_name}",
+            f"group {group.group_id} has chosen {group.protocol_type} {group.protocol_name},"
+            f" the member names {request.protocol_type} {request.protocol_name}",
         )
     if group.state is GroupState.PREPARING_REBALANCE:
-        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
-    assert group.state is not GroupState.EMPTY, "an empty group knows no member"
+        raise KafkaError(
+            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} is rebalancing: join again"
+        )
+    assert group.state is not GroupState.EMPTY, "an empty group has a member"
     return member
 
 
 def _assign(
     group: ClassicGroup, assignments: dict[str, bytes], now_ms: int, outcome: Outcome
 ) -> None:
-    """Make the group stable: every member has an assignment, if only an empty one."""
+    """Make the group stable; a member that the leader gave nothing has an empty assignment."""
     assert group.state is GroupState.COMPLETING_REBALANCE, group.state
     outcome.value = stable_value(group, assignments, now_ms)
     for member in group.members.values():

@@ -17,7 +17,7 @@ Token = object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A JoinGroup request. `new_member_id` is the id to give, should the member need one.
+    """A JoinGroup request. `new_member_id` is the id that a member without an id gets.
 
     Timeouts are not negative. `must_know_its_id`: a dynamic member's first join is answered
     MEMBER_ID_REQUIRED (KIP-394, v4+). `can_skip_assignment`: the client knows the field of that
@@ -39,7 +39,7 @@ class JoinRequest:
 
 
 def check_group_id(group_id: str) -> None:
-    """Raise INVALID_GROUP_ID for an empty id, under which only simple consumers commit."""
+    """Raise INVALID_GROUP_ID for an empty id: members need a name, simple consumers do not."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
@@ -49,7 +49,7 @@ def check_session_timeout(session_ms: int, least_ms: int, most_ms: int) -> None:
     if not least_ms <= session_ms <= most_ms:
         raise KafkaError(
             ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"session timeout of {session_ms} ms, allowed are {least_ms} to {most_ms}"
+            f"the session timeout is {session_ms} ms, allowed are {least_ms} to {most_ms}"
             " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
         )
 
@@ -79,7 +79,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A SyncGroup request; `assignments` by member id, from the leader alone."""
+    """A SyncGroup request. Only the leader fills `assignments`, by member id."""
 
     member_id: str
     generation_id: int
@@ -101,7 +101,7 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """A member that a LeaveGroup names: by member id, or with an empty one by instance id alone."""
+    """A member that a LeaveGroup names. An empty `member_id`: by its instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None

@@ -1,4 +1,4 @@
-"""The assignors: who reads which partition. They are pure and deterministic."""
+"""The assignors of the consumer protocol: pure functions that say who reads which partition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Reader:
     target: Target
 
 
-#: (members in the order of their coming, partition count by topic id) -> target by member id.
-#: Every partition with a reader goes to exactly one of its readers.
+#: (readers in the order in which they joined, partition count by topic id) -> target by member id.
+#: Each partition of a topic that anyone reads goes to exactly one reader of that topic. Equal
+#: arguments give equal targets.
 Assignor = Callable[[list[Reader], Mapping[UUID, int]], dict[str, Target]]
 
 
 def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]:
-    """Return assignments as targets, without topics that have no partitions."""
+    """Return the assignments as targets, without the topics of which a member got nothing."""
     return {
         member_id: {
             topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions
@@ -37,13 +38,13 @@ def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]
 
 
 def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target: of each topic, contiguous partitions in the readers' order.
+    """Return each member's target: of each topic, one contiguous range of partitions.
 
-    The first readers of a topic get one partition more. Static members come in the order of their
-    instance ids, so that a restart changes nothing. Topics with as many partitions are split alike:
-    partition n of one goes with partition n of the other.
+    Where a topic does not divide evenly, its first readers get one partition more. Topics with the
+    same readers and partition counts are split alike: one member reads partition n of all of them.
     """
-    # Instance ids first: a restarted static member has a new member id, and must not move.
+    # Static members come first, by instance id. A restarted one has a new member id and must not
+    # move.
     ordered = sorted(
         readers,
         key=lambda reader: (
@@ -69,11 +70,12 @@ Partition = tuple[UUID, int]
 
 
 def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target: all get equally much, and keep what they can.
+    """Return each member's target: even shares, in which members keep what they can.
 
-    Where all members read the same topics, no member has more than one partition more than another,
-    and no partition moves needlessly. Where they do not, a partition goes to the reader of its
-    topic with the fewest, and moves on while that makes two members more equal.
+    Where all members read the same topics, shares differ by one partition at most, and no partition
+    moves needlessly. Otherwise each unassigned partition goes to the reader of its topic that has
+    the fewest partitions. Then partitions move from fuller to emptier readers of their topic, as
+    long as a move makes the two more even.
     """
     if not readers:
         return {}
@@ -93,7 +95,7 @@ def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[
 def _keep(
     readers: list[Reader], counts: Mapping[UUID, int]
 ) -> tuple[dict[str, list[Partition]], list[Partition]]:
-    """Return what each member had and may keep, and the rest, in order of partitions."""
+    """Return the partitions that each member keeps, and those for new readers, in order."""
     kept: dict[str, list[Partition]] = {}
     taken: dict[UUID, set[int]] = {}
     for reader in readers:
@@ -101,12 +103,12 @@ def _keep(
         for topic_id, partitions in reader.target.items():
             if topic_id not in reader.topics or topic_id not in counts:
                 continue
-            others = taken.setdefault(topic_id, set())
-            # A partition that two targets name stays with the first: `partitions - others`.
-            for partition in sorted(partitions - others):
+            taken_here = taken.setdefault(topic_id, set())
+            # A partition that two targets name stays with the first of the two readers.
+            for partition in sorted(partitions - taken_here):
                 if partition < counts[topic_id]:
                     mine.append((topic_id, partition))
-                    others.add(partition)
+                    taken_here.add(partition)
     read = {topic_id for reader in readers for topic_id in reader.topics}
     nothing: set[int] = set()
     unassigned = [
@@ -120,10 +122,13 @@ def _keep(
 
 
 def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]) -> None:
-    """Share among members that read the same: cut to the quota, then fill up. O(partitions)."""
+    """Share among members that read the same topics, in place: cut to the quota, then fill up.
+
+    O(partitions).
+    """
     total = len(unassigned) + sum(map(len, kept.values()))
     quota, more = divmod(total, len(kept))
-    spare = unassigned
+    spare = list(unassigned)
     for partitions in kept.values():
         limit = quota
         if len(partitions) > quota and more:
@@ -151,20 +156,20 @@ def _share_by_topic(
     waiting: dict[UUID, list[int]] = {}
     for topic_id, partition in unassigned:
         waiting.setdefault(topic_id, []).append(partition)
-    # Topics with the fewest readers first: the rest can still go where there is room.
+    # Topics with the fewest readers come first: topics with many readers find room later too.
     for topic_id in sorted(waiting, key=lambda topic_id: len(by_topic[topic_id])):
         loads = _heap(by_topic[topic_id], kept)
         for partition in waiting[topic_id]:
             load, order, member_id = loads[0]
             kept[member_id].append((topic_id, partition))
             heapq.heapreplace(loads, (load + 1, order, member_id))
-    # A list, not a generator: every topic has its turn in each round.
+    # A list, because `any` would stop a generator at the first topic that moved a partition.
     while any([_even_out(topic_id, members, kept) for topic_id, members in by_topic.items()]):
         pass
 
 
 def _heap(members: list[str], kept: dict[str, list[Partition]]) -> list[tuple[int, int, str]]:
-    """Return (load, position, member id), the least loaded first."""
+    """Return a heap of (load, position in `members`, member id), the least loaded at the top."""
     heap = [(len(kept[member_id]), order, member_id) for order, member_id in enumerate(members)]
     heapq.heapify(heap)
     return heap
@@ -173,7 +178,8 @@ def _heap(members: list[str], kept: dict[str, list[Partition]]) -> list[tuple[in
 def _even_out(topic_id: UUID, members: list[str], kept: dict[str, list[Partition]]) -> bool:
     """Move a topic's partitions from the fullest to the emptiest reader while that evens them out.
 
-    Returns whether any moved. Ends: each move lessens the sum of the squares of all loads.
+    Returns whether any moved. The rounds end, because each move lessens the sum of the squares of
+    all loads.
     """
     mine: dict[str, list[Partition]] = {}
     for member_id in members:
@@ -188,7 +194,7 @@ def _even_out(topic_id: UUID, members: list[str], kept: dict[str, list[Partition
         load, order, member_id = most[0]
         fewest, position, other = least[0]
         if -load != len(kept[member_id]):
-            # The load has grown since: put the member where it belongs, and look again.
+            # The load has changed since this entry was made: correct the entry, and look again.
             heapq.heapreplace(most, (-len(kept[member_id]), order, member_id))
             continue
         if fewest != len(kept[other]):

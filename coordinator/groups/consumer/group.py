@@ -64,7 +64,6 @@ class ConsumerGroup:
     """One group. Fields are read freely; they change through `apply` alone."""
 
     def __init__(self, group_id: str) -> None:
-        """`is_new`: the group is in no shard yet, so no copy is needed."""
         self.group_id = group_id
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0

@@ -1,8 +1,8 @@
 """One committed offset, and its record in `__consumer_offsets`: OffsetCommitKey and -Value.
 
-The key is (group, topic, partition): compaction keeps the last commit of each, never of a whole
-group. Versions as Apache Kafka 4.3 writes them: 4, or 1 where the client asked for a retention
-time of its own (OffsetCommit v2-v4), which only version 1 can hold, and which has no leader epoch.
+The key is (group, topic, partition), so compaction keeps the last commit of each partition. Values
+have the versions that Apache Kafka 4.3 writes: 4, or 1 where the client asked for a retention time
+of its own (OffsetCommit v2-v4). Only version 1 can hold that time, but it has no leader epoch.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class CommittedOffset(NamedTuple):
     topic_id: UUID = NO_TOPIC_ID
 
     def is_of(self, topic_id: UUID) -> bool:
-        """Return whether this was committed for the topic, as far as both ids are known.
+        """Return whether this was committed for the topic; True also where an id is not known.
 
-        A crash between the end of a topic and the deletion of its offsets leaves some behind.
+        A crash between the deletion of a topic and that of its offsets may leave offsets behind.
         """
         return topic_id == self.topic_id or NO_TOPIC_ID in (topic_id, self.topic_id)
 
@@ -52,7 +52,7 @@ class OffsetRecord(NamedTuple):
 
 
 def metadata_code(metadata: str, units_max: int) -> ErrorCode:
-    """Return OFFSET_METADATA_TOO_LARGE for a longer text, in UTF-16 units as Java counts."""
+    """Return OFFSET_METADATA_TOO_LARGE above `units_max` UTF-16 units (Java's count), else NONE."""
     units = len(metadata)
     if not metadata.isascii():
         units += sum(char > "\uffff" for char in metadata)
