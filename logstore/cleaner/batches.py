@@ -1,17 +1,19 @@
-"""What cleaning leaves of a batch: rules, on bytes.
+"""The rules of what cleaning leaves of a batch, as functions of bytes.
 
-- A record stays if it is the last of its key in what the offset map covers, or lies beyond that.
+- A record stays if no later record that the offset map covers has its key. A record at or beyond
+  the end of the map stays in any case.
 - A tombstone stays until its batch's delete horizon. The horizon is set when the offset map covers
   the tombstone for the first time, so a reader that needs less than `delete.retention.ms` from the
   log's start to its end sees every deletion.
-- Records of aborted transactions go at once. A marker stays while a batch of its transaction does,
-  then until a delete horizon of its own.
-- The batches from which producer state is replayed stay, emptied: the remembered batches of every
-  active producer, and the last marker of each, whole. So does the last batch of every segment:
-  segments join without a gap, and a reader in a gap always finds a batch after it.
+- Records of aborted transactions go at once. A marker stays as long as a batch of its transaction
+  does, and then until a delete horizon of its own.
+- Batches from which producer state is replayed stay, if only as empty ones: the batches that the
+  state remembers of each active producer. The last marker of each producer stays whole.
+- The last batch of every segment that is written stays too, if only as an empty one. So segments
+  join without a gap, and a reader in a gap always finds a batch after the gap.
 
-A batch from which nothing goes is passed on as it is. Source: KIP-98, KIP-354, KIP-534; Kafka's
-Cleaner, which keeps one batch of a producer and the last of a run.
+A batch that loses nothing is passed on as it is. Source: KIP-98, KIP-354, KIP-534; Kafka's Cleaner,
+which keeps one batch of each producer, and of a whole run only the last batch.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from wire.records.spans import (
 #: sleep to let other work go on, and raise to end the run.
 Pause = Callable[[int], None]
 
-#: Records scanned between two pauses: some 50 microseconds.
+#: How many records are scanned between two pauses. Their scan takes some 50 microseconds.
 _RECORDS_PER_PAUSE = 32
 
 
 def offsets_of_state(producers: Sequence[ProducerState], pause: Pause) -> frozenset[int]:
-    """Return the base offsets of the batches and markers from which this state is replayed."""
+    """Return the base offsets of the batches and markers from which `producers` is replayed."""
     offsets = set()
     for number, state in enumerate(producers):
         if number % _RECORDS_PER_PAUSE == 0:
@@ -61,7 +63,7 @@ def map_batch(
     first_offset: int,
     pause: Pause,
 ) -> int | None:
-    """Put the batch's keys from `first_offset` on; None, or the first offset that found no room.
+    """Map the batch's keys from `first_offset` on; return the first offset without room, or None.
 
     Raises WireError for bytes that are no records, and for offsets outside of the batch. A topic
     that was not compacted took such records unchecked; a wrong offset would delete later records.
@@ -89,7 +91,7 @@ def map_batch(
 
 @dataclass(slots=True)
 class BatchCleaner:
-    """Decides batch by batch, in offset order, over a whole log."""
+    """Decides what stays of each batch of a log. The batches have to come in offset order."""
 
     transactions: CleanedTransactions
     offset_map: OffsetMap
@@ -97,19 +99,20 @@ class BatchCleaner:
     mapped_end_offset: int
     #: Base offsets, as `offsets_of_state` returns them.
     offsets_of_state: frozenset[int]
-    #: The marker of the log's last abort. It stays: snapshots know the aborted index by it.
+    #: The offset of the log's last abort marker. That marker stays with its entry, because
+    #: snapshots name the entry to say which aborted index they belong to.
     last_aborted_offset: int
     delete_retention_ms: int
     now_ms: int
     pause: Pause
-    #: The entries of the aborted index that stay, of all markers met.
+    #: The entries of the aborted index that stay. The caller sets an empty list for each segment.
     aborted: list[AbortedEntry] = field(default_factory=list)
 
     def clean(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
         """Return what stays of the batch: `batch` itself, a new one, or None.
 
-        `is_last`: the batch is the last of its segment, so something of it must stay. Raises
-        WireError for bytes that are no records.
+        `is_last`: the batch is the last of the segment being written, so it must stay, if only as
+        an empty one. Raises WireError for bytes that are no records.
         """
         is_needed = is_last or header.base_offset in self.offsets_of_state
         if header.is_control:
@@ -127,12 +130,12 @@ class BatchCleaner:
             control_type = parse_marker(batch).control_type
         except WireError:
             return batch  # A control batch that is no transaction's marker is left alone.
-        is_without_data, entry = self.transactions.on_marker(header, control_type)
+        has_data, entry = self.transactions.on_marker(header, control_type)
         is_last_abort = header.base_offset == self.last_aborted_offset
         is_needed |= is_last_abort
-        if entry is not None and (is_last_abort or not is_without_data):
+        if entry is not None and (is_last_abort or has_data):
             self.aborted.append(entry)
-        if not is_without_data:
+        if has_data:
             return batch
         if not header.has_delete_horizon:
             body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
@@ -155,7 +158,8 @@ class BatchCleaner:
                     has_tombstone |= not span[4]
             done += count
             self.pause(0)
-        # The horizon counts from when the deleted records go: until then a reader may have them.
+        # The horizon begins with the run that maps the tombstone: only that run removes the records
+        # that the tombstone deletes, and until then readers may still get them.
         is_mapped = header.last_offset < self.mapped_end_offset
         needs_horizon = has_tombstone and is_mapped and not header.has_delete_horizon
         if len(kept) == header.record_count and not needs_horizon:
@@ -164,7 +168,7 @@ class BatchCleaner:
             return _emptied(header, batch) if is_needed else None
         max_timestamp = header.max_timestamp
         if not is_needed and header.timestamp_type is TimestampType.CREATE_TIME:
-            # A needed batch keeps its max timestamp, because producer state is replayed from it.
+            # A needed batch keeps its max timestamp: producer state is replayed from its header.
             max_timestamp = max(timestamp_of(header, body, span) for span in kept)
         if needs_horizon:
             return self._with_horizon(header, body, kept, max_timestamp)

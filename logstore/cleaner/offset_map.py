@@ -2,8 +2,8 @@
 
 A table of 128-bit digests and one of offsets, 24 bytes for each slot. A key's digest names its
 slot; where that is taken, the next free slot serves. Two keys with one digest would count as one
-key: with BLAKE2b no log will ever hold enough keys for that. Figures beside a dictionary's:
-docs/decisions/0009-log-cleaner.md.
+key: with BLAKE2b no log will ever hold enough keys for that. The figures that speak for a table,
+and against a dictionary, are in docs/decisions/0009-log-cleaner.md.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _ABSENT = -1
 
 
 class OffsetMap:
-    """Offsets by key, `capacity` keys at most. Offsets are put in ascending order."""
+    """The last offset of each of up to `capacity` keys. Callers put offsets in ascending order."""
 
     __slots__ = ("_digests", "_offsets_after", "_size", "_slots", "capacity")
 
     def __init__(self, slots: int, load_factor: float = 0.9) -> None:
-        """`slots` of SLOT_BYTES each; at most the part `load_factor` of them is used."""
+        """A slot takes SLOT_BYTES. At most the share `load_factor` of all slots is used."""
         self._slots = max(slots, 2)
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         self._digests = bytearray(DIGEST_BYTES * self._slots)
-        # The offset plus one, so that zeroed memory means a free slot.
+        # A slot holds its key's last offset plus one, so that zero means a free slot.
         self._offsets_after = array("q", bytes(8 * self._slots))
         self._size = 0
 

@@ -1,11 +1,13 @@
-"""What of a log may be cleaned, how much of that is dirty, and which segments become one: rules.
+"""The rules of a cleaning: which segments may be cleaned, how dirty they are, which become one.
 
 A log is clean up to its first dirty offset, and dirty from there to its first uncleanable offset.
-Whole segments only are cleaned. Never cleaned are:
+Only whole segments are cleaned. These segments are not:
 
-- the active segment, and the one with the log's last batch, by which snapshots of its end know it;
-- anything from the last stable offset on, because an open transaction may still be aborted;
-- anything younger than `min.compaction.lag.ms`.
+- the active segment;
+- the segment with the log's last batch: a snapshot of the log's end holds the CRC of that batch;
+- the first segment that reaches beyond the last stable offset, and all after it, because an open
+  transaction may still be aborted;
+- the first dirty segment with a record younger than `min.compaction.lag.ms`, and all after it.
 
 Source: Kafka's LogCleanerManager and Cleaner, KIP-58, KIP-354.
 """
@@ -21,17 +23,18 @@ from logstore.partition.log_config import INT64_MAX, LogConfig
 from logstore.segments.ledger import SegmentFacts
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
-#: The files of a group's segments are renamed in one step, which this bounds.
+#: The most segments in a group. All their files are renamed in one step of the event loop, so that
+#: this number bounds how long the step takes.
 _SEGMENTS_MAX = 64
-#: An entry of the time index, the larger one. The offset index has at least as many entries.
+#: The size of an entry of the time index; an entry of the offset index is smaller.
 _INDEX_ENTRY_BYTES = 12
 
 
 class Cleanable(NamedTuple):
-    """How dirty a log is. `segments` are all that may be cleaned, clean ones among them.
+    """How dirty a log is. `segments` are all that may be cleaned, including those that are clean.
 
-    `unread`: the base offset of a segment whose largest timestamp must be read first; then the
-    other fields do not count.
+    `unread`: the base offset of a segment whose largest timestamp must be read before an answer is
+    possible; then the other fields mean nothing. None where there is an answer.
     """
 
     segments: tuple[SegmentFacts, ...] = ()
@@ -47,7 +50,7 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Return the dirty part of what may be cleaned, 0 to 1."""
+        """Return the share of dirty bytes in the segments that may be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -73,14 +76,16 @@ def cleanable(
     stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """Return what of a log may be cleaned now. `segments` are all of its segments.
+    """Return what of a log may be cleaned now. `segments` are all of the log's segments.
 
-    A `first_dirty_offset` that the log does not have counts as its start, as in Kafka.
+    A `first_dirty_offset` below the log's start, or above the base offset of its active segment,
+    counts as the log's start, as in Kafka.
     """
     if not segments:
         return Cleanable(first_dirty_offset=start_offset)
     if not start_offset <= first_dirty_offset <= segments[-1].base_offset:
         first_dirty_offset = start_offset
+    # Where the active segment is empty, the one before it has the log's last batch.
     sealed = segments[:-1] if segments[-1].size_bytes else segments[:-2]
     eligible: list[SegmentFacts] = []
     clean_bytes = dirty_bytes = 0
@@ -100,19 +105,19 @@ def cleanable(
 
 
 def is_overdue(config: LogConfig, first_timestamp_ms: int, now_ms: int) -> bool:
-    """Whether a dirty record of that timestamp has waited for `max.compaction.lag.ms`."""
+    """Whether a dirty record of `first_timestamp_ms` has waited `max.compaction.lag.ms` by now."""
     lag_ms = config.max_compaction_lag_ms
     return lag_ms < INT64_MAX and 0 < first_timestamp_ms < now_ms - lag_ms
 
 
 def is_dirty_enough(found: Cleanable, config: LogConfig) -> bool:
-    """Whether enough is dirty to clean the log: `min.cleanable.dirty.ratio`."""
+    """Whether the log is dirty, by a ratio above `min.cleanable.dirty.ratio`."""
     return found.dirty_bytes > 0 and found.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Segments that become one, ascending and next to one another."""
+    """Neighbouring segments that the cleaner makes into one, ascending."""
 
     segments: tuple[SegmentFacts, ...]
 
@@ -126,10 +131,10 @@ class Group:
 
 
 def grouped(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int) -> list[Group]:
-    """Return the segments that begin below `end_offset`, in groups that fit a segment each.
+    """Return the segments that begin below `end_offset`, in groups that each fit into one segment.
 
-    Measured before the segments are cleaned, by `segment.bytes`, the size of the indexes, and the
-    32 bits of a relative offset.
+    What fits is judged by the sizes before cleaning: `segment.bytes`, the size of the indexes, and
+    the 32 bits of a relative offset are the bounds.
     """
     groups: list[list[SegmentFacts]] = []
     for segment in segments:

@@ -1,9 +1,10 @@
 """Transactions as the cleaner meets them, batch by batch: what is aborted, which markers may go.
 
-Owns the rule of KIP-98: a marker stays while any batch of its transaction does, and an entry of the
-aborted index stays while its marker ends something. Both are judged by the log as it was read, not
-as it is being written: what this run empties, the next run finds empty. So whatever segments a
-crash keeps, no reader is shown data of an aborted transaction as committed.
+Owns the rule of KIP-98: a marker stays as long as any batch of its transaction does, and an entry
+of the aborted index stays as long as there is data that it marks as aborted. Both are judged by the
+log as this run reads it, not as this run writes it: what this run removes still counts, and only
+the next run finds it gone. So no reader is shown data of an aborted transaction as committed,
+whichever segments survive a crash.
 Source: Kafka's CleanedTransactionMetadata.
 """
 
@@ -17,11 +18,11 @@ from wire.records import BatchHeader, ControlType
 
 
 class CleanedTransactions:
-    """A fold over the batches of a log, in offset order."""
+    """The transactions that are open at one point of a log. Batches come in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
         """`aborted` are the log's aborted transactions, in the order of their markers."""
-        # By first offset: the next to begin comes first.
+        # In the order of their first offsets: the transaction that begins next comes first.
         self._to_come = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         #: By producer: the aborted transaction that has begun, and whether a batch of it was seen.
         self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
@@ -45,7 +46,7 @@ class CleanedTransactions:
     def on_marker(
         self, header: BatchHeader, control_type: ControlType
     ) -> tuple[bool, AbortedEntry | None]:
-        """Account for a marker; return whether its transaction has no data, and its aborted entry.
+        """Account for a marker; return whether its transaction has data, and its aborted entry.
 
         The entry is None for a commit, and for an abort that the aborted index does not know.
         """
@@ -54,12 +55,12 @@ class CleanedTransactions:
         if control_type is ControlType.COMMIT:
             has_data = producer_id in self._committed
             self._committed.discard(producer_id)
-            return not has_data, None
+            return has_data, None
         entry, has_data = self._aborted.pop(producer_id, (None, False))
         # Data whose aborted entry was lost stays as it is, and its marker with it.
         has_data |= producer_id in self._committed
         self._committed.discard(producer_id)
-        return not has_data, entry
+        return has_data, entry
 
     def _begin_up_to(self, offset: int) -> None:
         to_come = self._to_come

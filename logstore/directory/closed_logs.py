@@ -1,22 +1,24 @@
-"""What a clean stop knows of every log, in one file: the next start has to open none of theirs.
+"""The file in which a clean stop notes the state of every log, so that a start opens fewer files.
 
     bytes 0-4   "MGNC"
           4-6   version               int16, 1
           6-10  CRC-32C               uint32, over bytes 10 to the end
-         10-14  logs                  int32, then of each:
-                  bytes of the topic's name int16, bytes of the state int32; segments, own
-                  snapshots, Kafka's snapshots int32; partition int32; topic id 16 bytes, or zeros
-                  when its directory, and when its last `.log`, was last changed (ns) int64
-                  end offset, largest timestamp of the last segment, offset of that int64
+         10-14  number of logs        int32, then for each log:
+                  size of the topic's name in bytes int16, size of the state in bytes int32
+                  numbers of segments, own snapshots, Kafka's snapshots int32; partition int32
+                  topic id 16 bytes, zeros if there is none
+                  times in ns of the last change to the directory and to the last `.log` int64
+                  end offset int64; largest timestamp of the last segment and the last offset of
+                  the batch that has it int64
                   the topic's name; base offset and size (int64) of each segment; end offset (int64)
-                  of each snapshot; the state, as in a `.state` file
+                  of each snapshot, own ones first; the state, as in a `.state` file
 
-The file is written after everything else and valid while the mark of a clean stop is there, so no
-start after a crash believes it. A log that was changed since (by Kafka, or by a restored backup) is
-recognised by the times of its directory and its last `.log`, and opened as after a clean stop of
-Kafka's. So is a log that was changed in the clock's tick in which this file was written: it could
-have been changed again in the same tick. Logs with a large state are left out: their snapshot has
-it.
+The file is written last but for the mark of a clean stop, and counts only beside that mark. So no
+start after a crash believes the file. A log that was changed since (by Kafka, or by a restored
+backup) is recognised by the times of its directory and its last `.log`, and is opened as after a
+clean stop of Kafka's. The same holds for a log that was changed in the tick of the clock in which
+this file was written, since a second change in that tick would leave no trace. Logs with a large
+state are left out: a start reads their state from their snapshots.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _NO_TOPIC_ID = bytes(16)
 
 
 class CorruptClosedLogs(ValueError):
-    """The file is torn or of another format. Everything in it can be found in the logs."""
+    """The file is torn, or of another format. The logs themselves tell everything that it tells."""
 
 
 class Stamps(NamedTuple):
@@ -56,7 +58,7 @@ class Stamps(NamedTuple):
 
 
 def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[Key, ClosedLog]:
-    """Return the logs in the directory `path` that are still as its file `data` says. Blocks."""
+    """Return the logs in the directory `path` that are still as `data`, its file, says. Blocks."""
     try:
         logs = decode_closed_logs(data)
     except CorruptClosedLogs:
@@ -71,7 +73,7 @@ def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[Key, Close
 
 
 def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]) -> Stamps | None:
-    """Return the stamps of a log on the disk; None if its last segment is another one."""
+    """Return a log's stamps on the disk; None if its last `.log` is gone or of another size."""
     base_offset, size_bytes = segments[-1]
     try:
         directory_ns = files.facts(directory).changed_ns
@@ -82,7 +84,7 @@ def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]
 
 
 def encode_closed_logs(logs: Iterable[tuple[Key, Stamps, ClosedLog]]) -> bytes:
-    """Return the file of these logs, by topic and partition."""
+    """Return the contents of the file for these logs."""
     parts, count = [b""], 0
     for (topic, partition), stamps, log in logs:
         name, ledger = topic.encode(), log.ledger

@@ -2,13 +2,13 @@
 
 A deleted log is closed, and its directory gets a name that says what becomes of it
 (`<topic>-<partition>.<id>-delete`); its files are deleted later (`discards`). Closing and renaming
-take several turns of the event loop. Where a topic of that name is created before its turn has
-come, `free` renames at once.
+take several turns of the event loop. Where a topic of the same name is created before a log's turn
+has come, `free` closes and renames that log at once.
 
-What the checkpoints tell of a deleted partition is durably forgotten before the next partition of
-that name is opened (`settle`): otherwise the next log would begin where the deleted one did. If the
-process ends before that, the next process finds offsets of partitions that do not exist
-(`forget_lost`). Source: Kafka's LogManager.asyncDelete, UnifiedLog.logDeleteDirName.
+The checkpoints durably forget a deleted partition before the next partition of the same name is
+opened (`settle`): otherwise the next log would begin where the deleted one did. If the process ends
+before `settle`, the next process finds offsets of partitions that do not exist, and calls
+`forget_lost` for them. Source: Kafka's LogManager.asyncDelete, UnifiedLog.logDeleteDirName.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME_MAX = 255
 class DeletedPartitions:
     """The partitions that leave one data directory.
 
-    On the event loop, but for `settle`. Everything here may raise OSError.
+    All methods but `settle` run on the event loop. All may raise OSError.
     """
 
     def __init__(
@@ -56,18 +56,19 @@ class DeletedPartitions:
         self._discards = discards
         self._aside = aside
         self._in_memory = in_memory
-        #: Unknown to everything, but not closed and renamed yet.
+        #: Logs that nothing else refers to any more, but that are not yet closed and renamed.
         self._leaving: dict[Key, PartitionLog] = {}
-        #: Renamed directories, each after the delay in ms before its files are deleted.
+        #: (delay in ms until its files are deleted, renamed directory), of deleted logs.
         self._renamed: list[tuple[int, str]] = []
-        #: Renamed or gone, but not durably so, or not durably forgotten by the checkpoints.
+        #: Partitions that `settle` has to see to: their new name, or that the checkpoints have
+        #: forgotten them, is not durable yet.
         self._unsettled: set[Key] = set()
         self._settling = Lock()
         #: The checkpoints that still tell of an unsettled partition.
         self._outdated: set[str] = set()
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Delete logs: unknown from this step on, durably deleted on return."""
+        """Delete logs: they refuse requests from this step on, and are durably gone on return."""
         for log in logs:
             log.become_unknown()
             self._leaving[log.topic, log.partition] = log
@@ -77,10 +78,10 @@ class DeletedPartitions:
                 await asyncio.sleep(0)
         renamed, self._renamed = self._renamed, []
         if renamed:
-            # Only the names are synced. Checkpoints are written when the names are wanted again.
-            is_much = len(self._unsettled) > _UNSETTLED_MAX
+            # Mostly the names alone are synced: checkpoints can wait until a name is wanted again.
+            has_many = len(self._unsettled) > _UNSETTLED_MAX
             sync_names = partial(self._files.sync_directory, self._path)
-            await self._aside(self.settle if is_much or not self._outdated else sync_names)
+            await self._aside(self.settle if has_many or not self._outdated else sync_names)
         for delay_ms, directory in renamed:
             self._discards.directories_later(delay_ms, (directory,))
 
@@ -93,14 +94,14 @@ class DeletedPartitions:
             self.settle()
 
     async def free_all(self) -> None:
-        """Settle in a thread, so that `free` hardly ever blocks."""
+        """Settle in a thread if checkpoints are outdated, so that `free` hardly ever blocks."""
         if self._outdated:
             await self._aside(self.settle)
 
     def put_away(self, key: Key, suffix: str) -> str | None:
-        """Rename a partition's directory and forget its offsets; durable after `settle`.
+        """Forget a partition's offsets and rename its directory; `settle` makes both durable.
 
-        Returns the new path, or None where there is no directory.
+        Returns the new path, or None where the partition has no directory.
         """
         self.forget((key,))
         name = partition_name(*key)
@@ -112,7 +113,7 @@ class DeletedPartitions:
         return target
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what the checkpoints tell of these partitions: durably after `settle`."""
+        """Forget what the checkpoints tell of these partitions; `settle` makes that durable."""
         for key in keys:
             if outdated := self._offsets.forget((key,)):
                 self._outdated |= outdated
@@ -127,12 +128,13 @@ class DeletedPartitions:
             self.forget((key,))
 
     def settle(self) -> None:
-        """Make deletions durable, and that no checkpoint tells of them. Blocks; in any thread."""
+        """Make durable all deletions, and checkpoints without them. Blocks; for any thread."""
         # One thread at a time: a name is free only after the thread that settles it has finished.
         with self._settling:
             if not self._unsettled:
                 return
-            # In this order: what the event loop adds meanwhile is settled the next time.
+            # Both are read before anything is written: the event loop may add to them meanwhile,
+            # and what it adds is settled the next time.
             settled = set(self._unsettled)
             outdated, self._outdated = self._outdated, set()
             for name in sorted(outdated):
@@ -141,7 +143,7 @@ class DeletedPartitions:
             self._unsettled -= settled
 
     def sweep(self) -> None:
-        """Delete, in a thread from now on, what the last process left behind half deleted."""
+        """Begin to delete the directories whose deletion the last process had not finished."""
         names = [name for name in self._files.list(self._path) if name.endswith(DELETE_SUFFIX)]
         self._discards.directories_later(0, [f"{self._path}/{name}" for name in names])
 
@@ -153,7 +155,7 @@ class DeletedPartitions:
             self.settle()
 
     def abandon(self) -> None:
-        """Release everything at once, as the end of the process would."""
+        """Close all logs that are leaving, and write nothing: as the end of the process would."""
         for log in self._leaving.values():
             log.close()
         self._leaving.clear()
@@ -171,7 +173,7 @@ class DeletedPartitions:
 
 
 def _name_of_leaving(key: Key, suffix: str) -> str:
-    """Return the new name of a directory that leaves; a long topic is cut short, as in Kafka."""
+    """Return the new name of a leaving directory. A long topic's name is cut, as in Kafka."""
     topic, partition = key
     end = f"-{partition}.{uuid.uuid4().hex}{suffix}"
     return topic[: _NAME_MAX - len(end)] + end

@@ -1,9 +1,8 @@
-"""Many procedures that wait for the disk, in step: one sync serves all of them.
+"""Procedures that wait for the disk in step, so that one sync serves many of them.
 
-A procedure is a generator. It works up to where something must be durable before it goes on, and
-yields that as a `Barrier`. A procedure alone waits for each of its barriers. Ten thousand
-partitions that are opened or closed together wait for one sync at their first barrier, one at their
-second.
+A procedure is a generator. It works up to a point at which something must be durable before it goes
+on, and there yields a `Barrier`, which names the files. Ten thousand partitions that are opened or
+closed together wait for one sync at the first barrier of all, and for one at the second.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from logstore.disk.files import File, FileSystem
 
 Result = TypeVar("Result")
 
-#: From so many dirty files and directories on, one syncfs is quicker than an fdatasync for each.
+#: The number of dirty files and directories from which on one syncfs is quicker than a sync each.
 SYNC_ALL_FROM = 2
-#: Procedures that go one step further in one turn of the event loop: a few milliseconds.
+#: How many procedures go one step further in a turn of the event loop, a few milliseconds long.
 A_TURN = 8
 
 
@@ -76,7 +75,7 @@ def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
 
 
 def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:
-    """Return one procedure that does all of these, with as many barriers as the longest has."""
+    """Return one procedure that does all `procedures`, with as many barriers as the longest has."""
     under_way = list(procedures)
     while under_way:
         reached = [(procedure, next(procedure, None)) for procedure in under_way]

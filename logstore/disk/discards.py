@@ -1,8 +1,8 @@
-"""Files that are of no use any more, deleted after a delay, in a thread.
+"""The deletion, after a delay and in a thread, of files that are of no use any more.
 
-They have lost their names already (`.deleted`, `-delete`), durably or not. A start finds leftovers
-by those names, so nothing is lost if the process ends first. The delay (`file.delete.delay.ms`) is
-for other programs that look at the files; our own readers have them open.
+Such files already have a name that ends in `.deleted`, or a directory whose name ends in `-delete`,
+durably or not. A start finds the leftovers of an earlier process by those names. The delay
+(`file.delete.delay.ms`) is for other programs that read the files; our own readers hold them open.
 Source: Kafka's LogSegment.deleteIfExists, LogManager.deleteLogs.
 """
 
@@ -30,7 +30,7 @@ CallLater: TypeAlias = Callable[[float, Callable[[], None]], Cancellable]
 class Discards:
     """The files and directories of one data directory that wait for their deletion.
 
-    On the event loop.
+    All methods run on the event loop, or where `aside` works.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Discards:
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:
             if self._is_stopped:
-                # The directory's lock may be gone, and another process at work here.
+                # The directory's lock may be released, and another process may work here.
                 return
             with suppress(FileNotFoundError):
                 self._files.unlink(path)

@@ -1,13 +1,13 @@
 """One partition: check, append, fold, durable, visible, answer.
 
-Owns what a partition promises to its writers, over a `Ledger` that keeps its bytes. What it shows
-its readers is `LogReader`'s.
+Owns what a partition promises to its writers. A `Ledger` keeps the bytes; a `LogReader` owns what
+readers see.
 
 - Nothing invalid is written: a refusal (`KafkaError`) leaves log and state as they were.
 - The live state equals the state replayed from the log, always (`state`).
 
-Everything runs on the event loop's thread; only `durable` and `secure_state` wait. Not here:
-whether a transaction is ongoing at its coordinator. Ask that between `check` and `append`.
+Everything runs on the event loop's thread; only `durable` and `secure_state` wait. A log does not
+know whether a transaction is ongoing at its coordinator: ask that between `check` and `append`.
 Source: KIP-98, KIP-101, KIP-890.
 """
 
@@ -60,7 +60,7 @@ _EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog:
-    """The log of one partition. `opening` first."""
+    """The log of one partition. Perform `opening` before anything else."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class PartitionLog:
     ) -> Procedure[None]:
         """Recover what is stored; then everything in it is durable and visible.
 
-        `was_clean`: the log was closed cleanly the last time. `closed`: how the log was closed; its
-        ledger was given its part. `is_locked`: no other process can write, so no epoch is too low,
-        and the leader epoch becomes at least that of the last batch. Else raises LedgerFenced.
+        `was_clean`: the log was closed cleanly the last time. `closed`: how the log was closed; the
+        ledger has been told already. `is_locked`: no other process can write, so the leader epoch
+        is raised to that of the last batch. Raises LedgerFenced for too low an epoch otherwise.
         """
         ledger = self.ledger
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
@@ -166,14 +166,14 @@ class PartitionLog:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the partition is gone: whatever is asked of the log, it is unknown."""
+        """Whether the partition is deleted: the log then refuses whatever is asked."""
         return self.reader.is_deleted
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
 
-        The leader's own epoch counts from when the partition was opened, written in or not.
-        (-1, -1) for one above it. Source: KIP-320.
+        The leader's own epoch counts from the opening of the partition, even without a batch.
+        Returns (-1, -1) for an epoch above that one. Source: KIP-320.
         """
         epochs = self.state.leader_epochs.with_leader(self.leader_epoch, self.state.end_offset)
         return epochs.end_offset_for(leader_epoch, self.reader.high_watermark)
@@ -308,11 +308,11 @@ class PartitionLog:
         is_atomic: bool = False,
         marker: Marker | None = None,
     ) -> Appended:
-        """Append a batch that was placed at the log's end. `marker`: what it says, if it is one."""
+        """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
         # The directory's name may belong to the next partition of that name by now.
         if self.reader.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
-        # Kafka's tools read from this file where a leader's first batch is.
+        # Kafka's tools read in the epoch file at which offset each leader's batches begin.
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
         state, ledger = self.state, self.ledger
@@ -321,7 +321,7 @@ class PartitionLog:
             state.on_batch(header, now_ms)
         else:
             self._on_marker(header, marker, now_ms)
-        # The ledger asserts that the batch begins at its end, so both tell of the same end.
+        # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
         if now_ms >= self._expiration_due_ms:
             self.expire_producers(now_ms)
@@ -376,9 +376,9 @@ class PartitionLog:
             raise
 
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return what resolves once everything below `end_offset` is durable; None: it is.
+        """Return a future that resolves once all below `end_offset` is durable; None: it is now.
 
-        Futures resolve in the order in which they were asked for. Deletion is LedgerClosed here.
+        Futures resolve in the order in which they were asked for. A deletion raises LedgerClosed.
         """
         return self.ledger.until_durable(end_offset)
 
@@ -410,7 +410,7 @@ class PartitionLog:
         return max(wanted, self.ledger.start_offset)
 
     def advance_start(self, start_offset: int) -> None:
-        """Begin at `start_offset`, which is durable as the start: what lies below is deleted."""
+        """Begin at `start_offset`, already durable as the start; delete what lies below."""
         if start_offset <= self.ledger.start_offset:
             return
         if delete_before(self.ledger, self.state, self._snapshots, start_offset):
@@ -431,10 +431,8 @@ class PartitionLog:
         )
 
     def expire(self, start_offset: int) -> None:
-        """Do as `advance_start`, for retention: a log that is due whole leaves one empty segment.
-
-        Blocks for a few syncs where that segment must be made.
-        """
+        """Do as `advance_start`, for retention. A log that is all due gets an empty segment, whose
+        making blocks for a few syncs."""
         # A trim deletes whole segments, never the active one: that one must be empty first.
         if start_offset == self.state.end_offset:
             self.ledger.roll()
@@ -443,8 +441,7 @@ class PartitionLog:
     # Being cleaned.
 
     async def secure_state(self) -> None:
-        """Return when all of the state is durable, in a snapshot too, and every batch in its own
-        segment. Raises as `durable`."""
+        """Make a snapshot durable, and every batch in its own segment. Raises as `durable`."""
         if self.reader.is_deleted:
             raise PartitionDeleted(self.topic, self.partition)
         end_offset = self.state.end_offset
@@ -467,10 +464,10 @@ class PartitionLog:
     def securing(self) -> Procedure[None]:
         """Make everything durable, and the next start quick; `close` is to follow."""
         state, ledger = self.state, self.ledger
-        # Both share their barriers: thousands of logs are secured at a stop.
+        # Ledger and snapshot share their barriers: a stop secures thousands of logs.
         together = [ledger.securing()]
         if state.end_offset > ledger.start_offset and self._snapshots.are_needed(state):
-            # Its name comes after the barrier that makes the log durable.
+            # The snapshot gets its name after the barrier that makes the log durable.
             together.append(self._snapshots.securing(state))
         yield from in_step(together)
 
@@ -486,7 +483,7 @@ class PartitionLog:
         self.ledger.close()
 
     def become_unknown(self) -> None:
-        """Refuse whatever is asked from this step on: the partition is deleted."""
+        """Make the log refuse whatever is asked from this step on, because it is deleted."""
         self.reader.is_deleted = True
 
     def close_deleted(self) -> None:
