@@ -1,11 +1,11 @@
 """InitProducerId (API key 22): give a producer its id and epoch, fencing its earlier incarnations.
 
 Versions 0-5.  2: flexible.  3: the producer may name the id and epoch it has, to bump its own epoch
-(KIP-360).  4: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EPOCH (KIP-588).  5: may
-answer TRANSACTION_ABORTABLE (KIP-890), which it never needs to.
+(KIP-360).  4: a fenced epoch is PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH (KIP-588).  5: the
+answer may be TRANSACTION_ABORTABLE (KIP-890); this broker never gives that answer.
 
 An open transaction of an earlier incarnation is aborted, and visible as aborted, before the answer.
-Without a transactional id: a fresh producer id at epoch 0.
+A producer without a transactional id gets a fresh producer id at epoch 0.
 """
 
 from __future__ import annotations

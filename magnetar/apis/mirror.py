@@ -19,7 +19,7 @@ from wire.message import Message, Struct
 from wire.schema import Field, fields_of
 from wire.types import Array, Nested, WireType
 
-#: Returns the response that refuses (request, version) with an error; None where none is sent.
+#: (request, version, error) -> the response that refuses the request; None where none is sent.
 Refuse = Callable[[Any, int, KafkaError], Message | None]
 
 #: Fields that name a thing. Their values are copied; whatever else the request says is not.
@@ -40,11 +40,12 @@ def mirror(
     at_each: bool = False,
     **values: object,
 ) -> Refuse:
-    """Return what refuses the requests whose response is a `response_class`.
+    """Return a function that refuses requests with a `response_class`.
 
     `fenced_since`: the first version whose clients know PRODUCER_FENCED; older ones are told
-    INVALID_PRODUCER_EPOCH (KIP-588). `at_each`: each thing has the error too, besides the top.
-    `values`: fields set beside the error code, where the schema's default is not what Kafka sends.
+    INVALID_PRODUCER_EPOCH (KIP-588). `at_each`: each thing that the request names has the error
+    too, besides the top. `values`: fields to set beside the error code, because Kafka sends
+    something else than the schema's default.
     """
 
     def refuse(request: Message, version: int, error: KafkaError) -> Message:
@@ -75,7 +76,10 @@ class _Mirror(NamedTuple):
         return {**beside, error_code: self.code}
 
     def things(self, struct: Any, asked: Any) -> dict[str, Any]:
-        """Return the list of refused things: one for each that `asked`, a request's part, names."""
+        """Return the list field of refused things, one for each that `asked` names.
+
+        `asked` is the request, or one of its structs. No field if `struct` has no such list.
+        """
         for name, field in self._present(struct).items():
             element = _element(field)
             if element is None or not self._says_errors(element):
@@ -103,8 +107,8 @@ class _Mirror(NamedTuple):
                 continue
             value, value_type = thing, thing_type
             if isinstance(thing_type, Nested):
-                # The request has the same name for it, or another one, which comes first:
-                # FetchPartition.partition is PartitionData.partition_index.
+                # A request may call the field otherwise than its response, and then has it first:
+                # PartitionData.partition_index is FetchPartition.partition.
                 fields = self._present(thing_type.struct)
                 source = fields.get(name) or next(iter(fields.values()))
                 value, value_type = getattr(thing, source.name), source.type
@@ -124,7 +128,7 @@ class _Mirror(NamedTuple):
 
 
 def _element(field: Field) -> Any:
-    """Return the struct that a field is a list of; None for another field."""
+    """Return the struct of which a field is a list; None for a field that is no such list."""
     if isinstance(field.type, Array) and isinstance(field.type.element, Nested):
         return field.type.element.struct
     return None
