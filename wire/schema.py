@@ -46,9 +46,6 @@ class VersionRange:
             return NotImplemented
         return (self.empty and other.empty) or (self.first, self.last) == (other.first, other.last)
 
-    def __hash__(self) -> int:
-        return hash((self.first, self.last))
-
     def __repr__(self) -> str:
         return f"VersionRange({self.first}, {self.last})"
 
