@@ -65,6 +65,7 @@ def _in_value(kind: types.WireType, value: Any, version: int, where: str) -> str
 def _in_string(value: Any, where: str) -> str | None:
     if not isinstance(value, str):
         return f"{where} is {value!r}, not a string"
+    # Half a surrogate pair is counted here, and refused by the next rule.
     size = len(value.encode("utf-8", "surrogatepass"))
     if size > types.STRING_BYTES_MAX:
         return f"{where} has {size} bytes, more than {types.STRING_BYTES_MAX}"

@@ -44,6 +44,7 @@ class VersionRange:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, VersionRange):
             return NotImplemented
+        # Every empty range says the same: in no version.
         return (self.empty and other.empty) or (self.first, self.last) == (other.first, other.last)
 
     def __repr__(self) -> str:
@@ -141,6 +142,7 @@ class Field:
         if declared.nullable is not None:
             self.nullable = VersionRange.parse(declared.nullable) & self.versions
         self.ignorable: bool = declared.ignorable
+        # RequestHeader's client id alone: it keeps its old form in a flexible header.
         self.flexible = VersionRange.parse(declared.flexible) if declared.flexible else None
         #: None, a number, a string, bytes, a UUID; `[]` and a struct's class stand for a fresh one.
         self.default: Any = declared.default
@@ -206,6 +208,7 @@ def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
 
 def fields_of(struct: Any) -> tuple[Field, ...]:
     """Return the fields of a declared struct, in wire order. Evaluated once per class."""
+    # Not `getattr`: a struct must not take the fields of its base for its own.
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
         known = tuple(_evaluate(struct))

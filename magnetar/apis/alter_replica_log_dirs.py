@@ -42,6 +42,7 @@ async def alter_replica_log_dirs(
         path = Path(directory.path)
         is_ours = path.is_absolute() and path == services.node.data_dir.absolute()
         for topic in directory.topics:
+            # A topic may stand below several directories; its partitions share one entry.
             of_topic = codes.setdefault(topic.name, {})
             for index in topic.partitions:
                 of_topic[index] = ErrorCode.LOG_DIR_NOT_FOUND

@@ -44,6 +44,7 @@ async def describe_topic_partitions(
         missing -= len(described.partitions)
         end = first_partition + len(described.partitions)
         topic = services.topics.by_name(name)
+        # A topic that does not exist is described too, by its error.
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break

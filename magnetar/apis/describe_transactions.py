@@ -51,6 +51,7 @@ def _state(
     services: Services, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
+    # Also for an id that is unknown: its children may be open already.
     if children := services.transactions.children(transactional_id):
         family = ((CHILDREN_TAG, encode_children(children)),)
     if txn is None:
@@ -62,6 +63,7 @@ def _state(
         )
     state = TransactionState(
         transactional_id=transactional_id,
+        # Clients refuse states that Kafka does not have: a vote is told as Ongoing, with a tag.
         transaction_state=txn.state.told_as.label,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_start_time_ms=txn.started_at_ms,

@@ -74,6 +74,7 @@ async def _group(
     try:
         services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
+        # Each group stands alone: a member that is fenced in one may read the offsets of another.
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
         topics = await _all_topics(services, group.group_id, require_stable, by_id)
@@ -97,6 +98,7 @@ async def _all_topics(
             continue
         topics.append(
             OffsetFetchResponseTopics(
+                # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
                 partitions=[_partition(offset) for offset in offsets],

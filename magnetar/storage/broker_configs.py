@@ -80,6 +80,7 @@ class BrokerConfigs:
         """
         config = self._config
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
+        # The catalog first: settings that are obeyed survive a restart.
         self._catalog.set_resource_configs(RESOURCE_TYPE, resource, texts)
         if resource == EVERY_BROKER:
             self._apply(texts, config.own_texts)

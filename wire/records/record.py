@@ -75,6 +75,7 @@ def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> I
     position = 0
     for _ in range(header.record_count):
         record, position = _read_record(body, position, header.base_offset, header.base_timestamp)
+        # The records keep the producer's times; under log append time the batch's one counts.
         yield record._replace(timestamp=header.max_timestamp) if append_time else record
     if position != len(body):
         raise WireError(
@@ -101,6 +102,7 @@ def _read_record(
     end = position + length
     if length < 0 or end > len(body):
         raise WireError(f"a record of {length} bytes, {len(body) - position} remain")
+    # `+ 1` passes over the attributes, which no record uses.
     timestamp_delta, position = read_varlong(body, position + 1)
     offset_delta, position = read_varint(body, position)
     key, position = _read_bytes(body, position, end)

@@ -97,6 +97,7 @@ def _check_fields(header: BatchHeader) -> None:
     attributes = header.attributes
     if header.record_count <= 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record count {header.record_count}")
+    # Only compaction makes gaps between offsets. A producer's gap would be a lie about its count.
     if header.last_offset_delta != header.record_count - 1:
         detail = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
@@ -114,6 +115,7 @@ def _check_fields(header: BatchHeader) -> None:
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"producer id {header.producer_id}")
+    # Without a sequence a retry of this batch could not be told from new records.
     if header.base_sequence < 0 or header.producer_epoch < 0:
         detail = (
             f"producer id {header.producer_id} with epoch {header.producer_epoch}"
