@@ -138,8 +138,8 @@ def _results(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=(
-                        codes[TopicPartition(topic.name, partition)] if codes else ErrorCode.NONE
+                    partition_error_code=codes.get(
+                        TopicPartition(topic.name, partition), ErrorCode.NONE
                     ),
                 )
                 for partition in topic.partitions

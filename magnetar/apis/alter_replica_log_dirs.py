@@ -3,7 +3,7 @@
 Versions 1-2.  2: flexible.
 
 There is one directory: to move a replica there changes nothing and succeeds, any other directory
-is LOG_DIR_NOT_FOUND. Of a replica that is named twice the last directory counts, as in Kafka.
+is LOG_DIR_NOT_FOUND. A replica that is named twice takes the last directory, as in Kafka.
 """
 
 from __future__ import annotations

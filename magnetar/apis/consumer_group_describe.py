@@ -52,7 +52,7 @@ async def consumer_group_describe(
 
 def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
     # The assignor of a group whose members name none.
-    default_assignor = services.groups.consumer.assignors[0]
+    default_assignor = services.groups.consumer.settings.assignors[0]
     return DescribedGroup(
         error_message=None,
         group_id=group.group_id,

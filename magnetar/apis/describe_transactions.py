@@ -2,7 +2,7 @@
 
 Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVALID_REQUEST for an
 empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
-shall not ask for a large answer many times over.
+must not ask for a large answer many times over.
 
 Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, and of a joint
 transaction its parent, its children and its vote (docs/joint_transactions.md).

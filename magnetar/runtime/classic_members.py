@@ -40,7 +40,7 @@ class ClassicMembers:
     async def join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
         """Return the member's generation; as `decide_join` refuses."""
         consumer = self._consumer
-        limits = consumer.limits(group.group_id)
+        limits = consumer.settings.of(group.group_id)
         draft = Draft(group)
         decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer

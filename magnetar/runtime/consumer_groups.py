@@ -94,18 +94,9 @@ class ConsumerGroups:
         self._timers = timers
         self._classic = classic
         self._topics = topics
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._tasks = tasks
-
-    @property
-    def assignors(self) -> tuple[str, ...]:
-        """The assignors that members may ask for, the default first."""
-        return self._settings.assignors
-
-    def limits(self, group_id: str) -> ConsumerLimits:
-        """Return what the configuration says of the group."""
-        return self._settings.of(group_id)
 
     # --- requests
 
@@ -114,7 +105,7 @@ class ConsumerGroups:
 
         Refuses with what the rules of the coordinator do, and with INVALID_REGULAR_EXPRESSION.
         """
-        check_heartbeat(request, version, self._settings.assignors)
+        check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
         if request.topic_regex:
@@ -122,7 +113,7 @@ class ConsumerGroups:
             request = await self._with_resolved_regex(request, request.topic_regex)
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
-        limits = self._settings.of(step.group_id)
+        limits = self.settings.of(step.group_id)
         if request.member_epoch == JOINING:
             # Only a join makes a group: a heartbeat of an existing member never meets the limit.
             self._shards.check_count(step.group_id)
@@ -197,7 +188,7 @@ class ConsumerGroups:
 
     def downgrade_if_due(self, step: Step, group: ConsumerGroup, leaving: Collection[str]) -> bool:
         """Make the group a classic one where only classic members are left; True: it is."""
-        if not is_downgrade_due(group, leaving, self.limits(step.group_id)):
+        if not is_downgrade_due(group, leaving, self.settings.of(step.group_id)):
             return False
         limits = step.state.limits
         classic, value = downgraded(group, leaving, self._topics, limits, step.now_ms)
@@ -230,7 +221,7 @@ class ConsumerGroups:
         """Start the timers of all members of a shard that was just replayed, whole."""
         for group_id, group in shard.state.consumer_groups.items():
             step = Step(shard, group_id, now_ms)
-            session_ms = self.limits(group_id).session_timeout_ms
+            session_ms = self.settings.of(group_id).session_timeout_ms
             step.soft.restart_timers(group, None, None, session_ms, now_ms)
             self.watch(step)
 

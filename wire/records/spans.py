@@ -125,7 +125,7 @@ def batch_of_spans(
 
 
 def _shifted(body: bytes, span: RecordSpan, shift: int) -> bytes:
-    """A record's bytes, its timestamp delta grown by `shift`."""
+    """Return a record's bytes with its timestamp delta grown by `shift`."""
     _, position = read_varint(body, span[0])
     delta, rest = read_varlong(body, position + 1)
     record = body[position : position + 1] + encode_varint(delta + shift) + body[rest : span[1]]
