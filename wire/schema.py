@@ -140,6 +140,7 @@ class Field:
             self.tagged = VersionRange.parse(declared.tagged or declared.versions)
         self.nullable = self.versions if optional else NO_VERSION
         if declared.nullable is not None:
+            # Kafka's schemas may name nullable versions in which the field does not exist.
             self.nullable = VersionRange.parse(declared.nullable) & self.versions
         self.ignorable: bool = declared.ignorable
         # RequestHeader's client id alone: it keeps its old form in a flexible header.

@@ -125,6 +125,7 @@ def _describe_client_metrics(
         )
     own = services.config_resources.stored.texts(ResourceType.CLIENT_METRICS, name)
     for each, setting in ClientMetricsConfig.settings.items():
+        # Subscriptions inherit nothing: what is not their own is the default.
         text, source = setting.render(setting.default), ConfigSource.DEFAULT_CONFIG
         synonyms = []
         if each in own:

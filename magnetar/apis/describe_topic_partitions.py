@@ -55,6 +55,7 @@ def _asked_for(
     services: Services, request: DescribeTopicPartitionsRequest
 ) -> list[tuple[str, int]]:
     """Return each topic's name and the partition to begin with. Raises INVALID_REQUEST."""
+    # Sorted: a cursor is a name, and what lies behind it is what has not been told.
     named = sorted({topic.name for topic in request.topics})
     names = named or [topic.name for topic in services.topics.all()]
     cursor = request.cursor

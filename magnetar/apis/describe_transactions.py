@@ -71,6 +71,7 @@ def _state(
         producer_epoch=txn.producer_epoch,
         topics=[
             TopicData(topic=topic, partitions=[index for _, index in partitions])
+            # Sorted first: `groupby` joins neighbours alone.
             for topic, partitions in groupby(sorted(txn.partitions), key=itemgetter(0))
         ],
     )

@@ -100,6 +100,7 @@ async def _all_topics(
     topics = []
     for name, offsets in everything.items():
         topic = services.topics.by_name(name)
+        # A client of version 10 knows topics by id alone, and this one has none any more.
         if by_id and topic is None:
             continue
         topics.append(
@@ -134,6 +135,8 @@ async def _topic(
                     _partition(OffsetFetchResponsePartitions, offset) for offset in unknown
                 ],
             )
+        # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
+        # left out.
         name = topic.name
     offsets = await services.groups.offsets.fetch(
         group_id,

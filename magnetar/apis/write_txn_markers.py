@@ -67,6 +67,8 @@ def _append(
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
+                # Before the append: a partition that took the epoch would refuse its true
+                # coordinator for good.
                 _check_coordinator(services, topic.name, index, marker.coordinator_epoch)
                 log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker, now_ms

@@ -89,6 +89,7 @@ def records_of(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes:
         raise WireError(f"magic {header.magic}, only {MAGIC} is read")
     if header.size_bytes > len(batch):
         raise WireError(f"a batch of {header.size_bytes} bytes, {len(batch)} are there")
+    # The batch's own end, not the buffer's: other batches may follow it.
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     if header.compression is Compression.NONE:
         return bytes(body)
@@ -111,6 +112,7 @@ def _read_record(
     headers: tuple[RecordHeader, ...] = ()
     if header_count:
         headers, position = _read_headers(body, position, end, header_count)
+    # Bytes that no field accounts for would be passed over by one reader and read by another.
     if position != end:
         raise WireError(f"a record that claims {length} bytes ends {end - position} before that")
     record = Record(
@@ -192,6 +194,8 @@ def build_batch(
     encoded = []
     for delta, record in enumerate(records):
         encoded.append(encode_record(record, delta, base_timestamp))
+        # The first record need not be the oldest, so deltas may be negative; the maximum is looked
+        # for.
         if record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
     body = b"".join(encoded)
@@ -236,6 +240,7 @@ def recompressed(
     body = compress(codec, records, level)
     made = header._replace(
         batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        # All else stays: transactional or not, the producer's batch is the same batch.
         attributes=header.attributes & ~ATTRIBUTE_COMPRESSION | codec,
     )
     return pack_batch(made, body)

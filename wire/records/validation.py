@@ -51,6 +51,7 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
         raise _refusal_of_frame(records)
     # Every produced batch passes here: not `BatchHeader.parse`, which is one more call.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(records))
+    # The cheap test for the usual batch; which rule is broken is found out only where one is.
     if header.magic != MAGIC or header.batch_length != size_bytes - LENGTH_OVERHEAD:
         raise _refusal_of_frame(records)
     if header.base_offset != 0:
@@ -60,6 +61,7 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
     if size_bytes_max is not None and size_bytes > size_bytes_max:
         detail = f"a batch of {size_bytes} bytes, at most {size_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, detail)
+    # After the frame, before the fields: fields of a damaged batch mean nothing.
     if header.crc != crc32c(memoryview(records)[CRC_COVERS_FROM:]):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
     _check_fields(header)
@@ -129,6 +131,7 @@ def _check_codec(header: BatchHeader, records: Buffer) -> None:
         codec = header.compression
     except WireError as failure:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(failure)) from None
+    # A quick look for garbage: a batch is not decompressed only to be checked.
     if not begins_like(codec, memoryview(records)[BATCH_OVERHEAD:]):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"records that are no {codec.name} stream")
 
