@@ -112,6 +112,8 @@ class Broker:
             self._open_storage()
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
+            # The process may go on, as that of a test does: the addresses must be free for the next
+            # broker.
             self.server.unbind()
             raise
         await self.server.start(self.services)
@@ -153,6 +155,7 @@ class Broker:
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
         self.services = self._build_services(participants)
+        # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
 
     async def stop(self) -> None:
@@ -213,6 +216,8 @@ class Broker:
                 f"cannot use the data directory {directory}: {error.strerror}"
             ) from error
         catalog = Catalog(directory, durability, cluster_id=logs.cluster_id)
+        # Only now: the catalog decides which cluster this is, and a new one takes the directory's
+        # id.
         logs.claim(catalog.cluster_id(), self.node_id)
         self.use_storage(logs, catalog)
 

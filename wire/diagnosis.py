@@ -33,6 +33,7 @@ def _in_struct(declared: Any, value: Any, version: int, path: str) -> str | None
 def _in_field(field: Field, value: Any, version: int, where: str) -> str | None:
     if version not in field.versions:
         default = field.default() if isinstance(field.default, type) else field.default
+        # As the encoder: an ignorable value is dropped silently where its field does not exist.
         if field.ignorable or value == default:
             return None
         return f"{where} is not in this version, but set to {value!r}"
@@ -45,6 +46,7 @@ def _in_field(field: Field, value: Any, version: int, where: str) -> str | None:
 
 def _in_value(kind: types.WireType, value: Any, version: int, where: str) -> str | None:
     match kind:
+        # `struct` takes any number for these two, so there are no bounds to name.
         case types.Scalar(code="d" | "?"):
             fits = isinstance(value, int | float)
             return None if fits else f"{where} is {value!r}, not a {kind.name}"
@@ -65,6 +67,7 @@ def _in_value(kind: types.WireType, value: Any, version: int, where: str) -> str
 def _in_string(value: Any, where: str) -> str | None:
     if not isinstance(value, str):
         return f"{where} is {value!r}, not a string"
+    # Half a surrogate pair is counted here, and refused by the next rule.
     size = len(value.encode("utf-8", "surrogatepass"))
     if size > types.STRING_BYTES_MAX:
         return f"{where} has {size} bytes, more than {types.STRING_BYTES_MAX}"
@@ -84,6 +87,7 @@ def _in_array(kind: types.Array, value: Any, version: int, where: str) -> str | 
 
 
 def _in_bytes(value: Any, where: str) -> str | None:
+    # Record batches may be sent as several buffers, which follow each other.
     buffers = value if isinstance(value, list | tuple) else [value]
     if all(isinstance(buffer, bytes | bytearray | memoryview) for buffer in buffers):
         return None

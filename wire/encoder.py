@@ -140,7 +140,7 @@ class _EncoderSource(Source):
         self.value(field.type, value, self.version in field.nullable, flexible)
 
     def differs(self, field: Field, value: str) -> str:
-        """A condition: is the value another than the field's default?"""
+        """Return the condition that the value differs from the field's default."""
         default = field.default
         if default is None:
             return f"{value} is not None"

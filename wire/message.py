@@ -68,8 +68,10 @@ class StructType(type):
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> StructType:
         declared: dict[str, tuple[Any, Any]] = {}
+        # Message and its kinds declare class variables, not fields.
         if "__slots__" not in namespace:
             for field, annotation in namespace.get("__annotations__", {}).items():
+                # Popped: Python refuses a slot whose name is a class attribute too.
                 declared[field] = (annotation, namespace.pop(field, MISSING))
             namespace["__slots__"] = tuple(declared)
         cls = super().__new__(mcs, name, bases, namespace, **options)
@@ -121,6 +123,7 @@ class _ByVersion(dict[int, Callable[..., Any]]):
     def __init__(self, compile_version: Callable[[int], Callable[..., Any]]) -> None:
         self._compile = compile_version
 
+    # A dictionary's own hook: a version that is compiled already costs no call.
     def __missing__(self, version: int) -> Callable[..., Any]:
         compiled = self[version] = self._compile(version)
         return compiled
@@ -154,6 +157,7 @@ class Message(Struct):
         cls._decoders = _ByVersion(cls._compile_decoder)
         cls._encoders = _ByVersion(cls._compile_encoder)
         cls._header_versions = (1, 2) if cls.__name__.endswith("Request") else (0, 1)
+        # KIP-511: no client knows the broker's versions before it has read this response.
         if cls.__name__ == "ApiVersionsResponse":
             cls._header_versions = (0, 0)
 
@@ -207,6 +211,7 @@ class Message(Struct):
 
     @classmethod
     def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+        # Here, so that the import of a message does not import the compiler: starts are fast.
         from wire.decoder import compile_decoder
 
         cls._check_version(version)

@@ -113,6 +113,7 @@ def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, byt
     section = [uvarint(len(fields))]
     previous = -1
     for tag, content in fields:
+        # Readers take the tags in ascending order; one of ours may be among the unknown ones.
         if tag <= previous:
             raise ValueError(f"tag {tag} is given twice")
         previous = tag

@@ -44,10 +44,8 @@ class VersionRange:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, VersionRange):
             return NotImplemented
+        # Every empty range says the same: in no version.
         return (self.empty and other.empty) or (self.first, self.last) == (other.first, other.last)
-
-    def __hash__(self) -> int:
-        return hash((self.first, self.last))
 
     def __repr__(self) -> str:
         return f"VersionRange({self.first}, {self.last})"
@@ -142,8 +140,10 @@ class Field:
             self.tagged = VersionRange.parse(declared.tagged or declared.versions)
         self.nullable = self.versions if optional else NO_VERSION
         if declared.nullable is not None:
+            # Kafka's schemas may name nullable versions in which the field does not exist.
             self.nullable = VersionRange.parse(declared.nullable) & self.versions
         self.ignorable: bool = declared.ignorable
+        # RequestHeader's client id alone: it keeps its old form in a flexible header.
         self.flexible = VersionRange.parse(declared.flexible) if declared.flexible else None
         #: None, a number, a string, bytes, a UUID; `[]` and a struct's class stand for a fresh one.
         self.default: Any = declared.default
@@ -209,6 +209,7 @@ def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
 
 def fields_of(struct: Any) -> tuple[Field, ...]:
     """Return the fields of a declared struct, in wire order. Evaluated once per class."""
+    # Not `getattr`: a struct must not take the fields of its base for its own.
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
         known = tuple(_evaluate(struct))

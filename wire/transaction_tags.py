@@ -29,13 +29,16 @@ def encode_children(transactional_ids: Iterable[str]) -> bytes:
 
 
 def decode_children(value: bytes) -> list[str]:
-    """Return the transactional ids in tag 1002. WireError: the value is cut short."""
+    """Return the transactional ids in tag 1002. WireError: cut short, or no utf-8."""
     rest = memoryview(value)
     found = []
     while rest:
         end = _SIZE_BYTES + int.from_bytes(rest[:_SIZE_BYTES])
         if len(rest) < end:
             raise WireError("children of a transactional id: cut short")
-        found.append(str(rest[_SIZE_BYTES:end], "utf-8"))
+        try:
+            found.append(str(rest[_SIZE_BYTES:end], "utf-8"))
+        except UnicodeDecodeError:
+            raise WireError("children of a transactional id: no utf-8") from None
         rest = rest[end:]
     return found

@@ -30,5 +30,6 @@ async def add_offsets_to_txn(
         ProducerIdentity(request.producer_id, request.producer_epoch),
         request.group_id,
     )
+    # After the add: a fenced producer must not pass for the client that holds the transaction.
     services.transactions.clients.note(request.transactional_id, context)
     return AddOffsetsToTxnResponse()

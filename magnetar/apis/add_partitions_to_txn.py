@@ -75,10 +75,14 @@ async def _answer(
         for topic in transaction.topics
         for partition in topic.partitions
     ]
+    # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
     codes = _refused(services, partitions, is_client=context.version < _BATCHED_SINCE)
+    # All or nothing: a transaction that holds half of its partitions would hide the mistake.
     if not codes:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         try:
+            # KIP-890: the leader of a partition asks whether data may be appended. Nothing is
+            # added.
             if transaction.verify_only:
                 codes = await services.transactions.verify_partitions(
                     transaction.transactional_id,
@@ -96,8 +100,11 @@ async def _answer(
                         else TRANSACTION_VERSION_1
                     ),
                 )
+                # After the add: a fenced producer must not pass for the client that holds the
+                # transaction.
                 services.transactions.clients.note(transaction.transactional_id, context)
         except KafkaError as refusal:
+            # The refusal is caught here, so the dispatcher does not see it and cannot log it.
             log_refusal(services, context, refusal, transactional_id=transaction.transactional_id)
             code = code_for_version(
                 refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
@@ -113,6 +120,7 @@ def _refused(services: Services, partitions: Sequence[TopicPartition], *, is_cli
         try:
             if is_client and partition.topic in INTERNAL:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
+            # Only the refusal matters: the coordinator does not know which partitions exist.
             services.topics.partition(*partition)
         except KafkaError as refusal:
             refused[partition] = refusal.code
@@ -130,8 +138,8 @@ def _results(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=(
-                        codes[TopicPartition(topic.name, partition)] if codes else ErrorCode.NONE
+                    partition_error_code=codes.get(
+                        TopicPartition(topic.name, partition), ErrorCode.NONE
                     ),
                 )
                 for partition in topic.partitions

@@ -53,6 +53,7 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     entities = [make_entity(_parts(entry)) for entry in request.entries]
     named = Counter(entities)
+    # By entity: one that is named twice is answered once.
     answers: dict[Entity, ResponseEntryData] = {}
     for entity, entry in zip(entities, request.entries, strict=True):
         answers[entity] = _result(entity)
@@ -62,6 +63,7 @@ async def alter_client_quotas(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice.")
             quotas = services.client_quotas.check(entity, _changes(entry))
             if not request.validate_only:
+                # One by one: a later entity that is refused must not undo this one.
                 services.client_quotas.replace({entity: quotas})
     return AlterClientQuotasResponse(entries=list(answers.values()))
 

@@ -34,6 +34,8 @@ async def alter_configs(
         )
         for resource in request.resources
     ]
+    # `replaces`: configs that the request leaves out are forgotten. A client that knows only some
+    # of them uses IncrementalAlterConfigs (KIP-339).
     outcomes = await alter(
         services.config_resources, asked, replaces=True, validate_only=request.validate_only
     )

@@ -48,6 +48,7 @@ def _reassign(
         partition_index=asked.partition_index, error_message=None
     )
     with refused_in(response):
+        # Only for its refusal: there is nothing to move in the log.
         services.topics.partition(topic, asked.partition_index)
         _check_replicas(services.node.id, asked.replicas)
     return response

@@ -3,7 +3,7 @@
 Versions 1-2.  2: flexible.
 
 There is one directory: to move a replica there changes nothing and succeeds, any other directory
-is LOG_DIR_NOT_FOUND. Of a replica that is named twice the last directory counts, as in Kafka.
+is LOG_DIR_NOT_FOUND. A replica that is named twice takes the last directory, as in Kafka.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ async def alter_replica_log_dirs(
         path = Path(directory.path)
         is_ours = path.is_absolute() and path == services.node.data_dir.absolute()
         for topic in directory.topics:
+            # A topic may stand below several directories; its partitions share one entry.
             of_topic = codes.setdefault(topic.name, {})
             for index in topic.partitions:
                 of_topic[index] = ErrorCode.LOG_DIR_NOT_FOUND

@@ -42,6 +42,7 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 async def api_versions(
     services: Services, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
+    # Version 3 brought the two texts. Before it they are empty, which the syntax would refuse.
     if context.version >= 3:
         # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
@@ -62,6 +63,7 @@ def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse
     """Return the response to a version that is not served; it is sent in version 0."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
+        # The one entry that a client of any version can read, and from which it picks a version.
         api_keys=[_entry(apis[ApiVersionsRequest.api_key])],
     )
 
@@ -79,6 +81,7 @@ def _supported(version: int) -> list[SupportedFeatureKey]:
 def _entry(api: Api) -> ApiVersion:
     return ApiVersion(
         api_key=api.key,
+        # KAFKA-18659: a higher version makes an old librdkafka give up on this broker.
         min_version=0 if api.key == _PRODUCE else api.min_version,
         max_version=api.max_version,
     )

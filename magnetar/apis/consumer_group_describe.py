@@ -34,6 +34,7 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     check_enabled(services)
     described = []
+    # Each id once: a small request must not ask for a large response many times over.
     for group_id in dict.fromkeys(request.group_ids):
         try:
             group = _described(services, services.groups.find_consumer_group(group_id))
@@ -50,7 +51,8 @@ async def consumer_group_describe(
 
 
 def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
-    default_assignor = services.groups.consumer.assignors[0]
+    # The assignor of a group whose members name none.
+    default_assignor = services.groups.consumer.settings.assignors[0]
     return DescribedGroup(
         error_message=None,
         group_id=group.group_id,

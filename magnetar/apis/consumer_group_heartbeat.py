@@ -40,6 +40,7 @@ async def consumer_group_heartbeat(
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        # Null says that nothing has changed; an empty list would take everything from the member.
         assignment=None if answer.assignment is None else _assignment(answer.assignment),
     )
 
@@ -58,6 +59,7 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
         group_id=request.group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,
+        # For version 0, whose members do not make their ids. Drawn here: the rules are pure.
         new_member_id=str(uuid4()),
         instance_id=request.instance_id,
         rack_id=request.rack_id,
@@ -76,6 +78,8 @@ def _owned(topics: list[TopicPartitions] | None) -> Owned | None:
         return None
     owned: dict[UUID, frozenset[int]] = {}
     for topic in topics:
+        # A topic may be listed twice. Without the union the member would seem to have given the
+        # first part back.
         owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
     return owned
 

@@ -43,6 +43,7 @@ async def create_partitions(
         with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            # Before the assignments, which are compared with the partitions that the topic lacks.
             topic = services.topics.check_growth(name, asked.count)
             _check_assignments(services.node.id, topic, asked)
             if not request.validate_only:
@@ -56,7 +57,9 @@ def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None
     total = 0
     for growth in asked:
         topic = services.topics.by_name(growth.name)
+        # A topic that does not exist is refused later, alone.
         if topic is not None:
+            # A decrease is refused later, alone. Until then it must not make room for other topics.
             total += max(growth.count - len(topic.partitions), 0)
     check_total(total)
 

@@ -62,6 +62,7 @@ def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
         elif topic.num_partitions == BROKER_DEFAULT:
             total += services.config.num_partitions
         else:
+            # A negative count is refused later, alone. Until then it must not make room for others.
             total += max(topic.num_partitions, 0)
     check_total(total)
 
@@ -71,6 +72,7 @@ async def _create(
 ) -> CreatableTopicResult:
     partition_count, replication_factor = _counts(services, asked)
     configs = {config.name: config.value for config in asked.configs}
+    # `validate_only` and a creation share every check, so that they refuse the same.
     row = services.topics.check_creation(asked.name, partition_count, replication_factor, configs)
     if validate_only:
         # The id in the response is a fresh one, which no topic will ever have.
@@ -110,6 +112,7 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int]:
         )
     for assignment in asked.assignments:
         check_replicas(services.node.id, assignment.broker_ids)
+    # Each partition has one replica: `check_replicas` lets only this broker pass, once.
     return len(indexes), 1
 
 

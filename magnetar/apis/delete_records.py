@@ -54,6 +54,7 @@ async def delete_records(
             result.partitions.append(partition)
             with refused_in(partition):
                 starts.append((partition, *_start_of(services, name, index, offset)))
+    # A request that moves no start costs no sync.
     higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
     if higher:
         # Durable before any segment goes: a start after a crash must not find a log that begins
@@ -61,6 +62,7 @@ async def delete_records(
         await services.logs.persist_start_offsets(higher)
     for partition, log, start_offset in starts:
         await advance(log, start_offset, PartitionLog.advance_start)
+        # The topic may have been deleted while the sync was under way.
         if log.is_deleted:
             partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
@@ -75,6 +77,7 @@ def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[P
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds the coordinators' state."
         )
     log = services.topics.partition(name, index)
+    # A log that is compacted and deleted loses its beginning by retention anyway.
     if log.config.cleanup_policy == {"compact"}:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} has cleanup.policy=compact.")
     return log, log.deletable_before(offset)

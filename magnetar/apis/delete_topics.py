@@ -35,6 +35,7 @@ async def delete_topics(
     services: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     _check_enabled(services, context.version)
+    # Up to version 5 topics are a list of names, from version 6 on a list of structs.
     asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
     named = Counter((topic.name, topic.topic_id) for topic in asked)
     twice = _named_by_both(services, asked)
@@ -54,6 +55,7 @@ async def delete_topics(
                 )
             topic = _find(services, DeleteTopicState(name=name, topic_id=topic_id))
             result.name, result.topic_id = topic.name, topic.id
+            # Collected, not deleted yet: all of them leave the catalog by one transaction.
             going[topic.id] = topic, result
         results.append(result)
     # Another request may have deleted one of them while this one waited for its turn.

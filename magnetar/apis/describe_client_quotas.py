@@ -30,6 +30,7 @@ _EXACT, _DEFAULT, _ANY = range(3)
 @handles(
     DescribeClientQuotasRequest,
     versions="0-1",
+    # Null beside the error: an empty list would say that no entity matches.
     refuse=mirror(DescribeClientQuotasResponse, entries=None),
 )
 async def describe_client_quotas(

@@ -35,6 +35,7 @@ async def describe_cluster(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type}"
         )
+    # The address that this listener advertises: the client may not reach those of the others.
     listener = context.connection.listener
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,

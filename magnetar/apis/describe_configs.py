@@ -72,6 +72,7 @@ async def describe_configs(
             result.configs = [
                 _reduced(entry, request)
                 for entry in describe(services, resource.resource_name)
+                # Null and an empty list alike ask for all settings.
                 if not asked or entry.name in asked
             ]
         results.append(result)
@@ -86,6 +87,7 @@ def _describe_topic(services: Services, name: str) -> Iterator[DescribeConfigsRe
 
 def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
     services.config_resources.broker.check_name(name)
+    # For every broker there is only what was set while it ran: file and flags are one broker's own.
     if name == EVERY_BROKER:
         described = describe_shared_settings(services.config)
     else:
@@ -108,6 +110,7 @@ def _describe_loggers(services: Services, name: str) -> Iterator[DescribeConfigs
             value=level,
             read_only=False,
             config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            # A level is no setting of the broker, so it has none of their types.
             config_type=_UNKNOWN_TYPE,
             documentation=None,
         )
@@ -122,6 +125,7 @@ def _describe_client_metrics(
         )
     own = services.config_resources.stored.texts(ResourceType.CLIENT_METRICS, name)
     for each, setting in ClientMetricsConfig.settings.items():
+        # Subscriptions inherit nothing: what is not their own is the default.
         text, source = setting.render(setting.default), ConfigSource.DEFAULT_CONFIG
         synonyms = []
         if each in own:

@@ -34,6 +34,8 @@ async def describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     described = [_describe(services, group_id, context.version) for group_id in request.groups]
+    # The schema's default stands for "not asked for" (KIP-430); 0 would say that nothing is
+    # allowed.
     operations = GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     for group in described:
         if group.error_code == ErrorCode.NONE:
@@ -61,6 +63,7 @@ def _described(group: ClassicGroup) -> DescribedGroup:
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
+        # A rebalance under way may choose another protocol.
         protocol_data=(group.protocol_name or "") if stable else "",
         members=[_member(group, member, stable) for member in group.members.values()],
     )

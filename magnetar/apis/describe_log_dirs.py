@@ -57,6 +57,7 @@ async def describe_log_dirs(
 def _asked_for(
     services: Services, asked: list[DescribableLogDirTopic] | None
 ) -> list[tuple[str, list[PartitionLog]]]:
+    # Null asks for all partitions, an empty list for none.
     if asked is None:
         return [(topic.name, topic.partitions) for topic in services.topics.all()]
     indexes: dict[str, set[int]] = {}

@@ -44,6 +44,7 @@ async def describe_quorum(
             for topic in request.topics
         ],
     )
+    # Before version 2 the field does not exist, and the encoder refuses a value in it.
     if is_known and context.version >= 2:
         at = context.connection.listener
         listener = Listener(name=at.name, host=at.advertised_host, port=at.advertised_port)

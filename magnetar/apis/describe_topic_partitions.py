@@ -44,6 +44,7 @@ async def describe_topic_partitions(
         missing -= len(described.partitions)
         end = first_partition + len(described.partitions)
         topic = services.topics.by_name(name)
+        # A topic that does not exist is described too, by its error.
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
@@ -54,6 +55,7 @@ def _asked_for(
     services: Services, request: DescribeTopicPartitionsRequest
 ) -> list[tuple[str, int]]:
     """Return each topic's name and the partition to begin with. Raises INVALID_REQUEST."""
+    # Sorted: a cursor is a name, and what lies behind it is what has not been told.
     named = sorted({topic.name for topic in request.topics})
     names = named or [topic.name for topic in services.topics.all()]
     cursor = request.cursor

@@ -2,7 +2,7 @@
 
 Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVALID_REQUEST for an
 empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
-shall not ask for a large answer many times over.
+must not ask for a large answer many times over.
 
 Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, and of a joint
 transaction its parent, its children and its vote (docs/joint_transactions.md).
@@ -51,6 +51,7 @@ def _state(
     services: Services, transactional_id: str, txn: TransactionMetadata | None
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
+    # Also for an id that is unknown: its children may be open already.
     if children := services.transactions.children(transactional_id):
         family = ((CHILDREN_TAG, encode_children(children)),)
     if txn is None:
@@ -62,6 +63,7 @@ def _state(
         )
     state = TransactionState(
         transactional_id=transactional_id,
+        # Clients refuse states that Kafka does not have: a vote is told as Ongoing, with a tag.
         transaction_state=txn.state.told_as.label,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_start_time_ms=txn.started_at_ms,
@@ -69,6 +71,7 @@ def _state(
         producer_epoch=txn.producer_epoch,
         topics=[
             TopicData(topic=topic, partitions=[index for _, index in partitions])
+            # Sorted first: `groupby` joins neighbours alone.
             for topic, partitions in groupby(sorted(txn.partitions), key=itemgetter(0))
         ],
     )

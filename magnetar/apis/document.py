@@ -77,6 +77,7 @@ def versions(api: Api) -> str:
 
 def header(api: Api) -> str:
     """Return the docstring of the handler's module."""
+    # The page is written from what a reader of the code sees, so the two cannot differ.
     text = sys.modules[api.handler.__module__].__doc__
     assert text is not None, f"{api.name} is not described"
     return text

@@ -34,6 +34,7 @@ async def elect_leaders(
             ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election"
         )
     if request.topic_partitions is None:
+        # As in Kafka: partitions whose election is not needed are listed only where they are named.
         results = [ReplicaElectionResult(topic=topic.name) for topic in services.topics.all()]
     else:
         results = [

@@ -33,6 +33,7 @@ from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 async def end_txn(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse:
+    # KIP-890: the version of the request says which transaction version its producer speaks.
     bumps_epoch = context.version >= END_TXN_BUMPS_SINCE
     next_producer = await services.transactions.end(
         request.transactional_id,

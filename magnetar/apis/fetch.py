@@ -48,12 +48,14 @@ _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_
 async def fetch(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse:
+    # Before any partition: what the session refuses answers the whole request.
     session = services.fetch_sessions.open(request, context.version, context.now_ms)
     reads = [_resolve(services, asked, context.version) for asked in session.partitions]
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory)
     await Fetch(
         reads,
+        # A level that does not exist must not raise: it reads what is not committed, too.
         Isolation(1 if request.isolation_level == 1 else 0),
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
@@ -61,6 +63,7 @@ async def fetch(
         held=context.held,
     ).perform()
     _log_refusals(services, context, session.partitions, reads)
+    # Not the time of the request: a fetch may have waited for minutes, and its session is used now.
     said = session.respond([_fetched(read) for read in reads], services.clock.now_ms())
     responses: list[FetchableTopicResponse] = []
     for position in said.positions:
@@ -91,6 +94,7 @@ def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> 
 
 def _find(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionLog:
     name = asked.topic
+    # From here on the request has no names.
     if version >= TOPIC_IDS_SINCE:
         found = services.topics.by_id(asked.topic_id)
         if found is None:

@@ -42,6 +42,7 @@ async def find_coordinator(
         )
     # The next request of the client goes to the coordinator, which needs its topic then.
     services.topics.ensure_internal(topic)
+    # The address that this listener advertises: the client may not reach those of the others.
     listener = context.connection.listener
     host, port = listener.advertised_host, listener.advertised_port
     if context.version < _KEYS_SINCE:

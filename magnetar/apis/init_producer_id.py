@@ -37,6 +37,7 @@ async def init_producer_id(
         request.transaction_timeout_ms,
         claimed_identity(request.producer_id, request.producer_epoch),
     )
+    # A producer that is only idempotent has no transaction that log lines could name it for.
     if request.transactional_id is not None:
         services.transactions.clients.note(request.transactional_id, context)
     return InitProducerIdResponse(

@@ -38,6 +38,7 @@ async def join_group(
             request.group_id, _join_request(request, context), context.connection
         )
     except KafkaError as refusal:
+        # Not refused by the mirror of the request, which would leave the member's id out.
         answer = JoinAnswer(member_id=request.member_id, error_code=refusal.code)
     return JoinGroupResponse(
         error_code=answer.error_code,
@@ -67,6 +68,7 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         new_member_id=new_member_id(request.group_instance_id or context.client_id),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=(
+            # A negative timeout would end the rebalance before it began.
             max(request.rebalance_timeout_ms, 0) if has_rebalance_timeout else session_timeout_ms
         ),
         protocol_type=request.protocol_type,
@@ -74,6 +76,7 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         group_instance_id=request.group_instance_id,
         client_id=context.client_id or "",
         client_host=context.client_host,
+        # KIP-394: without it each retried first join would leave a member behind.
         must_know_its_id=version >= _MEMBER_ID_FIRST_SINCE,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
     )

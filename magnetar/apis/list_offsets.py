@@ -59,6 +59,7 @@ async def list_offsets(
         for topic in request.topics
         for partition in topic.partitions
     )
+    # As in Fetch: a level that does not exist must not raise.
     isolation = Isolation(1 if request.isolation_level == 1 else 0)
     topics = []
     for topic in request.topics:
@@ -82,6 +83,7 @@ async def list_offsets(
 def _offset(
     log: PartitionLog, asked: ListOffsetsPartition, isolation: Isolation, version: int
 ) -> ListOffsetsPartitionResponse:
+    # `version + 1`: a negative timestamp without a meaning exists in no version.
     if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, version + 1):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -98,6 +100,7 @@ def _offset(
         partition_index=asked.partition_index,
         offset=offset,
         timestamp=timestamp,
+        # The encoder refuses an epoch in a version that has no field for it.
         leader_epoch=log.leader_epoch if found and version >= LEADER_EPOCHS_SINCE else -1,
     )
 

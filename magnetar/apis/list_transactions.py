@@ -33,6 +33,7 @@ async def list_transactions(
         longer_than_ms=request.duration_filter,
     )
     found = list(filters.select(await services.transactions.describe(), context.now_ms))
+    # The pattern comes last: it waits for a thread, and has fewest ids to match then.
     if request.transactional_id_pattern:
         wanted = await matching(
             request.transactional_id_pattern, (txn.transactional_id for txn in found)

@@ -69,9 +69,11 @@ class _Mirror(NamedTuple):
     def error(self, struct: Any) -> dict[str, Any] | None:
         """Return the fields that say the error; None where the struct has no error code."""
         fields = self._present(struct)
+        # By its end: AddPartitionsToTxn calls the field partition_error_code.
         error_code = next((name for name in fields if name.endswith("error_code")), None)
         if error_code is None:
             return None
+        # Fields that this version lacks are left out: the encoder would refuse them.
         beside = {name: value for name, value in self.values.items() if name in fields}
         return {**beside, error_code: self.code}
 
@@ -112,6 +114,8 @@ class _Mirror(NamedTuple):
                 fields = self._present(thing_type.struct)
                 source = fields.get(name) or next(iter(fields.values()))
                 value, value_type = getattr(thing, source.name), source.type
+            # A field of another type is another thing's name. Scalars and strings are single
+            # objects, so `is` compares types.
             if value_type is field.type and (value is not None or self.version in field.nullable):
                 names[name] = value
         return names

@@ -36,6 +36,7 @@ async def offset_commit(
     services: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
     expires_ms = -1
+    # Versions 2 to 4 alone bring a retention time; -1 leaves it to the broker.
     if request.retention_time_ms >= 0:
         expires_ms = context.now_ms + request.retention_time_ms
     commits: list[Commit] = []
@@ -50,6 +51,7 @@ async def offset_commit(
             if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
                 result.error_code = missing
                 continue
+            # In the order of `commits`: the codes come back by position.
             accepted.append(result)
             commits.append(_commit(topic, partition, context.now_ms, expires_ms))
         topics.append(
@@ -102,4 +104,6 @@ async def _commit_all(
             committer, commits, knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE
         )
     except KafkaError as refusal:
+        # A refusal of the group is that of each commit. Partitions that do not exist keep their
+        # code.
         return [refusal.code] * len(commits)

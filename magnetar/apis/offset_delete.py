@@ -38,6 +38,7 @@ async def offset_delete(
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             deleted.append((asked.name, index))
+            # In the order of `deleted`: the codes come back by position.
             results.append(result)
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
     codes = await services.groups.offsets.delete(request.group_id, deleted)

@@ -10,6 +10,8 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.apis.mirror import mirror
@@ -29,6 +31,8 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
@@ -62,7 +66,9 @@ async def offset_fetch(
         found.append((asked.name, offsets))
     return OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(name=name, partitions=[_old_partition(o) for o in offsets])
+            OffsetFetchResponseTopic(
+                name=name, partitions=[_partition(OffsetFetchResponsePartition, o) for o in offsets]
+            )
             for name, offsets in found
         ]
     )
@@ -74,6 +80,7 @@ async def _group(
     try:
         services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
+        # Each group stands alone: a member that is fenced in one may read the offsets of another.
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
         topics = await _all_topics(services, group.group_id, require_stable, by_id)
@@ -93,13 +100,17 @@ async def _all_topics(
     topics = []
     for name, offsets in everything.items():
         topic = services.topics.by_name(name)
+        # A client of version 10 knows topics by id alone, and this one has none any more.
         if by_id and topic is None:
             continue
         topics.append(
             OffsetFetchResponseTopics(
+                # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
-                partitions=[_partition(offset) for offset in offsets],
+                partitions=[
+                    _partition(OffsetFetchResponsePartitions, offset) for offset in offsets
+                ],
             )
         )
     return topics
@@ -116,13 +127,16 @@ async def _topic(
     if by_id:
         topic = services.topics.by_id(asked.topic_id)
         if topic is None:
-            unknown = [
-                FetchedOffset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-                for index in asked.partition_indexes
-            ]
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            unknown = [FetchedOffset(index, error_code=code) for index in asked.partition_indexes]
             return OffsetFetchResponseTopics(
-                topic_id=asked.topic_id, partitions=[_partition(offset) for offset in unknown]
+                topic_id=asked.topic_id,
+                partitions=[
+                    _partition(OffsetFetchResponsePartitions, offset) for offset in unknown
+                ],
             )
+        # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
+        # left out.
         name = topic.name
     offsets = await services.groups.offsets.fetch(
         group_id,
@@ -134,22 +148,13 @@ async def _topic(
     return OffsetFetchResponseTopics(
         name="" if by_id else name,
         topic_id=asked.topic_id,
-        partitions=[_partition(offset) for offset in offsets],
+        partitions=[_partition(OffsetFetchResponsePartitions, offset) for offset in offsets],
     )
 
 
-def _partition(fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
-        partition_index=fetched.partition,
-        committed_offset=fetched.offset,
-        committed_leader_epoch=fetched.leader_epoch,
-        metadata=fetched.metadata,
-        error_code=fetched.error_code,
-    )
-
-
-def _old_partition(fetched: FetchedOffset) -> OffsetFetchResponsePartition:
-    return OffsetFetchResponsePartition(
+def _partition(kind: type[PartitionT], fetched: FetchedOffset) -> PartitionT:
+    """Return the offset as a partition of the response: one `kind` before version 8, one since."""
+    return kind(
         partition_index=fetched.partition,
         committed_offset=fetched.offset,
         committed_leader_epoch=fetched.leader_epoch,

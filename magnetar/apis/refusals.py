@@ -32,7 +32,8 @@ _ROUTINE = frozenset(
 
 _log = get_logger("server")
 
-#: (API key, error code) -> when a line was written, and how many were left out since.
+#: (API key, error code) -> when a line was written, and how many were left out since. Bounded by
+#: the numbers of APIs and of error codes: no client can make it grow.
 _written: dict[tuple[int, ErrorCode], tuple[int, int]] = {}
 
 
@@ -72,6 +73,7 @@ def log_refusal(
     write = _log.debug if is_routine else _log.info
     kind = (context.api_key, refusal.code)
     written_ms, left_out = _written.get(kind, (0, 0))
+    # A clock that was set back must not silence the line until it has caught up.
     if 0 <= context.now_ms - written_ms < INTERVAL_MS:
         _written[kind] = (written_ms, left_out + 1)
         return
@@ -80,6 +82,7 @@ def log_refusal(
         fields["left_out"] = left_out
     if transactional_id is not None:
         txn = services.transactions.find(transactional_id)
+        # An id may have 32 KB, and a client chooses it.
         fields["transactional_id"] = transactional_id[:200]
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
     write(

@@ -61,6 +61,7 @@ def handles(
 
     def enter(handler: Handler[R]) -> Handler[R]:
         key = request_class.api_key
+        # The later of two handlers would win silently, by the order of the imports.
         assert key not in _apis, f"two handlers for {request_class.__name__}"
         api = Api(
             key,

@@ -23,6 +23,7 @@ _PROTOCOL_SINCE = 5
 async def sync_group(
     services: Services, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:
+    # KIP-559: null would evade the check that the version was made for.
     if context.version >= _PROTOCOL_SINCE and None in (
         request.protocol_type,
         request.protocol_name,

@@ -52,6 +52,7 @@ async def txn_offset_commit(
             if topic is None or not 0 <= index < len(topic.partitions):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
+            # In the order of `commits`: the codes come back by position.
             accepted.append(result)
             committed = CommittedOffset(
                 partition.committed_offset,
@@ -87,6 +88,7 @@ async def _commit_all(
         check_group_id(request.group_id)
         # No await up to the append: the transaction is ongoing when its offsets become pending.
         producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+        # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
         if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
             held = services.transactions.hold_offsets(*producer, request.group_id)
         else:
@@ -97,6 +99,7 @@ async def _commit_all(
             committer, request.producer_id, request.producer_epoch, commits
         )
         log, end_offset = held
+        # The add was appended in the step of the offsets: mostly one sync has made both durable.
         if log.high_watermark < end_offset:
             await log.durable(end_offset)
         return codes

@@ -36,10 +36,12 @@ async def write_txn_markers(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
     appended: list[Appended] = []
+    # All markers before the first wait: one sync covers them.
     results = [_append(services, marker, context.now_ms, appended) for marker in request.markers]
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
+        # The topic was deleted while its marker waited for the sync.
         except LedgerClosed:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return WriteTxnMarkersResponse(markers=results)
@@ -65,6 +67,8 @@ def _append(
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
+                # Before the append: a partition that took the epoch would refuse its true
+                # coordinator for good.
                 _check_coordinator(services, topic.name, index, marker.coordinator_epoch)
                 log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker, now_ms

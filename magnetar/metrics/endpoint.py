@@ -57,6 +57,7 @@ class MetricsEndpoint:
     def start(self, gather: Gather) -> None:
         """Answer scrapes with what `gather` returns; returns at once."""
         loop = asyncio.get_running_loop()
+        # A daemon: a scrape that hangs must not keep the process alive.
         self._thread = threading.Thread(
             target=self._serve, args=(gather, loop), name="metrics", daemon=True
         )
@@ -95,6 +96,7 @@ class MetricsEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 _log.debug("metrics asked for", request=format % args)
 
+        # With `auto_describe` registering would gather once, before the first scrape.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(gather, loop))
         ProcessCollector(registry=registry)
@@ -123,6 +125,7 @@ class _Collector:
         try:
             yield from asked.result(GATHERING_SECONDS)
         except (TimeoutError, CancelledError):
+            # The event loop is late already: it need not gather for a scrape that has failed.
             asked.cancel()
             _log.warning("metrics not gathered", reason="the event loop did not get to it")
             raise

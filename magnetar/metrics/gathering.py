@@ -48,6 +48,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         *_server(server),
         _syncs(services.logs.sync_durations),
     ]
+    # Last, because it alone gives up its turn: all that is above is of one moment.
     return families + await _partitions(services.topics.all())
 
 
@@ -113,6 +114,7 @@ def _syncs(durations: SyncDurations) -> Metric:
     return HistogramMetricFamily(
         family.name,
         family.help,
+        # Prometheus' buckets count everything up to their bound.
         buckets=list(zip(bounds, accumulate(durations.counts), strict=True)),
         sum_value=durations.total_seconds,
     )
@@ -125,6 +127,7 @@ async def _partitions(topics: Collection[Topic]) -> list[Metric]:
         lag = sum(log.high_watermark - log.last_stable_offset for log in topic.partitions)
         if lag:
             lags[topic.name] = lag
+        # A turn after each slice, however the partitions are spread over topics.
         if seen // _SLICE != (seen := seen + len(topic.partitions)) // _SLICE:
             await asyncio.sleep(0)
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])

@@ -31,6 +31,7 @@ class Background:
     async def ended(self) -> None:
         """Return when the task has ended."""
         if self._task is not None:
+            # Its exception, if any, has gone to `fail` already.
             await asyncio.gather(self._task, return_exceptions=True)
 
 

@@ -145,6 +145,8 @@ class ClassicGroups:
         """Take a group that was a consumer group: `value` is its record. All members join again."""
         step.state.take_over(group)
         self._persist(step, value)
+        # The timers of the consumer protocol ended with the consumer group: every session begins
+        # anew.
         resume(group, step.now_ms)
         outcome = Outcome()
         prepare(group, step.now_ms, outcome)

@@ -40,7 +40,7 @@ class ClassicMembers:
     async def join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
         """Return the member's generation; as `decide_join` refuses."""
         consumer = self._consumer
-        limits = consumer.limits(group.group_id)
+        limits = consumer.settings.of(group.group_id)
         draft = Draft(group)
         decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer
@@ -48,8 +48,8 @@ class ClassicMembers:
         if answer.error_code is not ErrorCode.NONE:
             return answer
         member_id = answer.member_id
-        group = consumer.carry_out(step, decision.records, member_id, limits)
-        step.soft.timers.on_classic_join(group.members[member_id], step.now_ms)
+        group, soft = consumer.carry_out(step, decision.records, member_id, limits)
+        soft.timers.on_classic_join(group.members[member_id], step.now_ms)
         consumer.watch(step)
         # The last consumer member may just have come back as a classic one.
         consumer.downgrade_if_due(step, group, ())
@@ -95,6 +95,7 @@ class ClassicMembers:
         Members of either protocol: administrators remove them so.
         """
         codes = []
+        # By member: one that is named by its id and by its instance leaves once.
         gone: dict[str, None] = {}
         for each in leaving:
             try:

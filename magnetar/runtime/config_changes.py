@@ -69,12 +69,14 @@ async def _alter_one(
 ) -> None:
     resource_type, resource_name, changes = asked
     check_changes(changes)
+    # Levels are changed one by one: AlterConfigs, which replaces all, has no meaning for them.
     if resource_type == ResourceType.BROKER_LOGGER and not replaces:
         alter_levels(resources.node_id, resource_name, changes, validate_only=validate_only)
         return
     resource = resources.find(resource_type, resource_name)
     texts = changed({} if replaces else resource.texts, changes, resource.listed)
     named = [change.name for change in changes if change.operation != Operation.DELETE]
+    # Before the store, and of all changes: a resource takes all of them or none.
     resource.check(named, texts)
     if not validate_only:
         await resource.store(texts)

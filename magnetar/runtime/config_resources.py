@@ -150,6 +150,7 @@ class GroupResource:
         return None
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
+        # A group need not exist to have configs, so a client could name ever new ones.
         self._stored.check_room(ResourceType.GROUP, self._name)
         try:
             parse_group_configs(texts, self._config)

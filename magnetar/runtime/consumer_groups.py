@@ -94,18 +94,9 @@ class ConsumerGroups:
         self._timers = timers
         self._classic = classic
         self._topics = topics
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._tasks = tasks
-
-    @property
-    def assignors(self) -> tuple[str, ...]:
-        """The assignors that members may ask for, the default first."""
-        return self._settings.assignors
-
-    def limits(self, group_id: str) -> ConsumerLimits:
-        """Return what the configuration says of the group."""
-        return self._settings.of(group_id)
 
     # --- requests
 
@@ -114,23 +105,26 @@ class ConsumerGroups:
 
         Refuses with what the rules of the coordinator do, and with INVALID_REGULAR_EXPRESSION.
         """
-        check_heartbeat(request, version, self.assignors)
+        check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
-        # The only await before the decision: from here on the group cannot change under it.
-        request = await self._with_resolved_regex(request)
+        if request.topic_regex:
+            # The only await before the decision: from here on the group cannot change under it.
+            request = await self._with_resolved_regex(request, request.topic_regex)
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
-        limits = self.limits(step.group_id)
+        limits = self.settings.of(step.group_id)
         if request.member_epoch == JOINING:
+            # Only a join makes a group: a heartbeat of an existing member never meets the limit.
             self._shards.check_count(step.group_id)
         draft = step.state.draft(request, self._topics, limits, now_ms)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
-        group = self.carry_out(step, decision.records, decision.answer.member_id, limits)
-        soft = step.soft
+        group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, now_ms):
+            # Not awaited: a slow pattern delays no heartbeat. A later one brings what it matches.
             self._tasks.spawn(self._match_again(step.shard, group.group_id, soft))
+        # Not the end of the log: a heartbeat that writes nothing waits for no other group's sync.
         await step.shard.durable(soft.rests_on)
         return answer
 
@@ -138,6 +132,7 @@ class ConsumerGroups:
         step = self._shards.step(request.group_id)
         group = step.state.find_consumer_group(request.group_id)
         member = leaving_member(group, request)
+        # Without an instance id no later member could take this one's place: it leaves for good.
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
             self._append(step, decide_absence(group, member))
             step.soft.timers.on_absence(member.member_id)
@@ -154,10 +149,11 @@ class ConsumerGroups:
         records: Sequence[ConsumerGroupRecord],
         member_id: str,
         limits: ConsumerLimits,
-    ) -> ConsumerGroup:
+    ) -> tuple[ConsumerGroup, SoftState]:
         """Append and apply the records of a member's request, restart timers; return the group.
 
-        A classic group of that id is deleted in the same step, and its parked requests are refused.
+        The soft state is new where the records made the group, so it is returned too. A classic
+        group of that id is deleted in the same step, and its parked requests are refused.
         """
         groups = step.state.consumer_groups
         known = groups.get(step.group_id)
@@ -167,14 +163,16 @@ class ConsumerGroups:
         finally:
             # Also where a record was too large, and only those before it were written: a member
             # without a session would stay for ever.
-            group = groups.get(step.group_id)
+            group, soft = groups.get(step.group_id), step.soft
             if group is not None:
+                # The members of an upgraded group have no timers yet: all of them get one.
                 speaker = None if known is None else member_id
                 session_ms = limits.session_timeout_ms
-                step.soft.restart_timers(group, speaker, before, session_ms, step.now_ms)
-                self.watch(step)
-        step.soft.see_topics(self._topics.version)
-        return groups[step.group_id]
+                soft.restart_timers(group, speaker, before, session_ms, step.now_ms)
+                self._timers.watch(step.group_id, soft.timers.wake_ms, step.now_ms)
+        assert group is not None, "the records of a member's request leave its group behind"
+        soft.see_topics(self._topics.version)
+        return group, soft
 
     def notice_topics(self, step: Step, group: ConsumerGroup) -> None:
         """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
@@ -190,10 +188,11 @@ class ConsumerGroups:
 
     def downgrade_if_due(self, step: Step, group: ConsumerGroup, leaving: Collection[str]) -> bool:
         """Make the group a classic one where only classic members are left; True: it is."""
-        if not is_downgrade_due(group, leaving, self.limits(step.group_id)):
+        if not is_downgrade_due(group, leaving, self.settings.of(step.group_id)):
             return False
         limits = step.state.limits
         classic, value = downgraded(group, leaving, self._topics, limits, step.now_ms)
+        # First, so that in replay too the id is of one kind of group at a time.
         step.shard.append_in_parts(deletion(group), step.now_ms)
         _log.info("group downgraded", group_id=step.group_id, members=len(classic.members))
         self._classic.take_over(step, classic, value)
@@ -222,7 +221,7 @@ class ConsumerGroups:
         """Start the timers of all members of a shard that was just replayed, whole."""
         for group_id, group in shard.state.consumer_groups.items():
             step = Step(shard, group_id, now_ms)
-            session_ms = self.limits(group_id).session_timeout_ms
+            session_ms = self.settings.of(group_id).session_timeout_ms
             step.soft.restart_timers(group, None, None, session_ms, now_ms)
             self.watch(step)
 
@@ -239,16 +238,15 @@ class ConsumerGroups:
 
     # --- regular expressions
 
-    async def _with_resolved_regex(self, request: HeartbeatRequest) -> HeartbeatRequest:
+    async def _with_resolved_regex(self, request: HeartbeatRequest, regex: str) -> HeartbeatRequest:
         """Return the request with what its pattern matches, where the group does not know it."""
-        regex = request.topic_regex
-        shard = self._shards.of(request.group_id)
-        group = shard.state.consumer_groups.get(request.group_id)
-        if not regex or (group is not None and regex in group.regexes):
+        group = self._shards.of(request.group_id).state.consumer_groups.get(request.group_id)
+        if group is not None and regex in group.regexes:
             return request
         return replace(request, resolved=await self._resolve(regex))
 
     async def _resolve(self, regex: str) -> ResolvedRegex:
+        # Read before the wait: topics made meanwhile raise the version, and are matched later.
         version = self._topics.version
         matching = await patterns.matching(regex, self._topics.names())
         return ResolvedRegex(matching, version, self._clock.now_ms())
@@ -258,6 +256,7 @@ class ConsumerGroups:
         regexes = () if group is None else tuple(group.regexes)
         try:
             found = {regex: await self._resolve(regex) for regex in regexes}
+            # Once more: the group may have gone while its patterns were matched.
             group = shard.state.consumer_groups.get(group_id)
             if group is not None:
                 records = decide_regexes(group, found, self._topics)

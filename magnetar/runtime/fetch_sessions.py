@@ -177,6 +177,7 @@ class _IncrementalContext(FetchContext):
 
 
 def _draw_session_id() -> int:
+    # Hard to guess: the id is all that a request needs to move a session on.
     return secrets.randbelow(_EPOCH_MAX) + 1
 
 
@@ -218,6 +219,7 @@ class FetchSessions:
         requests = _requests(request, uses_topic_ids)
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(request, requests, uses_topic_ids, now_ms)
+        # KIP-227: a full fetch that names a session closes it.
         self._remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
             return FetchContext(requests)
@@ -242,6 +244,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, detail)
         # Moved before anything else: a request that still waits for data in this session learns by
         # the epoch that the session has moved on.
+        # Epoch 0 opens a session and -1 closes it, so counting begins at 1 again.
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         self._update(session, request, requests)
         if not session.partitions:
@@ -249,9 +252,11 @@ class FetchSessions:
             return FetchContext(requests)
         if self._partition_count > self._partitions_max:
             self._remove(session.session_id)
+            # As for any missing session: the consumer begins again with a full fetch.
             detail = f"session {session.session_id} has grown beyond the broker's bound"
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, detail)
         session.last_used_ms = now_ms
+        # To the end: the dictionary is kept in the order of use, for evictions.
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return _IncrementalContext(session)
 
@@ -276,6 +281,7 @@ class FetchSessions:
 
     def create(self, partition_count: int, uses_topic_ids: bool, now_ms: int) -> _Session | None:
         """Return a new, empty session for `partition_count` partitions; None without room."""
+        # A session of no partitions would save nothing, and take a slot.
         if partition_count == 0 or not self._make_room(partition_count, now_ms):
             return None
         session_id = self._draw_session_id()

@@ -71,6 +71,7 @@ class PartitionRead:
             return True
         # Nothing is read where the logs have parted: what the reader holds already is wrong.
         offset = self.fetch_offset if self.diverging is None else log.reader.high_watermark
+        # Before the read: what becomes durable during it counts as growth, and is looked at again.
         self._seen_bytes = log.ledger.durable_bytes
         try:
             result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
@@ -237,6 +238,7 @@ class Fetch:
         ):
             await self._read(stale)
             return
+        # No await since the look at the logs: no advance is missed.
         poll.advanced.clear()
         await poll.advanced.wait()
 
@@ -246,6 +248,8 @@ class Fetch:
             others_bytes = self._size_bytes - read.size_bytes
             room_bytes = min(self._max_bytes - others_bytes, held.room_bytes(others_bytes))
             limit_bytes = max(min(read.max_bytes, room_bytes), 0)
+            # KIP-74: a first batch above the limits is returned whole, or its reader would never
+            # pass it.
             at_least_one = others_bytes == 0
             # A hot read is a plain call: a coroutine for each of a thousand partitions would cost
             # more than the read.

@@ -40,6 +40,7 @@ class Flushing:
         self._config = config
         self._background = Background(fail)
         self._began_ms = clock.steady_ms()
+        # Weak: a deleted log must not stay in memory for its time of flush.
         self._flushed_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
 
     @property

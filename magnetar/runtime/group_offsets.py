@@ -145,6 +145,7 @@ class GroupOffsets:
             )
             for index in partitions
         ]
+        # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
         return found
 
@@ -160,6 +161,7 @@ class GroupOffsets:
             if key.topic not in ids:
                 ids[key.topic] = self._id_of(key.topic)
             topic_id = ids[key.topic]
+            # Else this was left by a deleted topic, whose name another topic has now.
             if committed.is_of(topic_id):
                 fetched = offsets.fetched(key, topic_id, require_stable=require_stable)
                 found.setdefault(key.topic, []).append(fetched)
@@ -181,6 +183,7 @@ class GroupOffsets:
     def on_topic_deleted(self, name: str) -> None:
         """Forget what was committed for a topic that is gone: its name may come back."""
         now_ms = self._clock.now_ms()
+        # Not awaited: what a crash leaves behind names the old topic's id, so no fetch returns it.
         for shard in self._shards:
             shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
 

@@ -111,6 +111,7 @@ class GroupShards:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
         partitions = {self.partition_of(group_id) for group_id in group_ids}
         shards = [self._shards[partition] for partition in partitions]
+        # Before the first wait: what is appended meanwhile is no part of what was read.
         ends = [(shard, shard.log.log_end_offset) for shard in shards]
         for shard, end_offset in ends:
             await shard.durable(end_offset)

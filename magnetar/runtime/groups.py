@@ -108,6 +108,7 @@ class Groups:
             config.group_max_session_timeout_ms,
         )
         step, consumer_group = self._find(group_id)
+        # A consumer group without members becomes a classic group by this join.
         if consumer_group is not None and consumer_group.members:
             return await self._classic_members.join(step, consumer_group, request)
         # A member with an id is in a group that counts already.

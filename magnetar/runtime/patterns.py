@@ -25,6 +25,7 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="patterns")
 async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
     """Return those of `texts` that `pattern` matches whole. INVALID_REGULAR_EXPRESSION."""
     loop = asyncio.get_running_loop()
+    # The texts are taken here: they may come from state that the event loop changes meanwhile.
     return await loop.run_in_executor(_thread, _matching, pattern, tuple(texts))
 
 

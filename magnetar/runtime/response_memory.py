@@ -49,4 +49,6 @@ class HeldResponse:
         The first read of a response may have `ROOM_BYTES_MIN` in any case.
         """
         room = self._memory.room_bytes + self.size_bytes - others_bytes
+        # Only the first: with a floor for every read, a fetch of a thousand partitions would know
+        # no limit.
         return max(room, 0 if others_bytes else ROOM_BYTES_MIN)

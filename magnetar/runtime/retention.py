@@ -105,6 +105,8 @@ class Retention:
 
     async def _due(self, log: PartitionLog) -> int:
         while True:
+            # Facts come one by one, oldest first: a log of many segments costs no more than a round
+            # takes.
             segments = islice(log.ledger.segments.facts(), _SEGMENTS)
             start_offset, unread = log.due(segments, self._clock.now_ms())
             if unread is None:

@@ -25,7 +25,7 @@ from magnetar.storage.topics import Topics
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the broker is to its clients."""
+    """The broker as its clients see it."""
 
     id: int
     cluster_id: str

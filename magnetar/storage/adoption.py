@@ -59,6 +59,7 @@ def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
         coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
         epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
         for header, _ in log.ledger.batches.iterate(log.log_start_offset):
+            # A higher id was made up by a producer: no counter comes near it.
             if header.producer_id < PRODUCER_IDS_END:
                 producer_id = max(producer_id, header.producer_id)
         for open_id in sorted(log.transactions.open_producer_ids()):
@@ -82,6 +83,7 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
     if len(ids) > 1:
         _log.error("topic not adopted", topic=name, reason="its partitions have different ids")
         return False
+    # By the highest number: partitions that are missing below it are made, empty.
     count = 1 + max(found.partition for found in partitions)
     if count > PARTITIONS_MAX:
         _log.error("topic not adopted", topic=name, reason=f"{count} partitions are too many")

@@ -38,7 +38,8 @@ class BrokerConfigs:
         self._config = config
         self._catalog = catalog
         stored = catalog.resource_configs()
-        self._apply(
+        apply_texts(
+            config,
             _readable(stored.get((RESOURCE_TYPE, EVERY_BROKER), {})),
             _readable(stored.get((RESOURCE_TYPE, str(config.node_id)), {})),
         )
@@ -80,15 +81,13 @@ class BrokerConfigs:
         """
         config = self._config
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
+        # The catalog first: settings that are obeyed survive a restart.
         self._catalog.set_resource_configs(RESOURCE_TYPE, resource, texts)
         if resource == EVERY_BROKER:
-            self._apply(texts, config.own_texts)
+            apply_texts(config, texts, config.own_texts)
         else:
-            self._apply(config.shared_texts, texts)
+            apply_texts(config, config.shared_texts, texts)
         _log.info("configs changed", broker=resource or "every", names=sorted(texts))
-
-    def _apply(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
-        apply_texts(self._config, shared, own)
 
 
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:

@@ -108,17 +108,21 @@ class Catalog:
         A new catalog takes `cluster_id`, or a random one.
         """
         self._new_cluster_id = cluster_id or _new_id()
+        # Reentrant, since migrations run inside the opening.
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
+            # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
+            # apart.
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
             )
             try:
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+                # Off by default in SQLite: the configs of a deleted topic would stay behind.
                 self._database.execute("PRAGMA foreign_keys = ON")
                 self._migrate()
             except BaseException:
@@ -298,12 +302,15 @@ class Catalog:
             )
         for version, script in enumerate(_MIGRATIONS[done:], done + 1):
             with self._transaction("migrate") as database:
+                # Not `executescript`, which would commit the transaction first.
                 for statement in script.split(";"):
                     database.execute(statement)
                 if version == 1:
+                    # -1: the first start counts up to epoch 0.
                     database.execute(
                         "INSERT INTO cluster VALUES (1, ?, -1, 0)", (self._new_cluster_id,)
                     )
+                # In the same transaction: after a crash a step is made whole, or once more.
                 database.execute(f"PRAGMA user_version = {version}")
 
     @contextmanager

@@ -76,6 +76,7 @@ class ClientQuotas:
 
     def replace(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
         """Store what `check` returned for these entities, durably, for all of them or none."""
+        # The catalog first: memory never says what the disk might not have.
         self._catalog.set_client_quotas({_write(each): quotas[each] for each in quotas})
         for entity, values in quotas.items():
             if values:
@@ -97,6 +98,7 @@ class ClientQuotas:
 
 def make_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
     """Return the entity of these parts; the last one counts where a type is named twice."""
+    # Sorted, so that the order in which a request names the parts makes no second entity.
     return tuple(sorted(dict(parts).items()))
 
 

@@ -157,6 +157,7 @@ class Logs:
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Write the directory's owner into it. Raises ConfigError where it has another owner."""
         try:
+            # A copied directory under another catalog would mix the topics of two clusters.
             self._directory.claim(cluster_id=cluster_id, node_id=node_id)
         except ForeignDirectory as foreign:
             raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign

@@ -47,6 +47,7 @@ def read_batches(path: Path) -> Iterator[Batch | Damage]:
         # An empty file cannot be mapped.
         if not size:
             return
+        # The map outlives the file object, and goes with the last batch that points into it.
         view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     position, next_offset = 0, -1
     while position < size:
@@ -73,6 +74,7 @@ def _header(view: memoryview, position: int) -> BatchHeader | Damage:
     try:
         header = BatchHeader.parse(view, position)
     except WireError as error:
+        # A file that was extended and not written, as a crash leaves it, ends in zeros.
         if not any(view[position : position + BATCH_OVERHEAD]):
             return Damage(position, "zeros where a batch should begin")
         return Damage(position, str(error))

@@ -38,6 +38,7 @@ class StoredConfigs:
 
     def replace(self, resource_type: int, name: str, texts: Mapping[str, str]) -> None:
         """Replace the configs of a resource, durably; without any it is forgotten."""
+        # The catalog first: memory never says what the disk might not have.
         self._catalog.set_resource_configs(resource_type, name, texts)
         # A resource without configs does not count towards the limit.
         if texts:

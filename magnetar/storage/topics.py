@@ -286,6 +286,7 @@ class Topics:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name}."
             )
+        # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
         settings = resolve(parse_topic_configs(configs), self._config)
         self._catalog.set_topic_configs(topic.id, configs)
         topic.configs = dict(configs)
@@ -344,6 +345,7 @@ class Topics:
         task = asyncio.get_running_loop().create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
+        # Half a change is worse than one whose client has gone: the catalog may have it already.
         return await asyncio.shield(task)
 
     def _settings(self, row: TopicRow) -> TopicConfig:

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Message)
 
 
 def encode_versioned(message: Message, version: int | None = None) -> bytes:
-    """The bytes of a key or value. `version` None: the newest; a key has one version, 0."""
+    """Return the bytes of a key or value. `version` None: the newest; a key has one, 0."""
     if isinstance(message, RecordKey):
         return _PREFIX.pack(message.record_type) + message.encode(message.max_version)
     if version is None:
@@ -27,7 +27,7 @@ def encode_versioned(message: Message, version: int | None = None) -> bytes:
 
 
 def peek_version(buffer: Buffer) -> int:
-    """The version of a value, or the record type of a key. Raises WireError below two bytes."""
+    """Return a value's version, or a key's record type. Raises WireError below two bytes."""
     if len(buffer) < _PREFIX.size:
         raise WireError(f"{len(buffer)} bytes hold no version")
     version: int = _PREFIX.unpack_from(buffer)[0]
@@ -50,7 +50,7 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> M:
 def decode_compatible(cls: type[M], buffer: Buffer) -> M:
     """Read ConsumerProtocol*: a version newer than ours is read as our newest, the rest left alone.
 
-    So may clients add fields at the end without asking the brokers. Raises WireError.
+    So clients may add fields at the end without asking the brokers. Raises WireError.
     """
     version = min(peek_version(buffer), cls.max_version)
     return cls.decode_from(buffer, version, _PREFIX.size)[0]

@@ -24,6 +24,7 @@ _OUTPUT_FULL = "failed to write whole buffer"
 
 #: The first bytes of snappy as snappy-java frames it; blocks of (length int32, raw snappy) follow.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
+# Its version, and the oldest version that can read it.
 _XERIAL_HEADER = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
@@ -98,12 +99,15 @@ def _snappy_claim_is_plausible(block: memoryview) -> bool:
 def _decompress_stream(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
 ) -> bytes:
+    # A guess: the streams do not all say how long they are, and none could be believed.
     size_bytes = min(max_bytes, max(_FIRST_GUESS_MIN, _GROWTH * len(data)))
     while True:
         output = bytearray(size_bytes)
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as failure:
+            # The library has one class for all its errors: its text alone tells a full buffer from
+            # garbage.
             if str(failure) != _OUTPUT_FULL:
                 raise
         else:
@@ -136,6 +140,7 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
         if not 0 <= length <= len(data) - position:
             raise WireError(f"snappy: a block of {length} bytes, {len(data) - position} remain")
         block = _decompress_snappy_block(data[position : position + length], max_bytes)
+        # One bound for all blocks together.
         max_bytes -= len(block)
         blocks.append(block)
         position += length

@@ -102,6 +102,7 @@ def parse_marker(batch: Buffer) -> Marker:
         raise WireError("a marker's key or value is too short")
     key_version, control_type = _KEY.unpack_from(key)
     value_version, coordinator_epoch = _VALUE.unpack_from(value)
+    # Newer versions only add fields, so they pass.
     if min(key_version, value_version) < _MARKER_VERSION:
         raise WireError(f"marker versions {key_version} and {value_version}")
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):

@@ -75,6 +75,7 @@ def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> I
     position = 0
     for _ in range(header.record_count):
         record, position = _read_record(body, position, header.base_offset, header.base_timestamp)
+        # The records keep the producer's times; under log append time the batch's one counts.
         yield record._replace(timestamp=header.max_timestamp) if append_time else record
     if position != len(body):
         raise WireError(
@@ -88,6 +89,7 @@ def records_of(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes:
         raise WireError(f"magic {header.magic}, only {MAGIC} is read")
     if header.size_bytes > len(batch):
         raise WireError(f"a batch of {header.size_bytes} bytes, {len(batch)} are there")
+    # The batch's own end, not the buffer's: other batches may follow it.
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     if header.compression is Compression.NONE:
         return bytes(body)
@@ -101,6 +103,7 @@ def _read_record(
     end = position + length
     if length < 0 or end > len(body):
         raise WireError(f"a record of {length} bytes, {len(body) - position} remain")
+    # `+ 1` passes over the attributes, which no record uses.
     timestamp_delta, position = read_varlong(body, position + 1)
     offset_delta, position = read_varint(body, position)
     key, position = _read_bytes(body, position, end)
@@ -109,6 +112,7 @@ def _read_record(
     headers: tuple[RecordHeader, ...] = ()
     if header_count:
         headers, position = _read_headers(body, position, end, header_count)
+    # Bytes that no field accounts for would be passed over by one reader and read by another.
     if position != end:
         raise WireError(f"a record that claims {length} bytes ends {end - position} before that")
     record = Record(
@@ -190,6 +194,8 @@ def build_batch(
     encoded = []
     for delta, record in enumerate(records):
         encoded.append(encode_record(record, delta, base_timestamp))
+        # The first record need not be the oldest, so deltas may be negative; the maximum is looked
+        # for.
         if record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
     body = b"".join(encoded)
@@ -234,6 +240,7 @@ def recompressed(
     body = compress(codec, records, level)
     made = header._replace(
         batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        # All else stays: transactional or not, the producer's batch is the same batch.
         attributes=header.attributes & ~ATTRIBUTE_COMPRESSION | codec,
     )
     return pack_batch(made, body)

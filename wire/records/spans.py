@@ -106,6 +106,8 @@ def batch_of_spans(
     if delete_horizon_ms is None:
         records = b"".join([body[span[0] : span[1]] for span in kept])
     else:
+        # KIP-534: the horizon takes the place of the base timestamp, so every delta is counted
+        # anew.
         shift = base_timestamp - delete_horizon_ms
         records = b"".join([_shifted(body, span, shift) for span in kept])
         attributes |= ATTRIBUTE_DELETE_HORIZON
@@ -123,7 +125,7 @@ def batch_of_spans(
 
 
 def _shifted(body: bytes, span: RecordSpan, shift: int) -> bytes:
-    """A record's bytes, its timestamp delta grown by `shift`."""
+    """Return a record's bytes with its timestamp delta grown by `shift`."""
     _, position = read_varint(body, span[0])
     delta, rest = read_varlong(body, position + 1)
     record = body[position : position + 1] + encode_varint(delta + shift) + body[rest : span[1]]

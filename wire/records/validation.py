@@ -51,6 +51,7 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
         raise _refusal_of_frame(records)
     # Every produced batch passes here: not `BatchHeader.parse`, which is one more call.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(records))
+    # The cheap test for the usual batch; which rule is broken is found out only where one is.
     if header.magic != MAGIC or header.batch_length != size_bytes - LENGTH_OVERHEAD:
         raise _refusal_of_frame(records)
     if header.base_offset != 0:
@@ -60,6 +61,7 @@ def validate_batch(records: Buffer | None, *, size_bytes_max: int | None = None)
     if size_bytes_max is not None and size_bytes > size_bytes_max:
         detail = f"a batch of {size_bytes} bytes, at most {size_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, detail)
+    # After the frame, before the fields: fields of a damaged batch mean nothing.
     if header.crc != crc32c(memoryview(records)[CRC_COVERS_FROM:]):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
     attributes, count = header.attributes, header.record_count
@@ -105,6 +107,7 @@ def _check_fields(header: BatchHeader) -> None:
     attributes = header.attributes
     if header.record_count <= 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record count {header.record_count}")
+    # Only compaction makes gaps between offsets. A producer's gap would be a lie about its count.
     if header.last_offset_delta != header.record_count - 1:
         detail = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
@@ -122,6 +125,7 @@ def _check_fields(header: BatchHeader) -> None:
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"producer id {header.producer_id}")
+    # Without a sequence a retry of this batch could not be told from new records.
     if header.base_sequence < 0 or header.producer_epoch < 0:
         detail = (
             f"producer id {header.producer_id} with epoch {header.producer_epoch}"
@@ -135,6 +139,7 @@ def _check_codec(header: BatchHeader, records: Buffer) -> None:
         codec = header.compression
     except WireError as failure:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(failure)) from None
+    # A quick look for garbage: a batch is not decompressed only to be checked.
     if not begins_like(codec, memoryview(records)[BATCH_OVERHEAD:]):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"records that are no {codec.name} stream")
 

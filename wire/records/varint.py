@@ -67,6 +67,7 @@ def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
         if byte < 0x80:
             break
         shift += 7
+    # Unfinished after as many bytes as the type can have, or finished with bits beyond it.
     if byte >= 0x80 or zigzag >> bits:
         raise WireError(f"a varint of more than {bits} bits")
     return (zigzag >> 1) ^ -(zigzag & 1), position

@@ -340,10 +340,10 @@ async def test_a_group_has_its_own_configs_within_the_brokers_bounds(
     assert (shown.config_source, shown.read_only) == (8, False)
     assert values(shown) == [(name, "50000", 8), (behind, "45000", DEFAULT)]
     assert values((await describe(client, GROUP, "h"))[name]) == [(behind, "45000", DEFAULT)]
-    assert broker.groups.consumer.limits("g").session_timeout_ms == 50000
-    assert broker.groups.consumer.limits("h").session_timeout_ms == 45000
+    assert broker.groups.consumer.settings.of("g").session_timeout_ms == 50000
+    assert broker.groups.consumer.settings.of("h").session_timeout_ms == 45000
     assert await alter(client, GROUP, "g", (name, DELETE, None)) == 0
-    assert broker.groups.consumer.limits("g").session_timeout_ms == 45000
+    assert broker.groups.consumer.settings.of("g").session_timeout_ms == 45000
     assert broker.stored_configs.names(GROUP) == []
 
 
