@@ -125,7 +125,8 @@ def end_txn(
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
-        return Decision(records=(ended,), answer=ended.successor)
+        # Its epoch stays, so the producer that asks is the one that goes on.
+        return Decision(records=(ended,), answer=identity)
     bumped = prepare_bumped(
         txn,
         prepared,
