@@ -1,8 +1,17 @@
 """One broker: the composition of its parts, in the order in which they start and stop.
 
-A start binds the addresses, locks the data directory, opens the catalog and the logs (recovering
-those that were not stopped cleanly), replays groups and transactions and does the work that they
-owe, and then accepts connections. A stop goes the other way round and leaves everything durable.
+A start, after a clean stop or after `kill -9`:
+
+1. bind the addresses; lock the data directory; write what the journal holds to its files again
+   (`logstore.directory.log_directory`, `logstore.sync.journal`); open the catalog;
+2. adopt logs that the catalog does not know (`storage.adoption`), open all others, and recover
+   those that were not stopped cleanly (`logstore.segments.batch_recovery`, then
+   `logstore.partition.state_recovery`);
+3. replay groups, then transactions, and do the work that they owe (`runtime.shard`);
+4. heal the transactions that are open in a partition and unknown to their coordinator;
+5. accept connections. Nothing is answered before this.
+
+A stop goes the other way round and leaves everything durable.
 `magnetar.runtime.failing` says what ends a broker at once.
 """
 

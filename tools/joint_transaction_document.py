@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from coordinator.decision import Decision
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
+from coordinator.transactions.commit_plan import MarkerWork, complete
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.init_producer_id import init_producer_id
@@ -19,7 +20,6 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.plan import MarkerWork, complete
 from coordinator.transactions.shard import Shard
 from tools.drawn_sections import table, with_sections
 from tools.transaction_document import ROOT, in_state, story

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from coordinator.decision import Decision
 from coordinator.transactions.add_partitions import add_partitions, check_holds
+from coordinator.transactions.commit_plan import PLANS, Decided, Storage, complete, work_due
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
@@ -31,7 +32,6 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
     TxnId,
 )
-from coordinator.transactions.plan import PLANS, Decided, Storage, complete, work_due
 from tools.drawn_sections import table, with_sections
 from wire.errors import KafkaError
 

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
+from coordinator.transactions.commit_plan import ended
 from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
@@ -36,7 +37,6 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
     Vote,
 )
-from coordinator.transactions.plan import ended
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 

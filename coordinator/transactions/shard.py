@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Set
 from operator import attrgetter
 from types import MappingProxyType
 
+from coordinator.transactions.commit_plan import MarkerWork, work_due
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
-from coordinator.transactions.plan import MarkerWork, work_due
 
 _PRODUCER_IDS = attrgetter("producer_id", "previous_producer_id", "next_producer_id")
 

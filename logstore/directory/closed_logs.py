@@ -30,7 +30,7 @@ from uuid import UUID
 from logstore.directory.data_directory import Key, partition_name
 from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
-from logstore.partition.recovery import ClosedLog
+from logstore.partition.state_recovery import ClosedLog
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.segments.stored_segments import ClosedSegments
 

@@ -55,7 +55,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.recovery import ClosedLog
+from logstore.partition.state_recovery import ClosedLog
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger

@@ -30,11 +30,11 @@ from logstore.partition.leader_epochs import EpochFiles
 from logstore.partition.log_config import INT32_MAX, LogConfig
 from logstore.partition.producer_state import Producers
 from logstore.partition.reader import LogReader, PartitionDeleted
-from logstore.partition.recovery import STATE_BYTES_MAX, ClosedLog, recovering
 from logstore.partition.retention import Due, deletable_before, delete_before, due
 from logstore.partition.snapshot import encode_snapshot
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
+from logstore.partition.state_recovery import STATE_BYTES_MAX, ClosedLog, recovering
 from logstore.partition.transaction_buffer import TransactionBuffer, TransactionMarker
 from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Ledger, SegmentFacts

@@ -18,8 +18,8 @@ from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.durability import Durability
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.attachments import FileAttachments
+from logstore.segments.batch_recovery import Recovered, Recovery
 from logstore.segments.ledger import LedgerFenced, SegmentLimits
-from logstore.segments.recovery import Recovered, Recovery
 from logstore.segments.segment import Segment
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, UnsyncedBytes, UnsyncedNames

@@ -51,6 +51,7 @@ class Commands(click.Group):
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         """`places`: `module:attribute` by the command's name, in the order that help shows."""
+        # click would print the help as a mistake, with exit code 2.
         kwargs.setdefault("no_args_is_help", False)
         super().__init__(*args, **kwargs)
         self._places = dict(places or {})
@@ -81,6 +82,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Completion parses incomplete lines: help in its output would be taken for words.
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
@@ -95,6 +97,7 @@ class _Duration(click.ParamType[int]):
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> int:
+        # click converts defaults as well, which are numbers already.
         if isinstance(value, int):
             return value
         found = _DURATION.fullmatch(str(value).strip())
@@ -146,6 +149,7 @@ def unescape(text: str) -> str:
 
 def asks_brokers(command: Command) -> Command:
     """Add --bootstrap and --timeout, report errors, and pass `connect`, which opens a client."""
+    # Wrapped inside: the mistakes that click finds in options keep their exit code 2.
     reported = reports_errors(command)
 
     @functools.wraps(command)
@@ -209,7 +213,9 @@ def sentence(failure: Exception) -> str:
 
 def forget_output() -> None:
     """Drop the output that could not be written: Python would try to write it again at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def print_json(values: Iterable[dict[str, Any]]) -> None:
@@ -230,6 +236,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], nothing: s
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal, unless `yes`; the command ends here if the answer is no."""
+    # A script has no one to ask. It said what it wants by calling the command.
     if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
 
@@ -241,6 +248,7 @@ def parse_settings(texts: Iterable[str], hint: str) -> dict[str, str]:
     """
     found = {}
     for text in texts:
+        # At the first `=`: a value may contain more of them.
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter(
@@ -255,6 +263,8 @@ def _addresses(context: click.Context, param: click.Parameter, value: str) -> st
     from magnetar.client.cluster import parse_addresses
 
     try:
+        # Parsed here for its mistakes only, so that a typing error is a usage error and no failed
+        # connection.
         parse_addresses(value)
     except ClientError as mistake:
         raise click.BadParameter(str(mistake), context, param) from None

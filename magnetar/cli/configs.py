@@ -47,6 +47,7 @@ def _of_one_resource(*, is_required: bool) -> Callable[[Command], Command]:
                 raise click.UsageError("Say whose: --topic, --broker, --all-brokers or --group.")
             command(resource=resource, **rest)
 
+        # The last one added is shown first in the help.
         for option in (
             click.option("--group", "-g", metavar="GROUP", help="Settings of a consumer group."),
             click.option("--all-brokers", is_flag=True, help="Settings for every broker."),
@@ -73,6 +74,7 @@ def _resource(
         for kind, name in (
             (ResourceType.TOPIC, topic),
             (ResourceType.BROKER, broker),
+            # A broker without a name stands for the defaults of all brokers, as in the protocol.
             (ResourceType.BROKER, "" if all_brokers else None),
             (ResourceType.GROUP, group),
         )
@@ -117,6 +119,7 @@ def list_command(
             return print_json({"type": each.kind, "name": each.name} for each in resources)
         named = [(each.kind.replace("_", " "), each.name) for each in resources]
         return print_table(("type", "name"), named, "nothing has settings")
+    # Filtered here: no version of DescribeConfigs can leave defaults out.
     shown = [entry for entry in entries if not (changed and entry.is_default)]
     if as_json:
         return print_json(entry.to_json(resource) for entry in shown)
@@ -145,12 +148,14 @@ def get_command(
     with connect() as client:
         ((_, entries),) = describe_configs(client, [resource], names)
     by_name = {entry.name: entry for entry in entries}
+    # Before anything is printed: a script must not read half of the values.
     for name in names:
         if name not in by_name:
             fail(f"{resource} has no setting {name}. `magnetar configs list` shows its settings.")
     if as_json:
         return print_json(by_name[name].to_json(resource) for name in names)
     for name in names:
+        # A line for each name, also without a value, so that lines and names can be paired.
         print(by_name[name].value or "")
 
 
@@ -207,6 +212,7 @@ def unset_command(
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
+    # Brokers send null for it, which would look like "not set".
     value = "(secret)" if entry.is_sensitive else entry.value
     shown = ABSENT if value is None else value
     return entry.name, shown, entry.source, entry.documentation or ""

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from magnetar.client.consumer import Begin, Reader
     from magnetar.client.group_member import GroupMember
 
+#: Kafka's default, auto.commit.interval.ms: so much is printed again after a crash, at most.
 _COMMIT_EVERY_S = 5.0
 _RETRY_S = 1.0
+#: A member without partitions has nothing to fetch, and would otherwise spin between heartbeats.
 _IDLE_S = 0.1
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -112,6 +114,7 @@ def consume(
     """
     if group is not None and partitions:
         raise click.UsageError("--group shares out partitions: --partition excludes it.")
+    # Before the connection: mistakes in options are found without a broker.
     begin = _begin(offset)
     shown = _printer(template, key_delimiter, delimiter, shows_null, as_json)
     with connect() as client:
@@ -139,6 +142,7 @@ def parse_begin(text: str) -> Begin:
     from magnetar.client.consumer import Begin
     from magnetar.client.partitions import EARLIEST, LATEST
 
+    # Both kcat's words and Kafka's.
     words = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
     if text in words:
         return Begin(word=words[text])
@@ -242,8 +246,11 @@ class _Session:
             for fetched in reader.fetch():
                 sys.stdout.buffer.write(self.shown(fetched))
                 self.printed += 1
+                # The reader has moved past this record and no further, so that a member commits
+                # what was printed.
                 if self.printed == self.limit:
                     break
+            # Before the caller commits: a committed record that was never printed would be lost.
             sys.stdout.buffer.flush()
             yield
 
@@ -282,6 +289,7 @@ def _consume_as_member(session: _Session, group: str, topics: tuple[str, ...]) -
     try:
         _retry_unreachable(session, lambda: _print_generation(session, member))
     finally:
+        # The session's end frees the partitions as well; to leave is a courtesy.
         with suppress(Unreachable):
             member.leave()
 
@@ -291,6 +299,7 @@ def _print_generation(session: _Session, member: GroupMember) -> bool:
     from magnetar.client import Unreachable
 
     assigned = member.join()
+    # Without topics the question would be for all of them.
     leaders = session.client.topics({topic for topic, _ in assigned}) if assigned else {}
     committed = member.committed(assigned) if assigned else {}
     reader = session.reader(leaders, assigned, committed)
@@ -298,6 +307,7 @@ def _print_generation(session: _Session, member: GroupMember) -> bool:
     committed_at = time.monotonic()
     try:
         for _ in session.fetches(reader):
+            # A copy: the reader moves on with the next fetch, whose records are not printed yet.
             printed = dict(reader.positions)
             if time.monotonic() - committed_at > _COMMIT_EVERY_S:
                 member.commit(printed)

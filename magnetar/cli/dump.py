@@ -61,11 +61,14 @@ def dump(
     options = Options(with_records, first_offset)
     damages = 0
     try:
+        # Files one by one: a data directory may hold more than fits into memory.
         for path in (file for each in paths for file in files_of(each)):
             entries = dump_file(path, options)
             if not as_json:
                 print(f"{path} ({path.stat().st_size} bytes)")
             for entry in entries:
+                # Counted, not raised: what lies behind a damage is what one looks for with this
+                # command.
                 damages += entry.is_damage
                 print(_as_json(path, entry) if as_json else _as_text(entry))
     except UnknownFile as unknown:
@@ -87,6 +90,7 @@ def _as_text(entry: Entry) -> str:
 
 def _value(name: str, value: Any) -> str:
     if name in _TIMES and isinstance(value, int):
+        # No space within a value: lines are made to be cut into fields.
         return moment(value).replace(" ", "T")
     if isinstance(value, str):
         return value if value and " " not in value else json.dumps(value, ensure_ascii=False)

@@ -111,6 +111,7 @@ def lag_command(
     from magnetar.client import groups as queries
 
     with connect() as client:
+        # Listed when none is named; a group that ends in between is reported as missing.
         wanted = group_ids or [group.group_id for group in queries.list_groups(client)]
         found = [
             (group.group_id, each)
@@ -176,6 +177,7 @@ def reset_command(
     magnetar groups reset billing --topic orders --to-datetime 2026-11-21T00:00Z
     magnetar groups reset billing --topic orders:0,2 --shift-by -100 --execute
     """
+    # No default: to move every offset of a group by mistake cannot be undone.
     if bool(topics) == all_topics:
         raise click.UsageError("Name --topic, or --all-topics.")
     if execute and dry_run:
@@ -202,6 +204,7 @@ def reset_command(
     ]
     header = ("topic", "partition", "committed", "new")
     print_table(header, rows, f"group {group_id} has committed nothing")
+    # On standard error: the table may go on to another program.
     if moves and not execute:
         print("\nNothing was changed. --execute commits the new offsets.", file=sys.stderr)
 
@@ -216,8 +219,11 @@ def delete_command(connect: Connect, group_ids: tuple[str, ...], yes: bool, as_j
     from magnetar.client import groups as queries
 
     with connect() as client:
+        # After the connection: there is nothing to ask if no broker is there.
         confirm(f"Delete {', '.join(group_ids)} with all offsets?", yes=yes)
         codes = queries.delete_groups(client, group_ids)
+    # Some may be deleted and others not: what was done is printed, then the exit code tells of the
+    # rest.
     failed = {group_id: code for group_id, code in codes.items() if code}
     if as_json:
         print_json(
@@ -258,6 +264,7 @@ def _target(
                 param_hint="--to-datetime",
             ) from None
     if by_duration is not None:
+        # The broker searches record timestamps, so the duration becomes a point in time here.
         targets.append(round(time.time() * 1000) - by_duration)
     if len(targets) != 1:
         raise click.UsageError(
@@ -308,6 +315,7 @@ def _described(group: Group) -> str:
             member.member_id,
             member.instance_id or ABSENT,
             member.client_id,
+            # Brokers tell Java's form of an address, which begins with a slash.
             member.host.removeprefix("/"),
             ABSENT if member.partitions is None else _partitions(member.partitions),
         )
@@ -345,4 +353,5 @@ def _position_row(group_id: str, each: Position) -> tuple[str, ...]:
 
 
 def _reader(member: Member | None) -> str:
+    # The instance id, where there is one: a static member keeps it when it restarts.
     return ABSENT if member is None else member.instance_id or member.member_id

@@ -107,6 +107,8 @@ def import_command(
         )
     except (ImportRefused, CatalogFailure) as refusal:
         fail(str(refusal))
+    # A full disk or one that fails: the copies that are whole stay, and the next call goes on with
+    # them.
     except OSError as failure:
         fail(f"{failure}. Nothing is lost: give the same command again.")
     for warning in outcome.plan.warnings:
@@ -120,6 +122,7 @@ def import_command(
 @contextmanager
 def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar of `total` bytes, if standard error is a terminal; yield what advances the bar."""
+    # A log file would hold a line for each step of the bar.
     if not sys.stderr.isatty():
         yield lambda done: None
         return

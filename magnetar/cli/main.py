@@ -79,6 +79,7 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> None:
+    # Imported here: the other commands and --help do without the broker's configuration.
     from magnetar.cli.serve import Flags, run
 
     flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format)

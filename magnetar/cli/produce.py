@@ -135,10 +135,12 @@ def produce(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
         )
+        # Before the first line is read: a missing topic should not cost the user what was typed.
         producer.open()
         _produce(producer, form, files)
     if as_json:
         print(json.dumps(_to_json(producer)))
+    # Silent in scripts, as `cp` is: the exit code says that all is acknowledged.
     elif sys.stderr.isatty():
         print(f"{count(producer.acknowledged)} records written to {topic}", file=sys.stderr)
 
@@ -152,6 +154,7 @@ def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> N
         if files:
             for path in files:
                 value = path.read_bytes()
+                # Sent one by one: files may be large, and only one of them is held in memory.
                 producer.send([ProducerRecord(form.key, value, None, form.headers)])
         else:
             if sys.stdin.isatty():
@@ -160,6 +163,7 @@ def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> N
                 producer.send(records)
         producer.commit()
     except (ClientError, OSError) as failure:
+        # The failure alone would leave open what became of the records before it.
         what = sentence(ClientError(explained(failure)))
         raise ClientError(f"{what} {_outcome(producer)}") from None
     except KeyboardInterrupt:
@@ -174,6 +178,7 @@ def _outcome(producer: Producer) -> str:
     if producer.transactional_id is None:
         return f"Records written before: {count(producer.acknowledged)}."
     try:
+        # Without it, readers would wait for the transaction's timeout.
         producer.abort()
     except ClientError as failure:
         return f"The transaction could not be aborted ({failure}); its timeout aborts it."

@@ -61,6 +61,7 @@ def moment(time_ms: int) -> str:
 def parse_moment(text: str) -> int:
     """Return ms since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ValueError."""
     found = datetime.fromisoformat(text)
+    # Not the machine's zone: a command should mean the same on every machine, as its output does.
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return round(found.timestamp() * 1000)

@@ -29,6 +29,8 @@ from wire.records.record import RecordHeader
 _READ_BYTES = 1 << 20
 #: The text of one record. Brokers accept records of 1 MB unless they are configured otherwise.
 LINE_BYTES_MAX = 64 << 20
+#: A pipe's writer that is at work comes again within this time; a slow one should see its lines
+#: sent.
 _MORE_AFTER_S = 0.005
 
 Print = Callable[[Fetched], bytes]
@@ -51,6 +53,8 @@ def compile_format(text: str, null: bytes) -> Print:
             continue
         if name not in _FIELDS:
             raise ValueError(f"%{name} is not known: there are {', '.join(sorted(_SHOWN))}")
+        # Escapes are replaced in the text between fields only: a record that holds `\n` is printed
+        # as it is.
         pieces += [_literal(literal), _field(name, null)]
         literal = ""
     pieces.append(_literal(literal))
@@ -82,6 +86,7 @@ def json_line(fetched: Fetched) -> bytes:
         **_text("value", record.value),
     }
     if record.headers:
+        # A list of pairs, not an object: names of headers may repeat, and their order counts.
         shown["headers"] = [
             [name, None if value is None else value.decode("utf-8", "backslashreplace")]
             for name, value in record.headers
@@ -95,6 +100,7 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
+        # JSON is text: another way to write such bytes could not be read back as the same bytes.
         return {f"{name}_base64": b64encode(data).decode()}
 
 
@@ -159,6 +165,7 @@ class LineFormat:
         key, value = self.key, line
         if self.key_delimiter is not None:
             before, delimiter, after = line.partition(self.key_delimiter)
+            # A line without the delimiter is a value alone: its record gets the key of --key.
             if delimiter:
                 key, value = before, after
         shown = None if self.empty_is_null and not value else value
@@ -198,6 +205,7 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
     value = fields.get(name)
     if value is None:
         return None
+    # A value that is JSON itself, as `jq` makes it, becomes its text.
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
@@ -210,16 +218,20 @@ def read_records(stream: IO[bytes], form: LineFormat) -> Iterator[list[ProducerR
     rest = b""
     ready: list[ProducerRecord] = []
     while chunk := _read(stream):
+        # The last piece may be half a line, or half a delimiter: it waits for the next chunk.
         *lines, rest = (rest + chunk).split(form.delimiter)
         for line in lines:
             number += 1
             if line or not form.is_json:
                 ready.append(form.parse(line, number))
+        # Without a bound, binary input would fill the memory before the first record.
         if len(rest) > LINE_BYTES_MAX:
             raise ClientError(
                 f"line {number + 1} is longer than {LINE_BYTES_MAX >> 20} MiB."
                 " --delimiter names the end of records."
             )
+        # Larger batches are cheaper, so records wait while more input comes at once; a full chunk
+        # is enough for a batch.
         if ready and not (len(chunk) < _READ_BYTES and _has_more(stream)):
             yield ready
             ready = []
@@ -231,6 +243,7 @@ def read_records(stream: IO[bytes], form: LineFormat) -> Iterator[list[ProducerR
 
 def _read(stream: IO[bytes]) -> bytes:
     """Return the bytes that are there; wait for the first one only."""
+    # `read` waits for the whole size: lines that are typed would not be sent before the end.
     read1 = getattr(stream, "read1", stream.read)
     data: bytes = read1(_READ_BYTES)
     return data
@@ -242,6 +255,7 @@ def _has_more(stream: IO[bytes]) -> bool:
         descriptor = stream.fileno()
     except (OSError, ValueError):
         return False
+    # A person expects a line to be sent when it is typed.
     if os.isatty(descriptor):
         return False
     return bool(select.select([descriptor], [], [], _MORE_AFTER_S)[0])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
+from magnetar.cli.commands import forget_output
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
@@ -63,13 +64,16 @@ def configure(flags: Flags) -> BrokerConfig:
     given: list[Given] = []
     if flags.config_file is not None:
         given += read_properties(Path(flags.config_file))
+    # In this order: the last value of a name wins, so flags win over the file.
     given += read_assignments(flags.assignments)
     if flags.listen is not None:
+        # For its mistakes only: the message then names the flag, and not the setting it stands for.
         parse_address(flags.listen, "--listen")
         given.append(Given("listeners", f"PLAINTEXT://{flags.listen}", "--listen"))
     if flags.data_dir is not None:
         given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
     loaded = load(given)
+    # Printed, not logged: a log at level error would hide that a setting has no effect.
     for warning in loaded.warnings:
         print(f"magnetar: warning: {warning}", file=sys.stderr)
     return loaded.config
@@ -89,7 +93,9 @@ async def _serve(config: BrokerConfig) -> None:
     keep_freed_memory()
     open_files.raise_limit()
     loop = asyncio.get_running_loop()
+    # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
     stop = _set_by_signals(loop)
+    # Its address is taken first, so that a mistake in it ends the start before any log is touched.
     metrics = _metrics_endpoint(config)
     broker = Broker(config)
     # The objects that recovery builds live as long as the process. Collections that look at them
@@ -109,6 +115,7 @@ async def _serve(config: BrokerConfig) -> None:
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
     if metrics is not None:
+        # Before the broker, whose figures it reads.
         await metrics.stop()
     await broker.stop()
     _say("magnetar: stopped")
@@ -119,10 +126,7 @@ def _say(line: str) -> None:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        # At its exit Python writes the rest of the buffer, which must not fail either.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        forget_output()
 
 
 def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
@@ -132,6 +136,7 @@ def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     def on_signal() -> None:
         if stop.is_set():
             print("magnetar: stopped at once", file=sys.stderr, flush=True)
+            # Without cleaning up: a stop that hangs must not be able to hold the process.
             os._exit(EXIT_FORCED)
         stop.set()
 

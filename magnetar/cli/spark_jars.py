@@ -17,6 +17,7 @@ import click
 
 from magnetar.cli.commands import fail
 
+#: The only Scala of Spark 4.
 SCALA = "2.13"
 CONNECTOR = f"spark-sql-kafka-0-10_{SCALA}"
 #: In the order of the class path. Maven finds the versions of all but the connector.
@@ -27,6 +28,7 @@ ARTIFACTS = (
     "commons-pool2",
 )
 _POM = Path(__file__).with_name("connector.pom.xml")
+#: Checked, because the version becomes part of a file name and of an argument of Maven.
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[A-Za-z0-9.]+)?")
 _ERRORS_MAX = 3
 
@@ -94,6 +96,7 @@ def _present(directory: Path, spark_version: str) -> tuple[Path, ...] | None:
     """Return the jars if each artifact is there exactly once, else None."""
     if not (directory / f"{CONNECTOR}-{spark_version}.jar").exists():
         return None
+    # A digit after the name: `kafka-clients-*` would match other artifacts, whose names go on.
     found = [sorted(directory.glob(f"{artifact}-[0-9]*.jar")) for artifact in ARTIFACTS]
     if any(len(jars) != 1 for jars in found):
         return None
@@ -105,6 +108,7 @@ def _copy_with_maven(directory: Path, spark_version: str) -> None:
     if maven is None:
         raise JarsUnavailable("`mvn` was not found; it needs Maven (Debian: apt install maven).")
     directory.mkdir(parents=True, exist_ok=True)
+    # Inside the target, so that moving a jar is a rename on one disk, and never half a file.
     with tempfile.TemporaryDirectory(prefix=".incoming-", dir=directory) as incoming:
         build = subprocess.run(
             [
@@ -112,6 +116,7 @@ def _copy_with_maven(directory: Path, spark_version: str) -> None:
                 *(f"-Dspark.version={spark_version}", f"-DoutputDirectory={incoming}"),
                 f"-DincludeArtifactIds={','.join(ARTIFACTS)}",
             ],
+            # Maven prints its errors on standard output, between warnings.
             capture_output=True,
             text=True,
             check=False,

@@ -28,6 +28,7 @@ from magnetar.cli.readable import ABSENT, fields, known, size, table
 if TYPE_CHECKING:
     from magnetar.client.topics import Topic
 
+#: Left to the broker (KIP-464): its defaults may differ from any that a tool would choose.
 _BROKERS_DEFAULT = -1
 
 
@@ -83,6 +84,7 @@ def create_command(
 
     outcomes = []
     with connect() as client:
+        # One request per topic: what is created is printed at once, and a refusal names its topic.
         for name in names:
             created = create_topic(
                 client,
@@ -111,6 +113,7 @@ def list_command(connect: Connect, internal: bool, as_json: bool) -> None:
 
     with connect() as client:
         found = list_topics(client)
+    # The broker's mark decides, not the name: users may begin a name with two underscores.
     shown = [topic for topic in found if internal or not topic.is_internal]
     if as_json:
         return print_json(topic.to_json(detailed=False) for topic in shown)
@@ -183,6 +186,8 @@ def alter_command(
     from wire.resource_type import ResourceType
 
     with connect() as client:
+        # Settings first: a refused setting then leaves the topic as it was, because partitions
+        # cannot be taken back.
         if settings or unset:
             change_configs(client, Resource(ResourceType.TOPIC, name), settings, unset)
         if partitions is not None:
@@ -226,6 +231,7 @@ def _described(topic: Topic) -> str:
             ("topic id", topic.topic_id),
             ("replicas", str(topic.replication_factor)),
             ("own settings", own or ABSENT),
+            # -1 stands for a partition whose broker gave no size.
             ("size", size(sum(max(each.size_bytes, 0) for each in topic.partitions))),
         )
     )

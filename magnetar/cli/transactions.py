@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from magnetar.client.transactions import Transaction
 
 _PARTITIONS_SHOWN = 2
+#: The default of transaction.max.timeout.ms: a younger transaction may still be at work.
 _HANGING_AFTER = "15m"
 
 
@@ -84,10 +85,13 @@ def list_command(
             param_hint="--state",
         )
     wanted = set(states) or every
+    # Only open transactions have a duration: the broker counts from the last begin, also of ended
+    # ones.
     if only_open or longer_than_ms is not None:
         wanted = wanted & queries.OPEN_STATES
     with connect() as client:
         found: list[Transaction] = []
+        # The states asked for may exclude each other, and an empty filter would mean all states.
         if wanted:
             found = queries.list_transactions(
                 client,
@@ -104,6 +108,7 @@ def list_command(
         return print_json(each.to_json(now_ms) for each in found)
     header = ["transactional id", "txn id", "state", "producer id", "open for", "holds back"]
     rows = [_row(each, now_ms) for each in found]
+    # Apache Kafka has no joint transactions: there the column would be empty in every row.
     if any(each.parent_id is not None or each.children for each in found):
         header.append("votes")
         for row, each in zip(rows, found, strict=True):
@@ -183,6 +188,7 @@ def abort_command(
     )
 
     if transactional_id is not None:
+        # Together they could mean different transactions; an abort cannot be undone.
         if topic is not None or partition is not None or start_offset is not None or force:
             raise click.UsageError("TRANSACTIONAL_ID and a partition exclude each other.")
         try:
@@ -266,6 +272,7 @@ def hanging_command(
     print_table(header, [_hanging_row(each) for each in found], "no transaction hangs")
     if found:
         print(
+            # Never done here: whether a transaction hangs or is slow is for a person to judge.
             f"\nTo abort the first: magnetar transactions abort --topic {found[0].topic}"
             f" --partition {found[0].partition} --start-offset {found[0].start_offset}",
             file=sys.stderr,
@@ -298,6 +305,7 @@ def _votes(transaction: Transaction, children: Sequence[Transaction]) -> str:
 
 def _held_back(open_in: Iterable[OpenProducer]) -> str:
     """Return the partitions in which readers wait, the one with most records first."""
+    # The worst first: the list is cut after two.
     holding = sorted(
         (each for each in open_in if each.records_held_back),
         key=lambda each: (-each.records_held_back, each.topic, each.partition),

@@ -19,6 +19,8 @@ BATCH_BYTES_MAX = 512 << 10
 #: An upper bound of a record's own fields: lengths, offset and timestamp deltas.
 _RECORD_OVERHEAD_BYTES = 32
 
+#: The constants of Kafka's murmur2. Another seed would be a valid hash, and would send a key to
+#: another partition than Java's clients do.
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _WORD = 0xFFFFFFFF
@@ -63,12 +65,16 @@ class Batcher:
         """Return the records in batches. Within a partition their order is kept."""
         done: list[Batch] = []
         filling: dict[int, Batch] = {}
+        # The partition changes with each call, or a slow input, with one record per call, would
+        # fill a single partition.
         self._turn += 1
         for record in records:
             partition = self._choose(record)
             size_bytes = record.size_bytes
             batch = filling.get(partition)
             if batch is None or batch.size_bytes + size_bytes > BATCH_BYTES_MAX:
+                # The full batch ends the turn of its partition: the record opens a batch in the
+                # next one.
                 if batch is not None and record.key is None and self.fixed is None:
                     self._turn += 1
                     partition = self._choose(record)
@@ -107,12 +113,15 @@ def partition_for(key: bytes, partition_count: int) -> int:
 def murmur2(data: bytes) -> int:
     """Return the unsigned 32-bit hash."""
     length = len(data)
+    # Python's integers do not wrap at 32 bits, so every product is cut by hand.
     value = (_SEED ^ length) & _WORD
     whole = length - length % 4
     for start in range(0, whole, 4):
         word = int.from_bytes(data[start : start + 4], "little") * _MULTIPLIER & _WORD
         word = (word ^ word >> _SHIFT) * _MULTIPLIER & _WORD
         value = value * _MULTIPLIER & _WORD ^ word
+    # Java mixes in the left bytes one by one, from the third to the first; little-endian is the
+    # same.
     if whole < length:
         value = (value ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _WORD
     value = (value ^ value >> 13) * _MULTIPLIER & _WORD

@@ -23,6 +23,7 @@ DEFAULT_TIMEOUT_S = 10.0
 RETRY_DELAY_S = 0.1
 _GROUP, _TRANSACTION = 0, 1
 _COORDINATED = ("group", "transactional id")
+#: From this version on a request may name several keys, in a field of their own (KIP-699).
 _COORDINATOR_KEYS_SINCE = 4
 
 R = TypeVar("R", bound=Message)
@@ -61,6 +62,8 @@ class Client:
         self._connections: dict[int, Connection] = {}
         self._bootstrap = self._connect_to_first(parse_addresses(bootstrap_servers))
         try:
+            # An empty list asks for no topic: the brokers' addresses are enough, and null would
+            # bring the metadata of every topic.
             self._learn(self._bootstrap.call(MetadataRequest(topics=[]), MetadataResponse))
         except ClientError:
             self.close()
@@ -130,6 +133,8 @@ class Client:
     def metadata(self, names: Iterable[str] | None = None) -> MetadataResponse:
         """Return what the cluster says of these topics (None: of all). It creates none of them."""
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        # A broker with auto.create.topics.enable creates a missing topic for its metadata's sake,
+        # and a misspelt name in a command would leave a topic behind.
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = self._any().call(request, MetadataResponse)
         self._learn(response)
@@ -142,6 +147,8 @@ class Client:
         """
         leaders = {}
         for topic in self.metadata(names).topics:
+            # The errors of single partitions are not checked: a partition without a leader is no
+            # reason to refuse the others.
             check(topic.error_code, f"topic {topic.name}")
             for partition in topic.partitions:
                 if partition.leader_id >= 0:
@@ -199,6 +206,7 @@ class Client:
                 return self._connect(address)
             except ClientError as failure:
                 failures.append(failure)
+        # The first address is the one that the user named first, so its failure explains most.
         raise failures[0]
 
     def _any(self) -> Connection:
@@ -210,6 +218,7 @@ class Client:
 
     def _connection(self, node_id: int) -> Connection:
         connection = self._connections.get(node_id)
+        # The late response to an abandoned request would be read as the response to the next one.
         if connection is not None and not connection.is_usable:
             connection.close()
             connection = None
@@ -221,6 +230,7 @@ class Client:
         return connection
 
     def _learn(self, response: MetadataResponse) -> None:
+        # Replaced, not merged: a broker that has left the cluster must not be asked any more.
         self._addresses = {each.node_id: (each.host, each.port) for each in response.brokers}
 
 
@@ -248,6 +258,7 @@ def by_leader(
 
     A partition without a known leader goes to any broker, whose response says what is wrong.
     """
+    # The smallest id, so that the same question goes to the same broker each time.
     any_node = min(leaders.values(), default=-1)
     by_node: dict[int, list[TopicPartition]] = {}
     for partition in wanted:

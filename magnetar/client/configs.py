@@ -29,7 +29,10 @@ from wire.messages.list_config_resources import (
 )
 from wire.resource_type import ResourceType
 
+#: Older versions have no such field, and a field that is set cannot be left out in silence
+#: (KIP-569).
 _DOCUMENTATION_SINCE = 3
+#: Version 0 lists client metrics only (KIP-1142).
 _TYPES_SINCE = 1
 _SET, _DELETE = 0, 1
 #: The codes of Kafka's ConfigSource, in words.
@@ -72,7 +75,7 @@ class Resource(NamedTuple):
 
     @property
     def node_id(self) -> int | None:
-        """The broker that responses for this resource; None: any."""
+        """The broker that answers for this resource; None: any."""
         is_brokers = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(self.name) if is_brokers and self.name.isdigit() else None
 
@@ -110,6 +113,8 @@ def describe_configs(
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[Resource, list[Entry]]]:
     """Yield each resource with its settings (`names` None: all of them), by name."""
+    # A broker answers for its own settings only; Kafka refuses the question for another node's.
+    # Topics and groups are the same everywhere.
     by_node: dict[int | None, list[Resource]] = {}
     for resource in resources:
         by_node.setdefault(resource.node_id, []).append(resource)
@@ -138,6 +143,7 @@ def _entry(resource: Resource, described: DescribeConfigsResourceResult) -> Entr
     return Entry(
         name=described.name,
         value=described.value,
+        # A source that a later Kafka has added must not hide the value.
         source=_SOURCES.get(described.config_source, "unknown"),
         is_own=described.config_source in _OWN_SOURCES[resource.type],
         is_default=described.config_source == _DEFAULT,
@@ -176,6 +182,7 @@ def list_resources(client: Client) -> list[Resource]:
         ListConfigResourcesRequest(), ListConfigResourcesResponse, at_least=_TYPES_SINCE
     )
     check(response.error_code, "listing the resources that have settings")
+    # A later Kafka may list types that this client cannot ask about.
     known = set(ResourceType)
     return sorted(
         Resource(ResourceType(each.resource_type), each.resource_name)

@@ -78,6 +78,8 @@ class Connection:
         except ClientError:
             self.close()
             raise
+        # A version that is too new for the broker is answered in version 0 as well (KIP-511), so
+        # this list is there even when nothing else is shared.
         self._versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
@@ -135,12 +137,15 @@ class Connection:
             body = header.encode(request.header_version(version)) + request.encode(version)
         except WireError as error:
             raise ClientError(f"cannot ask the broker that: {error}") from None
+        # Until the whole response has been read: an exception leaves the rest of it in the stream.
         self.is_usable = False
         try:
             frame = self._exchange_frames(body, deadline)
             answered, start = ResponseHeader.decode_from(
                 frame, response_class.header_version(version)
             )
+            # Responses come in the order of requests, so another id means that the stream is out of
+            # step.
             if answered.correlation_id != self._correlation_id:
                 raise WireError(f"an answer to request {answered.correlation_id}")
             response = response_class.decode(memoryview(frame)[start:], version)
@@ -159,6 +164,8 @@ class Connection:
     def _exchange_frames(self, body: bytes, deadline: float) -> bytes:
         """Send a request and return the next frame. Raises TimeoutError, OSError, WireError."""
         self._socket.settimeout(self._timeout_s)
+        # One send: two would leave as two packets, and the second would wait for the
+        # acknowledgement of the first (Nagle's algorithm).
         self._socket.sendall(_SIZE.pack(len(body)) + body)
         (size_bytes,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
         # Checked before anything is allocated: the peer may not be a broker.
@@ -169,7 +176,9 @@ class Connection:
     def _receive(self, size_bytes: int, deadline: float) -> bytes:
         received = bytearray()
         while len(received) < size_bytes:
+            # A timeout of 0 would make the socket non-blocking, and its error another one.
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            # Bounded: the buffer is allocated before the bytes come.
             more = self._socket.recv(min(size_bytes - len(received), _RECEIVE_BYTES))
             if not more:
                 raise ConnectionError(

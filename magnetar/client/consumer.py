@@ -38,8 +38,12 @@ _VERSION_OF_NAMES = 12
 _NO_REPLICA = -1
 _WAIT_MS = 500
 _MIN_BYTES = 1
+#: Bounds of one fetch. A batch larger than both is sent all the same (KIP-74), so no record can
+#: block a reader.
 _MAX_BYTES = 16 << 20
 _PARTITION_MAX_BYTES = 1 << 20
+#: The leader has changed, or does not know yet how far it may serve. All of it passes; new metadata
+#: helps.
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -88,9 +92,11 @@ class Begin:
         ends = list_offsets(client, leaders, wanted, LATEST, isolation)
         if self.timestamp is not None:
             found = list_offsets(client, leaders, wanted, self.timestamp, isolation)
+            # -1: no record is as young as that. So reading begins with what is yet to come.
             return {each: ends[each] if offset < 0 else offset for each, offset in found.items()}
         assert self.before_end is not None
         starts = list_offsets(client, leaders, wanted, EARLIEST, isolation)
+        # Retention or DeleteRecords may have removed some of the records asked for.
         return {each: max(ends[each] - self.before_end, starts[each]) for each in ends}
 
 
@@ -111,6 +117,7 @@ class Reader:
     def is_at_end(self) -> bool:
         """Whether the reader has reached the last known end of every partition."""
         return all(
+            # A partition that was not fetched yet has no known end, so it is not at its end.
             self.positions[each] >= self.ends.get(each, self.positions[each] + 1)
             for each in self.positions
         )
@@ -121,6 +128,8 @@ class Reader:
         ClientError: a position is not in the log, or a batch is damaged.
         """
         by_node = list(by_leader(self.leaders, self.positions))
+        # The leaders are asked one after the other, so each may hold up the next one only for its
+        # share.
         wait_ms = _WAIT_MS // max(len(by_node), 1) if self.waits else 0
         for node_id, topics in by_node:
             request = FetchRequest(
@@ -154,10 +163,13 @@ class Reader:
     def _read_topic(self, topic: FetchableTopicResponse) -> Iterator[Fetched]:
         for partition in topic.partitions:
             place = topic.topic, partition.partition_index
+            # The position stays: the next fetch asks the new leader for the same offset.
             if partition.error_code in _MOVED:
                 time.sleep(RETRY_DELAY_S)
                 self.leaders = self.client.topics({name for name, _ in self.positions})
                 continue
+            # No reset, unlike a consumer with auto.offset.reset: a person who named an offset wants
+            # to know.
             if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise self._out_of_range(place)
             check(partition.error_code, f"{place[0]}-{place[1]}")
@@ -179,16 +191,25 @@ class Reader:
         )
         try:
             for header, batch in iterate_batches(data):
+                # A broker sends whole batches: the first one may begin, or even end, before the
+                # offset asked for.
                 if header.next_offset <= self.positions[place]:
                     continue
+                # Checked before decompression, which would trust the bytes.
                 if not crc_ok(batch):
                     raise WireError("the CRC does not match")
+                # Asked for every batch, control batches too: the markers close the aborted
+                # transactions.
                 is_hidden = aborted is not None and aborted.hides(header.base_offset, batch)
                 if not header.is_control and not is_hidden:
                     for record in iterate_records(batch):
                         if record.offset >= self.positions[place]:
+                            # Before the record is handed out: a caller that stops here has consumed
+                            # it, and may commit this.
                             self.positions[place] = record.offset + 1
                             yield Fetched(*place, record)
+                # Past the batch, not past its last record: compaction may have removed records at
+                # its end, and markers hold none for a reader.
                 self.positions[place] = header.next_offset
         except WireError as error:
             raise ClientError(
@@ -217,6 +238,8 @@ class _Aborted:
 
     def hides(self, base_offset: int, batch: memoryview) -> bool:
         header = next(iterate_batches(batch))[0]
+        # A transaction counts from its first batch on: an older one of the same producer may have
+        # been committed, and its batches are shown.
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._open.add(self._coming.pop()[1])
         if header.is_control:

@@ -43,10 +43,12 @@ from wire.messages.sync_group import (
 
 _PROTOCOL_TYPE, _RANGE = "consumer", "range"
 _SESSION_TIMEOUT_MS = 45_000
+#: Kafka's default, heartbeat.interval.ms: a session has room for a dozen lost heartbeats.
 _HEARTBEAT_S = 3.0
 #: A coordinator answers JoinGroup and SyncGroup once all members have joined, which may take two
 #: sessions: one to notice that a member is dead, one for the others to come back.
 _REBALANCE_S = 2 * _SESSION_TIMEOUT_MS / 1000
+#: The last version with one group, and the first with require_stable (KIP-447).
 _FETCH_VERSION = 7
 _LEAVE_MEMBERS_SINCE = 3
 #: The group has a new generation, or does not know the member any more: join again.
@@ -81,8 +83,11 @@ class GroupMember:
         Refused if the group's members speak another protocol, or the broker does not allow it.
         """
         while True:
+            # Found anew in each attempt: NOT_COORDINATOR is one of the reasons for another one.
             self._coordinator = self.client.group_coordinator_of(self.group_id)
             joined = self._join()
+            # KIP-394: the broker names the member first, so that a join whose response was lost
+            # leaves no ghost that the group waits for.
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = joined.member_id
                 continue
@@ -91,6 +96,8 @@ class GroupMember:
             check(joined.error_code, f"joining group {self.group_id}")
             self.member_id, self.generation_id = joined.member_id, joined.generation_id
             is_leader = joined.leader == joined.member_id
+            # Every member syncs, the leader with the plan: the coordinator answers all once it has
+            # the plan.
             assignments = self._assign(joined.members) if is_leader else []
             synced = self._sync(assignments, joined.protocol_name)
             if self._waits_to_rejoin(synced.error_code):
@@ -108,6 +115,8 @@ class GroupMember:
             group_id=self.group_id, generation_id=self.generation_id, member_id=self.member_id
         )
         code = self.client.call(request, HeartbeatResponse, node_id=self._coordinator).error_code
+        # A rebalance is no error: the coordinator answers heartbeats like this until all have
+        # joined.
         if code in _REJOIN:
             self._forget_if_lost(code)
             return True
@@ -122,6 +131,8 @@ class GroupMember:
                 OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
                 for topic, indexes in by_topic(partitions).items()
             ],
+            # Otherwise a new owner would begin before offsets that an open transaction is about to
+            # commit, and process their records twice (KIP-447).
             require_stable=True,
         )
         found: dict[TopicPartition, int] = {}
@@ -160,6 +171,8 @@ class GroupMember:
         for (topic, index), code in codes.items():
             if code in _REJOIN:
                 self._forget_if_lost(code)
+                # The next `must_rejoin` asks at once: until then it would read partitions of
+                # another member.
                 self._heartbeat_due = 0.0
             else:
                 check(code, f"committing {topic}-{index}")
@@ -183,6 +196,8 @@ class GroupMember:
         return True
 
     def _forget_if_lost(self, code: int) -> None:
+        # With the old id the coordinator would refuse each join; without one it counts as a new
+        # member. Other errors keep the id, and so the member's place in the group.
         if code == _LOST:
             self.member_id, self.generation_id = "", -1
 
@@ -243,6 +258,8 @@ class GroupMember:
         return [
             SyncGroupRequestAssignment(
                 member_id=member.member_id,
+                # Every member gets an entry, also an empty one: version 0 is what every client
+                # reads.
                 assignment=encode_versioned(
                     ConsumerProtocolAssignment(
                         assigned_partitions=[
@@ -268,6 +285,8 @@ def assign_by_range(
     """
     assigned: dict[str, list[TopicPartition]] = {}
     for topic, member_ids in sorted(wanted.items()):
+        # Members in the order of their ids, as Kafka's RangeAssignor: a leader of another client
+        # makes the same plan.
         each, longer = divmod(counts[topic], len(member_ids))
         start = 0
         for number, member_id in enumerate(sorted(member_ids)):
@@ -279,6 +298,7 @@ def assign_by_range(
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
     """Return the partitions that a leader assigned to a member. Raises WireError."""
+    # A coordinator answers an empty assignment to a member that the leader has left out.
     if not data:
         return []
     assignment = decode_compatible(ConsumerProtocolAssignment, bytes(data))

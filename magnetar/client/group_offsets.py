@@ -26,6 +26,7 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
+#: OffsetFetch asks for several groups from 8 on (KIP-709); from 10 on it names topic ids.
 _FETCH_GROUPS_SINCE = 8
 _NAMES_UNTIL = 9
 
@@ -40,6 +41,8 @@ class Bounds:
 
     def nearest(self, offset: int) -> int:
         """Return the nearest offset that a reader can begin at."""
+        # As Kafka's tool does: a committed offset outside the log would make clients reset, each by
+        # its own rule.
         return min(max(offset, self.start), self.end)
 
 
@@ -108,6 +111,7 @@ def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, int
         (topic.name, each.partition_index): each.committed_offset
         for topic in group.topics
         for each in topic.partitions
+        # -1 stands for a partition without a committed offset.
         if each.committed_offset >= 0
     }
 
@@ -170,6 +174,7 @@ def plan(
         bounds = Bounds(starts[partition], ends[partition], before)
         if isinstance(target, int):
             found = at_time[partition]
+            # No record is as young: what is read next is what comes next.
             planned = bounds.end if found < 0 else found
         else:
             planned = target(bounds)
@@ -184,6 +189,8 @@ def commit_moves(client: Client, group_id: str, moves: Sequence[Move]) -> None:
     offsets = {(move.topic, move.partition): move.planned for move in moves}
     node_id = client.group_coordinator_of(group_id)
     for (topic, index), code in commit_offsets(client, node_id, group_id, offsets).items():
+        # Commits without a member id pass in an empty group only: generation -1 is that of an
+        # administrator.
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS):
             raise ClientError(
                 f"group {group_id!r} has members, which would commit their own offsets over these."

@@ -138,6 +138,7 @@ def list_groups(
     if kinds:
         request.types_filter, at_least = list(kinds), _TYPES_SINCE
     found = []
+    # A broker lists the groups that it coordinates, so all have to be asked.
     for node_id in client.node_ids:
         response = client.call(request, ListGroupsResponse, node_id=node_id, at_least=at_least)
         check(response.error_code, f"listing the groups of broker {node_id}")
@@ -155,6 +156,7 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Group] = {}
     for node_id, ids in client.group_coordinators(wanted).items():
+        # The newer protocol first: DescribeGroups does not know its groups.
         if client.serves(ConsumerGroupDescribeRequest):
             found |= _consumer_groups(client, node_id, ids)
         classic = [group_id for group_id in ids if group_id not in found]
@@ -169,6 +171,8 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
 def positions(client: Client, group: Group) -> list[Position]:
     """Return how far the group has read in the partitions that it committed or is assigned."""
     committed = committed_offsets(client, group.group_id)
+    # Assigned partitions without a committed offset are shown too: their lag is the first thing one
+    # looks for.
     readers = {
         partition: member for member in group.members for partition in member.partitions or ()
     }
@@ -200,6 +204,8 @@ def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartiti
     """Return the end of each partition; those of deleted topics are left out."""
     partitions = set(wanted)
     leaders: dict[TopicPartition, int] = {}
+    # One question per topic: a deleted topic, whose offsets the group still has, would refuse them
+    # all.
     for topic in by_topic(partitions):
         try:
             leaders |= client.topics([topic])
@@ -216,6 +222,7 @@ def _consumer_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, 
     response = client.call(request, ConsumerGroupDescribeResponse, node_id=node_id)
     found = {}
     for group in response.groups:
+        # UNSUPPORTED_VERSION: a coordinator that has the newer protocol turned off.
         if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             continue
         check(group.error_code, f"group {group.group_id!r}")
@@ -255,6 +262,7 @@ def _classic_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, G
     response = client.call(request, DescribeGroupsResponse, node_id=node_id)
     found = {}
     for group in response.groups:
+        # Older versions have no error for an unknown group: they describe it as Dead.
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _DEAD:
             continue
         check(group.error_code, f"group {group.group_id!r}")
@@ -278,6 +286,8 @@ def _classic_members(group: DescribedGroup) -> Iterator[Member]:
             each.group_instance_id,
             each.client_id,
             each.client_host,
+            # Connect and other users of the protocol assign things of their own: the bytes are
+            # theirs.
             _assigned(each.member_assignment) if reads_topics else None,
         )
 
@@ -285,6 +295,8 @@ def _classic_members(group: DescribedGroup) -> Iterator[Member]:
 def _assigned(assignment: bytes) -> list[TopicPartition] | None:
     try:
         return sorted(decode_assignment(assignment))
+    # Any client may write what it likes there; one that no one else can read is no failure of the
+    # query.
     except WireError:
         return None
 

@@ -23,6 +23,8 @@ from wire.messages.list_offsets import (
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _NO_REPLICA = -1
+#: Older versions cannot ask for the last stable offset: they would answer with the high watermark,
+#: and a hanging transaction would go unnoticed.
 _ISOLATION_SINCE = 2
 
 
@@ -79,6 +81,8 @@ def describe_open(
                         state.last_timestamp,
                     )
                     for state in partition.active_producers
+                    # Producers without an open transaction are listed too: -1 is their start
+                    # offset.
                     if state.current_txn_start_offset >= 0
                 ]
     return sorted(found, key=lambda each: (each.topic, each.partition, each.start_offset))
@@ -94,6 +98,8 @@ def held_back(
     ends = list_offsets(client, leaders, wanted, LATEST)
     return [
         replace(each, records_held_back=ends[each.where] - each.start_offset)
+        # The last stable offset is where the oldest open transaction begins: that one holds readers
+        # back, and ending a younger one would not help them.
         if stable.get(each.where) == each.start_offset
         else each
         for each in producers

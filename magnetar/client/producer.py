@@ -35,7 +35,11 @@ from wire.records import Compression, SimpleRecord, build_batch, next_sequence
 _ALL_REPLICAS = -1
 #: From 13 on requests name topic ids. From 12 on brokers add partitions to transactions unasked.
 _VERSION_OF_NAMES, _VERSION_OF_EXPLICIT_ADDS = 12, 11
+#: The last versions for clients: AddPartitionsToTxn 4 is for brokers (KIP-890), and EndTxn 5 bumps
+#: the epoch, which belongs to transaction version 2.
 _ADD_VERSION, _END_VERSION = 3, 4
+#: Errors after which the same batch may be sent again. Its sequence number keeps it from being
+#: written twice, if it was written after all.
 _RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -60,6 +64,7 @@ class Written:
 
     def add(self, base_offset: int, count: int) -> None:
         self.records += count
+        # A duplicate that the broker remembers no offset of is answered with -1.
         if base_offset >= 0:
             if self.first_offset < 0:
                 self.first_offset = base_offset
@@ -106,6 +111,8 @@ class Producer:
                 f"topic {self.topic} has no partition {self.partition} with a leader:"
                 f" its partitions are 0 to {count - 1}."
             )
+        # Sorted: the hash of a key indexes this list, and has to find the same partition in each
+        # run.
         self._batcher = Batcher(sorted(index for _, index in self._leaders), self.partition)
         if self.transactional_id is not None:
             self._coordinator = self.client.coordinator_of(self.transactional_id)
@@ -122,6 +129,8 @@ class Producer:
 
     def send(self, records: Iterable[ProducerRecord]) -> None:
         """Return when all of these records are acknowledged. Refused: a batch was not."""
+        # One batch per partition at a time: a second one in flight would be out of sequence if the
+        # first were refused.
         for batches in rounds(self._batcher.batches(records)):
             if self.transactional_id is not None:
                 self._add_partitions({batch.partition for batch in batches})
@@ -149,6 +158,7 @@ class Producer:
 
     def _encode(self, batch: Batch) -> _Encoded:
         now_ms = int(time.time() * 1000)
+        # Counted when encoded, not when acknowledged: retries send the same bytes again.
         sequence = self._sequences.get(batch.partition, 0)
         self._sequences[batch.partition] = next_sequence(sequence, len(batch.records))
         data = build_batch(
@@ -177,6 +187,8 @@ class Producer:
             for node_id, topics in by_leader(
                 self._leaders, [(self.topic, index) for index in pending]
             ):
+                # One partition per request, so a failed request leaves one batch in doubt and not
+                # all of a leader's.
                 for index in topics[self.topic]:
                     try:
                         self._request(node_id, pending[index], refused)
@@ -188,6 +200,7 @@ class Producer:
             if pending:
                 self._check_retriable(refused, time.monotonic() > deadline)
                 time.sleep(RETRY_DELAY_S)
+                # With the old leaders the next attempt fails as this one did, until the deadline.
                 with suppress(Unreachable):
                     self._leaders = self.client.topics([self.topic])
 
@@ -215,6 +228,7 @@ class Producer:
             at_most=_VERSION_OF_EXPLICIT_ADDS if in_transaction else _VERSION_OF_NAMES,
         )
         (result,) = response.responses[0].partition_responses
+        # A duplicate was written by an earlier attempt whose response was lost.
         if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             written = self.written.setdefault(batch.partition, Written())
             written.add(result.base_offset, batch.count)
@@ -229,6 +243,8 @@ class Producer:
                 raise Refused(code, f"{self.topic}-{index}", message)
 
     def _add_partitions(self, partitions: set[int]) -> None:
+        # Asked for before the first batch: a broker refuses records of a partition that the
+        # transaction does not hold (KIP-890).
         new = sorted(partitions - self._added)
         if not new:
             return
@@ -258,6 +274,8 @@ class Producer:
         self._added.update(new)
 
     def _end(self, *, commit: bool) -> None:
+        # A transaction without a partition was never begun at the coordinator, which would refuse
+        # to end it.
         if not self._added:
             return
         assert self.transactional_id is not None

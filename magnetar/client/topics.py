@@ -35,6 +35,7 @@ from wire.messages.describe_log_dirs import (
 from wire.resource_type import ResourceType
 from wire.types import uuid_text
 
+#: From this version on topics may be named by id, so names moved to another field (KIP-516).
 _TOPIC_STATES_SINCE = 6
 
 
@@ -101,6 +102,8 @@ def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topi
 def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     """Return the topics (`names` None: all) with offsets, sizes and their own settings."""
     topics = list_topics(client, names)
+    # Stable offsets before ends: a transaction that commits between the two questions cannot make
+    # an end that lies below its stable offset.
     leaders = client.topics([topic.name for topic in topics])
     starts = list_offsets(client, leaders, leaders, EARLIEST)
     stable = list_offsets(client, leaders, leaders, LATEST, READ_COMMITTED)
@@ -154,6 +157,7 @@ def create_topic(
         topics=[topic], timeout_ms=client.timeout_ms, validate_only=validate_only
     )
     (result,) = client.call(request, CreateTopicsResponse).topics
+    # Created and accepted alike: looking first would race with another creator.
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
         return False
     check(result.error_code, f"topic {name}", result.error_message)
@@ -185,6 +189,8 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool) -> l
             deleted.append(result.name or "")
         elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not if_exists:
             refused.append(result)
+    # The broker deletes each topic by itself, so a refusal does not undo the others: the message
+    # names them.
     for result in refused:
         what = f"topic {result.name}"
         if deleted:
@@ -207,6 +213,8 @@ def _sizes(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartit
             for topic_found in directory.topics:
                 for each in topic_found.partitions:
                     place = topic_found.name, each.partition_index
+                    # Replicas differ by what they have not fetched or deleted yet; the largest is
+                    # what a disk must hold.
                     sizes[place] = max(sizes.get(place, 0), each.partition_size)
     return sizes
 

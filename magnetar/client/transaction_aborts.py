@@ -40,6 +40,8 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
     that is decided. VoteSealed: its parent has to be aborted.
     """
     (transaction,) = describe(client, [transactional_id])
+    # InitProducerId of an id without an open transaction would only fence its producer, which did
+    # nothing wrong.
     if transaction.state not in (State.ONGOING, State.VOTED):
         reason = (
             "its outcome is decided, it cannot be changed"
@@ -51,7 +53,9 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
         )
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
+        # Kept: the id's next producer should not inherit a timeout that a tool has chosen.
         transaction_timeout_ms=transaction.timeout_ms,
+        # Without producer id and epoch the broker fences whatever producer there is.
         producer_id=_NO_PRODUCER_ID,
         producer_epoch=_NO_PRODUCER_EPOCH,
     )
@@ -88,6 +92,8 @@ def abort_in_partition(
             f"no open transaction of {name} begins at offset {start_offset}: "
             + (f"those open begin at {begins}." if begins else "none is open there.")
         )
+    # The partition would have a marker, and the coordinator would later write its own: a commit
+    # would then be half aborted.
     owner = owners(client, [found]).get((found.producer_id, partition))
     if owner is not None and not force:
         raise ClientError(
@@ -104,6 +110,8 @@ def _write_abort(client: Client, leader: int, found: OpenProducer) -> None:
     marker = WritableTxnMarker(
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
+        # A producer without any marker has -1, which no coordinator has; with 0 the marker fences
+        # no coordinator.
         coordinator_epoch=max(found.coordinator_epoch, 0),
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name=found.topic, partition_indexes=[found.partition])],

@@ -138,6 +138,7 @@ def list_transactions(
     if pattern is not None:
         request.transactional_id_pattern, at_least = pattern, _PATTERN_SINCE
     found: dict[int, list[str]] = {}
+    # Every broker coordinates some of the ids.
     for node_id in client.node_ids:
         response = client.call(
             request, ListTransactionsResponse, node_id=node_id, at_least=at_least
@@ -168,6 +169,7 @@ def describe_children(
         if one.children:
             by_node.setdefault(one.coordinator, []).extend(one.children)
     found: dict[str, list[Transaction]] = {}
+    # A parent's coordinator is its children's too: their ids hash as the parent's does.
     for child in _describe(client, by_node, skip_unknown=True):
         if child.parent_id is not None:
             found.setdefault(child.parent_id, []).append(child)
@@ -202,6 +204,8 @@ def find_hanging(
     ]
     if not suspects:
         return []
+    # Asked after the partitions: a transaction that began meanwhile is known here, and not taken
+    # for a hanging one.
     known = owners(client, suspects)
     return held_back(
         client, leaders, [each for each in suspects if (each.producer_id, each.where) not in known]
@@ -215,6 +219,8 @@ def owners(
     producer_ids = sorted({each.producer_id for each in open_producers})
     return {
         (transaction.producer_id, partition): transaction
+        # By producer id and partition, not by epoch: a fenced epoch's data is ended by its
+        # coordinator.
         for transaction in list_transactions(client, producer_ids=producer_ids)
         if transaction.is_open
         for partition in transaction.partitions
@@ -244,6 +250,8 @@ def _describe(
             if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 if skip_unknown:
                     continue
+                # The coordinator holds children of a parent that it does not know: they may wait
+                # for it.
                 if CHILDREN_TAG not in dict(state.unknown_tags):
                     raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
                 state.transaction_state = UNKNOWN
@@ -262,6 +270,7 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         coordinator=node_id,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
+        # Kafka's tools know no such state, so the wire says Ongoing with a tag beside it.
         state=State.VOTED if VOTED_TAG in tags else state.transaction_state,
         txn_id=None if txn_id is None else txn_id_text(txn_id),
         timeout_ms=state.transaction_timeout_ms,

@@ -51,6 +51,7 @@ class BrokerConfig(Config):
         since="3.0",
         doc="Number of this broker in the cluster. Older name: broker.id.",
     )
+    # Declared, not only translated by `load`: Kafka's tools show both names.
     broker_id = integer(1, minimum=0, since="0.8", doc="The older name of node.id.")
     broker_rack = optional_string(since="0.10", doc="Rack shown to clients in Metadata.")
     listeners = words(
@@ -76,6 +77,8 @@ class BrokerConfig(Config):
         doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
     )
     log_dirs = words([], since="0.8", doc="The data directory; exactly one. Other name: log.dir.")
+    # A name of its own, as in Kafka: `load` carries it over to log.dirs, which the rest of the
+    # broker reads.
     log_dir = string("data", since="0.8", doc="The data directory where log.dirs is not given.")
     durability = string(
         "fsync",
@@ -121,6 +124,8 @@ class BrokerConfig(Config):
         since="0.9",
         doc="A connection without traffic for so long is closed; negative: never.",
     )
+    # Bounded by default: one client that pipelines large batches would otherwise decide how much
+    # memory the broker has.
     queued_max_request_bytes = long(
         268435456,
         minimum=-1,
@@ -166,9 +171,12 @@ class BrokerConfig(Config):
     compression_gzip_level = compression.gzip_level()
     compression_lz4_level = compression.lz4_level()
     compression_zstd_level = compression.zstd_level()
+    # KIP-1030 raised the minimum: tiny segments exhaust the limit of open files.
     log_segment_bytes = integer(
         1073741824, minimum=1048576, rule=_KIP_1030, since="0.7", doc="Size at which a log rolls."
     )
+    # Unset rather than 0, so that the coarser name below counts: what is given in a finer unit
+    # wins, as in Kafka.
     log_roll_ms = optional_integer(minimum=1, since="0.8.2", doc="Age at which a log rolls.")
     log_roll_hours = integer(
         168, minimum=1, since="0.7", doc="Age at which a log rolls, where log.roll.ms is not given."
@@ -207,6 +215,7 @@ class BrokerConfig(Config):
     log_flush_scheduler_interval_ms = long(
         INT64_MAX, since="0.8", doc="How often logs are looked for that flush.ms has come for."
     )
+    # 0 would delete every segment as soon as it rolls; Kafka refuses it as well.
     log_retention_ms = optional_integer(
         minimum=-1,
         excluding=0,
@@ -264,6 +273,7 @@ class BrokerConfig(Config):
         doc="Part of a log that must be uncompacted before compaction begins.",
     )
     log_cleaner_enable = boolean(True, since="0.9", doc="Whether logs are compacted at all.")
+    # Kafka's minimum is 0 as well: a running broker can stop compaction without a restart.
     log_cleaner_threads = integer(
         1, minimum=0, since="0.8.1", doc="Threads that compact: 0 is none, more than one are one."
     )
@@ -286,6 +296,8 @@ class BrokerConfig(Config):
     )
 
     # Fetching.
+    # Not a hard limit: a first batch that is larger is sent whole, or its reader would never pass
+    # it (KIP-74).
     fetch_max_bytes = integer(
         57671680, minimum=1024, since="2.3", doc="Most bytes of records in one Fetch response."
     )
@@ -300,9 +312,12 @@ class BrokerConfig(Config):
     )
 
     # Producers and transactions.
+    # Longer than clients retry: a producer that is forgotten earlier could write a batch twice.
     producer_id_expiration_ms = integer(
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
     )
+    # An open transaction holds back read_committed readers, so this also bounds how long a dead
+    # producer can do so.
     transaction_max_timeout_ms = integer(
         900000, minimum=1, since="0.11", doc="Longest transaction timeout a producer may ask for."
     )
@@ -313,6 +328,7 @@ class BrokerConfig(Config):
         doc="How often open transactions of all partitions are compared with their coordinators, so"
         " that none hangs. 0: only at the start.",
     )
+    # A group costs memory for as long as it lives, and any client can create one by naming it.
     max_groups = integer(
         100_000,
         minimum=0,
@@ -331,6 +347,8 @@ class BrokerConfig(Config):
     joint_child_expiration_ms = integer(
         3600000, minimum=1, since=_OWN, doc="How long an unused child's id is remembered."
     )
+    # CONCURRENT_TRANSACTIONS, because every client retries on it: no error of Kafka's means "later"
+    # for a begin.
     max_active_transactions = integer(
         0,
         minimum=0,
@@ -347,6 +365,8 @@ class BrokerConfig(Config):
     transactional_id_expiration_ms = integer(
         604800000, minimum=1, since="0.11", doc="How long an unused transactional id is remembered."
     )
+    # A change after the first start would move ids to other partitions, away from their state; so
+    # the topic's own count is what counts once it exists.
     transaction_state_log_num_partitions = integer(
         50, minimum=1, since="0.11", doc="Partitions of __transaction_state."
     )
@@ -370,6 +390,7 @@ class BrokerConfig(Config):
     )
 
     # Groups.
+    # Below it, a pause of a client's garbage collector would look like its death.
     group_min_session_timeout_ms = integer(
         6000, since="0.9", doc="Shortest session timeout a member may ask for."
     )

@@ -45,6 +45,7 @@ def check_changes(changes: Sequence[Change]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}"
         )
+    # The result would depend on an order that the protocol does not promise.
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
@@ -79,6 +80,8 @@ def _value_after(current: str | None, change: Change, default_list: DefaultList)
     assert change.value is not None, "check_changes comes first"
     if operation is Operation.SET:
         return change.value
+    # A list that is not set is the default one: APPEND extends what holds now (KIP-339), or adding
+    # a policy would drop the inherited one.
     default = default_list(change.name)
     if default is None:
         raise KafkaError(
@@ -87,6 +90,7 @@ def _value_after(current: str | None, change: Change, default_list: DefaultList)
         )
     words, named = _words(default if current is None else current), _words(change.value)
     if operation is Operation.APPEND:
+        # Appending what is there already changes nothing, so the request can be repeated.
         return ",".join(dict.fromkeys(words + named))
     return ",".join(word for word in words if word not in named)
 

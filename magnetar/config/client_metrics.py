@@ -41,6 +41,8 @@ def check_patterns(texts: Mapping[str, str]) -> None:
         if not part.strip():
             continue
         try:
+            # Kafka reads the pattern with Java's regular expressions. Python's refuse the same
+            # mistakes, nearly: the pattern is never run here.
             is_legal = name.strip() in _MATCHED and bool(pattern)
             re.compile(pattern)
         except re.error:

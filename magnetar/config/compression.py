@@ -33,6 +33,7 @@ def gzip_level(synonyms: Sequence[str] = ()) -> Setting[int]:
 
     def parse(text: str) -> int:
         value = parse_integer(text)
+        # 0 means no compression to zlib, and Kafka refuses it.
         if value != -1 and not 1 <= value <= 9:
             raise InvalidValue("is neither from 1 to 9 nor -1")
         return value

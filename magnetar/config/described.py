@@ -60,11 +60,13 @@ _FALLBACKS: dict[str, tuple[str, ...]] = {
 def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
     """Return what a topic with `own` settings has for `name`, and why."""
     setting = TopicConfig.settings[name]
+    # The first name only: its own fallbacks lead on to the others.
     behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
     if name in own:
         source, text = ConfigSource.TOPIC_CONFIG, normal_text(setting, own[name])
         return Described(text, source, [Synonym(name, text, source), *behind])
     source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
+    # Computed: the text of a synonym may be in hours.
     return Described(setting.render(broker_default(name, broker)), source, behind)
 
 
@@ -72,6 +74,7 @@ def describe_group_setting(name: str, own: Mapping[str, str], broker: BrokerConf
     """Return what a group with `own` settings has for `name`, and why."""
     setting = GroupConfig.settings[name]
     behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
+    # Kafka lists a group's default as its own synonym where no broker setting is behind it.
     if not behind:
         default = setting.render(setting.default)
         behind = [Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
@@ -109,6 +112,7 @@ def _synonyms(name: str, broker: BrokerConfig) -> list[Synonym]:
         for each in names
         if (text := texts.get(each)) is not None
     ]
+    # A value under another name is in another unit: as the value of this one it would mislead.
     while found and found[0].name != name:
         del found[0]
     return found
@@ -117,6 +121,7 @@ def _synonyms(name: str, broker: BrokerConfig) -> list[Synonym]:
 def _layers(
     names: tuple[str, ...], broker: BrokerConfig
 ) -> Iterator[tuple[ConfigSource, Mapping[str, str | None]]]:
+    # In order of precedence: the first layer that has a text wins (KIP-226).
     yield ConfigSource.DYNAMIC_BROKER_CONFIG, broker.own_texts
     yield ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, broker.shared_texts
     settings = {name: setting for name in names if (setting := find_setting(name)) is not None}

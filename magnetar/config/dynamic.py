@@ -7,7 +7,7 @@ that reads a setting when it needs it sees the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
@@ -69,6 +69,7 @@ def find_setting(name: str) -> Setting[object] | None:
 
 def setting_names(config: BrokerConfig) -> list[str]:
     """Return the names of all settings that a broker has, and shows."""
+    # Names that were set are shown too, also those that Kafka hides until then.
     inert = {name for name, setting in inert_settings().items() if setting.is_listed}
     return sorted(BrokerConfig.settings.keys() | inert | config.own_texts.keys())
 
@@ -79,7 +80,7 @@ def is_dynamic(name: str) -> bool:
     return name in DYNAMIC or (inert is not None and inert.is_dynamic)
 
 
-def refusal_of_names(names: Iterable[str]) -> str | None:
+def refusal_of_names(names: Collection[str]) -> str | None:
     """Return why these cannot be changed at run time, or None where all can be."""
     fixed = [name for name in names if not is_dynamic(name)]
     if fixed:
@@ -112,7 +113,9 @@ def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[st
 
     Raises InvalidValue; then nothing has changed.
     """
+    # All is parsed before anything is assigned: a bad text leaves the configuration as it was.
     values = config.static | parse_texts(shared) | parse_texts(own)
+    # Names that are no longer set count as well: they fall back to file, flags or default.
     touched = {*config.shared_texts, *config.own_texts, *shared, *own}
     config.shared_texts, config.own_texts = dict(shared), dict(own)
     config.explicit = frozenset(values)

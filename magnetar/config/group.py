@@ -13,6 +13,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings, stored_settings
 from magnetar.config.setting import Config, InvalidValue, integer
 
+#: by_duration takes an ISO 8601 duration (KIP-1106).
 _RESET = re.compile(r"earliest|latest|by_duration:P[0-9DTHMS.]+")
 
 
@@ -79,6 +80,7 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
         except InvalidValue as invalid:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
         _check_bounds(name, values[name], broker)
+    # Sessions are compared after all values are parsed: a group may set both, in any order.
     for kind in ("consumer", "share", "streams"):
         _check_session(kind, texts, broker)
     reset = values.get("share.auto.offset.reset")
@@ -92,6 +94,7 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
 def group_integer(name: str, own: Mapping[str, str], broker: BrokerConfig) -> int:
     """Return the number that a group with `own` settings has for `name`."""
     if name in own:
+        # Stored texts have passed `parse_group_configs`, so the number is one.
         return int(own[name])
     value = broker_integer(GroupConfig.settings[name].synonyms[0], broker)
     assert value is not None, f"{name} has a default"
@@ -104,6 +107,8 @@ def broker_integer(name: str, broker: BrokerConfig) -> int | None:
         value = broker[name]
     elif name in broker.static:
         value = broker.static[name]
+    # Bounds of groups that are not served yet are inert settings, and are checked all the same:
+    # such a group's own settings are stored.
     elif (inert := inert_settings().get(name)) is not None:
         value = inert.default
     else:
@@ -114,6 +119,7 @@ def broker_integer(name: str, broker: BrokerConfig) -> int | None:
 def _check_session(kind: str, texts: Mapping[str, str], broker: BrokerConfig) -> None:
     """Raise InvalidValue where a session could end between two heartbeats in time."""
     session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+    # A change of something else must not fail because the broker's own values do not fit together.
     if session not in texts and interval not in texts:
         return
     if group_integer(session, texts, broker) <= group_integer(interval, texts, broker):
@@ -121,13 +127,15 @@ def _check_session(kind: str, texts: Mapping[str, str], broker: BrokerConfig) ->
 
 
 def _check_bounds(name: str, value: object, broker: BrokerConfig) -> None:
+    # A bool is an int in Python, and has no bounds.
     if isinstance(value, bool) or not isinstance(value, int):
         return
     kind, _, rest = name.partition(".")
+    least = f"group.{kind}.min.{rest}"
     # The number of standby replicas is bounded without its first word.
-    low = broker_integer(f"group.{kind}.min.{rest}", broker)
-    high = broker_integer(f"group.{kind}.max.{rest.removeprefix('num.')}", broker)
+    most = f"group.{kind}.max.{rest.removeprefix('num.')}"
+    low, high = broker_integer(least, broker), broker_integer(most, broker)
     if low is not None and value < low:
-        raise InvalidValue(f"{name}={value} is below group.{kind}.min.{rest}={low}")
+        raise InvalidValue(f"{name}={value} is below {least}={low}")
     if high is not None and value > high:
-        raise InvalidValue(f"{name}={value} is above group.{kind}.max.{rest}={high}")
+        raise InvalidValue(f"{name}={value} is above {most}={high}")

@@ -378,6 +378,7 @@ def _declare(declared: list[str], reason: str) -> InertSetting:
     name, kind, *defaults = declared
     default = None
     if defaults:
+        # A table of words cannot hold an empty one; no default at all means unset.
         default = "" if defaults == ['""'] else defaults[0]
     type_name, _, minimum = kind.partition(">=")
     type_ = ConfigType[type_name.upper()]
@@ -394,6 +395,8 @@ def _parse(type_: ConfigType, minimum: int | None, text: str) -> str:
             float(stripped)
         except ValueError:
             raise InvalidValue("is not a number") from None
+    # The value stays a text, but must have fitted Kafka's type: else the file would not start Kafka
+    # again.
     bound = _BOUNDS.get(type_)
     if bound is not None and not -bound - 1 <= parse_integer(stripped) <= bound:
         raise InvalidValue(f"does not fit into {type_.name}")

@@ -43,15 +43,25 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     """Return the listeners of `config`, Kafka's controller listeners left out."""
     bound = _parse("listeners", config.listeners)
     advertised = _parse("advertised.listeners", config.advertised_listeners)
-    protocols = dict(entry.partition(":")[::2] for entry in config.listener_security_protocol_map)
+    # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
+    protocols = {
+        name.upper(): protocol
+        for name, _, protocol in (
+            entry.partition(":") for entry in config.listener_security_protocol_map
+        )
+    }
+    for_controllers = {name.upper() for name in config.controller_listener_names}
     listeners = []
     for name, (host, port) in bound.items():
-        if name in config.controller_listener_names:
+        # A server.properties of a combined KRaft node has one, which is not for clients.
+        if name in for_controllers:
             continue
+        # As in Kafka, a name that the map lacks is the name of its protocol.
         protocol = protocols.get(name, name)
         if protocol != "PLAINTEXT":
             raise ConfigError(f"listeners: {name} speaks {protocol}; magnetar serves PLAINTEXT.")
         shown_host, shown_port = advertised.get(name, ("", 0))
+        # Clients connect to what they are told, and cannot connect to "every interface".
         if not shown_host:
             shown_host = socket.gethostname() if host in _EVERY_INTERFACE else host
         listeners.append(Listener(name, host, port, shown_host, shown_port or port))
@@ -66,6 +76,7 @@ def _parse(place: str, entries: list[str]) -> dict[str, tuple[str, int]]:
         name, separator, address = entry.partition("://")
         if not separator or not name:
             raise ConfigError(f"{place}: {entry} is not NAME://host:port")
+        # Names are compared in capitals, as Kafka normalises them.
         if name.upper() in parsed:
             raise ConfigError(f"{place}: two addresses are named {name.upper()}")
         parsed[name.upper()] = parse_address(address, place)

@@ -70,14 +70,16 @@ def load(given: Sequence[Given]) -> Loaded:
         setting: Setting[object] | None = BrokerConfig.settings.get(item.name)
         if setting is None:
             warnings.append(f"{item.place}: {_unknown(item.name)}")
+            # A setting without effect is still parsed: a typing mistake in it would fail on Kafka.
             setting = inert_settings().get(item.name)
         if setting is None:
             continue
         try:
             values[item.name] = setting.parse(item.value)
         except InvalidValue as invalid:
-            raise ConfigError(_refusal(item, invalid, setting.default)) from None
+            raise ConfigError(_refusal(item, invalid, setting.render(setting.default))) from None
         places[item.name] = item
+    # Before the configuration is made: what `explicit` names must have the names that are read.
     _reconcile(values)
     config = BrokerConfig(values)
     _check_together(config, places)
@@ -89,6 +91,7 @@ def _reconcile(values: dict[str, object]) -> None:
     if "broker.id" in values and "node.id" not in values:
         values["node.id"] = values["broker.id"]
     if "node.id" in values:
+        # Shown by both names, whichever was given; node.id wins, as in Kafka.
         values["broker.id"] = values["node.id"]
     if "log.dir" in values and "log.dirs" not in values:
         values["log.dirs"] = [values["log.dir"]]
@@ -96,6 +99,7 @@ def _reconcile(values: dict[str, object]) -> None:
 
 def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
     """Refuse values that are well-formed alone and impossible together."""
+    # Refused, not ignored: topics in the other directories would seem lost.
     if len(config.log_dirs) > 1:
         raise ConfigError(
             f"{places['log.dirs'].place}: log.dirs={','.join(config.log_dirs)} names"
@@ -108,10 +112,8 @@ def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
         )
 
 
-def _refusal(item: Given, invalid: InvalidValue, default: object) -> str:
-    advice = invalid.advice or (
-        f"Drop it for the default of {default}." if default not in (None, "", []) else ""
-    )
+def _refusal(item: Given, invalid: InvalidValue, default: str | None) -> str:
+    advice = invalid.advice or (f"Drop it for the default of {default}." if default else "")
     return f"{item.place}: {item.name}={item.value} {invalid.reason}. {advice}".rstrip()
 
 

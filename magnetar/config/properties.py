@@ -8,9 +8,12 @@ Source: the Java SE documentation of Properties.load.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 _WHITESPACE = " \t\f"
+#: Python's splitlines would also end a line at a form feed, which is white space here.
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -28,8 +31,9 @@ def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     pending = ""
     first = 0
-    for number, natural in enumerate(text.splitlines(), 1):
+    for number, natural in enumerate(_LINE_ENDS.split(text), 1):
         stripped = natural.lstrip(_WHITESPACE)
+        # Only a new line can be a comment: after a backslash `#` belongs to the value.
         if not pending:
             if not stripped or stripped[0] in "#!":
                 continue
@@ -40,11 +44,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             continue
         pending = ""
         yield first, line
+    # The file ends with a backslash: Java drops it and keeps the line.
     if pending:
         yield first, pending
 
 
 def _continues(line: str) -> bool:
+    # An even number of backslashes is that many halves of escaped ones.
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -52,11 +58,13 @@ def _split(line: str) -> tuple[int, int]:
     """Return where the key ends (exclusive) and where the value begins."""
     position = 0
     while position < len(line) and line[position] not in "=:" + _WHITESPACE:
+        # An escaped separator belongs to the key.
         position += 2 if line[position] == "\\" else 1
     key_end = min(position, len(line))
     value_start = key_end
     while value_start < len(line) and line[value_start] in _WHITESPACE:
         value_start += 1
+    # One separator at most: in `key==value` the value begins with `=`.
     if value_start < len(line) and line[value_start] in "=:":
         value_start += 1
         while value_start < len(line) and line[value_start] in _WHITESPACE:

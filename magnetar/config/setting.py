@@ -102,6 +102,7 @@ class Setting(Generic[T]):
         """Return `value` as Kafka's tools print it; None where nothing is set."""
         if value is None:
             return None
+        # Before the numbers: a bool is an int in Python, and `True` is no text of Kafka's.
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, list | tuple):
@@ -118,6 +119,8 @@ class Config:
         """`stored` are settings without effect, by name, beside those that are attributes."""
         for name, setting in (stored or {}).items():
             setting.name = name
+            # `__set_name__` runs for attributes of the class body only, so the name is given by
+            # hand.
             setattr(cls, attribute_of(name), setting)
         cls.settings = {
             value.name: value for value in vars(cls).values() if isinstance(value, Setting)
@@ -134,6 +137,8 @@ class Config:
 
 def _java_double(value: float) -> str:
     """Return a finite number as Java's Double.toString has it."""
+    # Java's bounds: outside of them it switches to the scientific form, which Python does
+    # elsewhere.
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     # A millisecond that a start need not pay.
@@ -169,6 +174,7 @@ def _bounded(
 def parse_integer(text: str) -> int:
     """Return the whole number that `text` is, in Java's syntax."""
     stripped = text.strip()
+    # Python's int takes `1_000` and digits of other scripts, which Java refuses.
     digits = stripped[1:] if stripped[:1] in ("-", "+") else stripped
     if not (digits.isascii() and digits.isdigit()):
         raise InvalidValue("is not a whole number")
@@ -188,6 +194,7 @@ def integer(
     acts: bool = True,
 ) -> Setting[int]:
     """Declare a whole number; both bounds inclusive, `rule` is where they come from."""
+    # Two's complement has one more negative number than positive ones.
     check = _bounded(-maximum - 1 if minimum is None else minimum, maximum, default, rule)
 
     def parse(text: str) -> int:
@@ -263,6 +270,7 @@ def double(
             value = float(text.strip())
         except ValueError:
             raise InvalidValue("is not a number") from None
+        # Python reads `nan` and `inf`, and no bound refuses `nan`: comparisons with it are false.
         if not isfinite(value):
             raise InvalidValue("is not a finite number")
         check(value)
@@ -332,6 +340,7 @@ def words(
     """Declare a comma-separated list, where `one_of` is given of these words only."""
 
     def parse(text: str) -> list[str]:
+        # Splitting an empty text gives one empty word, but an empty list is legal.
         values = [word.strip() for word in text.split(",")] if text.strip() else []
         for value in values:
             if not value:

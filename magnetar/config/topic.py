@@ -25,6 +25,8 @@ MS_PER_MINUTE = 60_000
 MS_PER_HOUR = 3_600_000
 
 
+#: Topics may be created with these by clients written for Kafka, so they are stored and shown, and
+#: nothing acts on them.
 _STORED = {
     "nothing is tiered to remote storage": """
         local.retention.bytes long>=-2 -2 3.6 log.local.retention.bytes
@@ -151,6 +153,8 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
         since="0.10.1",
         doc="Age before which a record is not compacted.",
     )
+    # Declared here and not among the stored ones, because `true` is refused: records that a client
+    # believes to be tiered would be deleted.
     remote_storage_enable = boolean(
         False, since="3.6", doc="Only false: there is no remote storage.", acts=False
     )
@@ -191,6 +195,7 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
     )
 
 
+#: The broker's names whose unit is coarser than that of the topic's setting, which is in ms.
 _UNITS = {
     "log.retention.minutes": MS_PER_MINUTE,
     "log.retention.hours": MS_PER_HOUR,
@@ -206,8 +211,11 @@ def broker_default(name: str, broker: BrokerConfig) -> object:
             # The broker's setting has no effect, so the topic's own default applies.
             continue
         value = broker[synonym]
+        # The default of a coarse name does not count: a finer one further on may have been given.
+        # The default of the topic's setting says the same.
         if value is None or (synonym not in broker.explicit and synonym in _UNITS):
             continue
+        # Negative stands for "never" in every unit: -1 hour is no time.
         if isinstance(value, int) and synonym in _UNITS:
             return value * _UNITS[synonym] if value >= 0 else -1
         return value
@@ -222,6 +230,8 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, text in texts.items():
         setting = TopicConfig.settings.get(name)
+        # A topic's unknown name is an error, unlike the broker's: clients that misspell one would
+        # never learn of it.
         if setting is None:
             raise InvalidValue(f"Unknown topic config name: {name}")
         if text is None:
@@ -240,6 +250,7 @@ def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], lis
     Another release may have stored what this one refuses. Of two values that are impossible
     together the first counts.
     """
+    # The usual case in one go; the slow way below parses a prefix again for each name.
     with suppress(InvalidValue):
         return parse_topic_configs(texts), []
     understood: dict[str, str | None] = {}
@@ -247,6 +258,7 @@ def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], lis
     reasons = []
     for name, text in texts.items():
         try:
+            # All understood so far, because a value may be impossible beside another one only.
             values = parse_topic_configs({**understood, name: text})
         except InvalidValue as invalid:
             reasons.append(invalid.reason)
@@ -259,6 +271,8 @@ def _check_together(values: Mapping[str, object]) -> None:
     """Raise InvalidValue for values that are well-formed alone and impossible together."""
     if values.get("remote.storage.enable"):
         raise InvalidValue("remote.storage.enable=true is impossible: there is no remote storage.")
+    # Only values that the topic gives itself: a broker's later change must not make stored topics
+    # invalid.
     lags = [values.get(f"{end}.compaction.lag.ms") for end in ("min", "max")]
     if isinstance(lags[0], int) and isinstance(lags[1], int) and lags[0] > lags[1]:
         raise InvalidValue(
@@ -271,5 +285,7 @@ def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
     values = {name: broker_default(name, broker) for name in TopicConfig.settings}
     values.update(own)
     config = TopicConfig(values)
+    # Not all of `values`, which the constructor takes for given: the defaults among them are the
+    # broker's.
     config.explicit = frozenset(own)
     return config

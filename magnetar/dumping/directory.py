@@ -92,14 +92,18 @@ def _known_files(path: Path) -> Iterator[Path]:
     entries = sorted(path.iterdir())
     yield from (each for each in entries if each.is_file() and _is_known(each))
     for each in entries:
+        # Other directories are not a partition's: staged imports, for example.
         if each.is_dir() and split_partition_name(each.name) is not None:
             yield from _known_files(each)
 
 
 def dump_file(path: Path, options: Options) -> Iterator[Entry]:
     """Yield the lines of a file. Raises UnknownFile."""
+    # The checkpoints of Kafka have no suffix, and names of their own; `.checkpoint` is a snapshot
+    # of the metadata log.
     if path.suffix in _SEGMENTS and path.name not in _BY_NAME:
         is_log = path.suffix == ".log"
+        # Resolved: within the directory itself the path may be a bare file name.
         partition = split_partition_name(path.resolve().parent.name)
         topic = (partition[0] if partition else "") if is_log else CLUSTER_METADATA
         with_records = topic in DECODED if options.with_records is None else options.with_records
@@ -107,6 +111,7 @@ def dump_file(path: Path, options: Options) -> Iterator[Entry]:
             path, topic, with_records=with_records, first_offset=options.first_offset
         )
     read = _BY_NAME.get(path.name)
+    # The name is the base offset, without which an index cannot be read.
     if read is None and path.stem.isdigit():
         read = _BY_SUFFIX.get(path.suffix)
     if read is None:
@@ -120,5 +125,6 @@ def dump_file(path: Path, options: Options) -> Iterator[Entry]:
 def _is_known(path: Path) -> bool:
     if path.name in _BY_NAME:
         return True
+    # The part before `-`: a snapshot's name is its end offset and epoch.
     is_segment = path.suffix in _SEGMENTS and path.stem.partition("-")[0].isdigit()
     return is_segment or (path.suffix in _BY_SUFFIX and path.stem.isdigit())

@@ -24,8 +24,10 @@ def dump_offset_index(path: Path) -> Iterator[Entry]:
     for number, (relative, position) in enumerate(_whole(_OFFSET_ENTRY, data)):
         entry = base_offset + relative, position
         yield Entry("index", {"offset": entry[0], "position": position})
+        # An equal entry is wrong as well: a binary search may find either of two.
         if entry <= last or position <= last[1]:
             yield Entry.damage("it does not ascend", number * _OFFSET_ENTRY.size)
+        # The entry names the batch's last offset, as Kafka's index does.
         elif starts is not None and starts.get(position) != entry[0]:
             there = starts.get(position)
             reason = (
@@ -117,6 +119,7 @@ def _written(path: Path, entry: Struct) -> bytes:
     """Return the file without its preallocated zeros, which Kafka cuts when it closes a segment."""
     data = path.read_bytes()
     written = len(data.rstrip(b"\0"))
+    # Rounded up: the last entry may itself end with zeros.
     return data[: -(-written // entry.size) * entry.size]
 
 

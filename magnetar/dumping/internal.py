@@ -40,6 +40,7 @@ _EMBEDDED: dict[str, type[Message]] = {
 def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
     """Return a record of an internal topic, decoded; None if no schema fits it."""
     try:
+        # Before the check of the key: records of the metadata log have none.
         if topic == CLUSTER_METADATA:
             return None if value is None else _metadata(value)
         if key is None:
@@ -59,6 +60,8 @@ def text(data: bytes | memoryview | None) -> str | None:
         shown = bytes(data).decode()
     except UnicodeDecodeError:
         return f"0x{bytes(data).hex()}"
+    # Line breaks at the ends are left alone; control characters within would garble a terminal, so
+    # they are escaped.
     return shown if shown.isprintable() or shown.strip().isprintable() else repr(shown)[1:-1]
 
 
@@ -82,6 +85,8 @@ def _transaction(key: bytes, value: bytes | None) -> dict[str, Any] | None:
     said: dict[str, Any] = {"type": "transaction", "transactional_id": transactional_id}
     if value is None:
         return {**said, "deleted": True}
+    # Both: the schema shows every field as stored, and `decode_value` what magnetar's tagged fields
+    # mean.
     stored = to_json(decode_versioned(TransactionLogValue, value))
     txn = decode_value(transactional_id, value)
     stored["transaction_status"] = txn.state.label
@@ -107,6 +112,7 @@ def _group(key: bytes, value: bytes | None) -> dict[str, Any] | None:
         return {**said, "deleted": True}
     stored = decode_versioned(value_schema, value)
     shown = to_json(stored)
+    # Only values of classic groups have members.
     for member, shown_member in zip(
         getattr(stored, "members", ()), shown.get("members", ()), strict=False
     ):
@@ -135,6 +141,7 @@ def _group_schemas() -> dict[int, tuple[type[RecordKey], type[RecordValue]]]:
         for found in vars(module).values():
             if not isinstance(found, type) or found.__module__ != module.__name__:
                 continue
+            # Their record types begin at 0 too, in a topic of their own.
             if found in (TransactionLogKey, TransactionLogValue):
                 continue
             if issubclass(found, RecordKey):

@@ -23,6 +23,7 @@ def dump_segment(
     for item in read_batches(path):
         if isinstance(item, Damage):
             yield Entry.damage(item.reason, item.position)
+        # By the last offset: the batch that holds the one asked for may begin before it.
         elif item.header.last_offset >= first_offset:
             yield from _dump_batch(item, topic, with_records)
 
@@ -33,12 +34,15 @@ def _dump_batch(batch: Batch, topic: str, with_records: bool) -> Iterator[Entry]
         shown["codec"] = batch.header.compression.name.lower()
         if batch.header.is_control:
             shown |= _control(batch.data)
+        # All at once, before the batch is shown: damage inside of it is then reported once, in its
+        # place.
         records = list(iterate_records(batch.data)) if with_records else []
     except WireError as error:
         yield Entry("batch", shown)
         yield Entry.damage(str(error), batch.position)
         return
     yield Entry("batch", shown)
+    # A control batch's record is the marker, which the batch's line has shown.
     if with_records and not batch.header.is_control:
         for record in records:
             yield Entry("record", _record(record, topic))
@@ -63,6 +67,7 @@ def _shown(header: BatchHeader, position: int) -> dict[str, Any]:
         ("transactional", header.is_transactional),
         ("control", header.is_control),
         ("log_append_time", header.timestamp_type is TimestampType.LOG_APPEND_TIME),
+        # KIP-534 stores the horizon in place of the base timestamp, and says so with a bit.
         ("delete_horizon", header.base_timestamp if header.has_delete_horizon else False),
     ):
         if value is not False:
@@ -86,6 +91,7 @@ def _record(record: Record, topic: str) -> dict[str, Any]:
     shown: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
     if topic in DECODED:
         decoded = decode_internal(topic, record.key, record.value)
+        # Bytes that no schema fits are still shown, as text: damage is what a dump is for.
         if decoded is not None:
             return {**shown, "decoded": decoded}
     shown["key"] = text(record.key)

@@ -76,6 +76,7 @@ def dump_clean_shutdown(path: Path) -> Iterator[Entry]:
 def dump_catalog(path: Path) -> Iterator[Entry]:
     """Yield every row of magnetar's catalog."""
     try:
+        # Read only: a dump must not create a journal in the directory of a broker.
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -91,6 +92,7 @@ def dump_catalog(path: Path) -> Iterator[Entry]:
 
 
 def _cell(value: Any) -> Any:
+    # Ids are the only blobs of 16 bytes.
     if isinstance(value, bytes):
         return uuid_text(uuid.UUID(bytes=value)) if len(value) == _ID_BYTES else value.hex()
     return value

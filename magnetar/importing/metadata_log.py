@@ -95,6 +95,7 @@ def read_cluster_metadata(directory: Path, *, is_clean: bool = True) -> ClusterM
     If the broker was not stopped cleanly, the log's end may be torn: Kafka cuts it off too.
     """
     metadata = ClusterMetadata()
+    # Names are numbers padded with zeros, so the greatest name is the newest snapshot.
     snapshot = max(directory.glob("*-*.checkpoint"), default=None)
     end_offset = -1
     if snapshot is not None:
@@ -105,6 +106,8 @@ def read_cluster_metadata(directory: Path, *, is_clean: bool = True) -> ClusterM
     paths = segments(directory)
     for path in paths:
         for offset, record in _records(path, may_be_torn=path == paths[-1] and not is_clean):
+            # Kafka may keep segments that the snapshot covers: applied twice, a removed topic would
+            # come back.
             if offset >= end_offset:
                 transaction.fold(record)
     return metadata
@@ -138,6 +141,7 @@ def _records(path: Path, *, may_be_torn: bool = False) -> Iterator[tuple[int, Me
             if may_be_torn:
                 return
             raise WireError(f"{path} is damaged at byte {batch.position}: {batch.reason}")
+        # Leader changes and snapshot headers, which say nothing of topics.
         if batch.header.is_control:
             continue
         for item in iterate_records(batch.data):
@@ -155,9 +159,11 @@ def decode_record(value: bytes) -> MetadataRecord | None:
         raise WireError(f"a metadata record of frame version {frame_version}")
     record_type, position = _read_unsigned(value, position)
     version, position = _read_unsigned(value, position)
+    # Records of other types are skipped by their type, so a newer Kafka may add some.
     known = _KNOWN.get(record_type)
     if known is None:
         return None
+    # A version that is not known cannot be skipped: the topic it describes would be imported wrong.
     if version > known.max_version:
         raise WireError(
             f"{known.__name__} version {version}, known up to {known.max_version}:"
@@ -169,6 +175,7 @@ def decode_record(value: bytes) -> MetadataRecord | None:
 
 def _read_unsigned(value: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
+    # Five bytes at most: a varint of the frame has 32 bits.
     while position < len(value) and shift < 32:
         byte = value[position]
         position += 1

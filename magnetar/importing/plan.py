@@ -44,6 +44,7 @@ class Choice:
     configs: tuple[tuple[str, str, str], ...] = ()
 
     def wants(self, topic: str) -> bool:
+        # The exceptions win, so that --only may be a wide pattern.
         if any(fnmatchcase(topic, pattern) for pattern in self.except_):
             return False
         return not self.only or any(fnmatchcase(topic, pattern) for pattern in self.only)
@@ -141,6 +142,8 @@ def make_plan(
                 plan.topics.append(_planned(source, found, choice, plan.warnings))
             except ImportRefused as refusal:
                 refused.append(f"{name}: {refusal}")
+    # Blocks of producer ids that the cluster has handed out, used or not, must not be handed out
+    # again.
     if source.metadata is not None:
         plan.next_producer_id = source.metadata.next_producer_id
     _scan(source, plan, choice, refused, on_progress)
@@ -153,6 +156,7 @@ def make_plan(
 
 def _meet(plan: Plan, found: FoundTopic, there: TopicRow, refused: list[str]) -> None:
     """Account for a topic whose name is in the data directory: imported before, or another one."""
+    # By id, not by name: an interrupted import is repeated with the same command.
     if found.topic_ids == {there.id}:
         plan.already_there.append(found.name)
     elif found.name in INTERNAL:
@@ -204,6 +208,7 @@ def _planned(
 
 def _configs(source: Source, name: str, choice: Choice, warnings: list[str]) -> dict[str, str]:
     """Return the topic's own settings; what means nothing here is left out, with a warning."""
+    # Kafka's brokers give it to internal topics; deleted by age, they would lose their state.
     configs = {"cleanup.policy": "compact"} if name in INTERNAL else {}
     if source.metadata is not None:
         for setting, value in source.metadata.topic_configs.get(name, {}).items():
@@ -217,6 +222,7 @@ def _configs(source: Source, name: str, choice: Choice, warnings: list[str]) -> 
         if fnmatchcase(name, pattern):
             configs[setting] = value
     try:
+        # Again, together: values may be impossible beside one another only.
         parse_topic_configs(configs)
     except InvalidValue as invalid:
         raise ImportRefused(invalid.reason) from None
@@ -231,7 +237,11 @@ def _scan(
         name = topic.row.name
         for index, directory in sorted(topic.directories.items()):
             scanned = scan_partition(directory, name, on_progress)
+            # A producer id that is in a log must never be given to another producer: its sequences
+            # would look like duplicates.
             plan.next_producer_id = max(plan.next_producer_id, scanned.last_producer_id + 1)
+            # New epochs have to be above those in the logs, or consumers would see the log go back
+            # in time (KIP-320), and markers be refused.
             plan.epoch = max(plan.epoch, scanned.leader_epoch, scanned.coordinator_epoch)
             _take_checkpoints(source, plan, (name, index), scanned)
             refused += _complaints(source, scanned, f"{name}-{index}", names, choice)
@@ -258,6 +268,8 @@ def _complaints(
     torn_by_crash = scanned.is_torn and not source.is_clean and len(scanned.damages) == 1
     if scanned.damages and not torn_by_crash:
         return [f"{partition}: damaged at {scanned.damages[0]}"]
+    # With its coordinator's log imported, the transaction ends as on Kafka: by its producer or its
+    # timeout.
     if not scanned.open_transactions or choice.abort_open or TRANSACTION_STATE in names:
         return []
     return [_open(partition, scanned)]

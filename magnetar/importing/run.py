@@ -48,14 +48,18 @@ def import_directories(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
             " `magnetar serve` adopts its topics."
         )
+    # The sources first, and for the whole import: a broker that starts meanwhile would write to the
+    # logs that are read.
     with ExitStack() as locks:
         for path in source_paths:
             locks.enter_context(held(path))
+        # Before the directory is made and locked: a dry run writes nothing.
         if dry_run:
             plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
             return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
         data_dir.mkdir(parents=True, exist_ok=True)
         locks.enter_context(held(data_dir, create=True))
+        # Before the plan: topics of the earlier import count as being there.
         finished = finish_interrupted(data_dir)
         plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
         files = files_of(plan, data_dir, link=link)
@@ -64,6 +68,8 @@ def import_directories(
             _refuse_what_is_in_the_way(plan, data_dir)
             with progress("Copying", size_bytes) as on_progress:
                 stage(files, data_dir, on_progress)
+            # After `stage` has made every copy durable: from here on an interruption is completed,
+            # and never undone.
             decide(plan, data_dir)
             finish_interrupted(data_dir)
         return Outcome(plan, size_bytes, finished)
@@ -86,6 +92,7 @@ def finish_interrupted(data_dir: Path) -> bool:
 
 
 def _present(data_dir: Path) -> dict[str, TopicRow]:
+    # Opening a catalog creates it, which a dry run must not do.
     if not (data_dir / FILE_NAME).exists():
         return {}
     catalog = Catalog(data_dir)

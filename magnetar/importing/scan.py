@@ -43,6 +43,8 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
     next_offset = 0
     for path in paths:
         scanned.whole_below = base_offset = int(path.stem)
+        # Segments that overlap come from a copy of a running broker: a reader would get records
+        # twice.
         if base_offset < next_offset:
             reason = f"offset {next_offset - 1} is in the previous segment too"
             scanned.damages.append(f"{path}:0: {reason}")
@@ -66,12 +68,14 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
 def _fold(scanned: Scanned, batch: Batch, topic: str) -> None:
     header = batch.header
     producer_id = header.producer_id
+    # Above are ids that no coordinator hands out; counted in, they would use up those below.
     if producer_id < PRODUCER_IDS_END:
         scanned.last_producer_id = max(scanned.last_producer_id, producer_id)
     scanned.leader_epoch = max(scanned.leader_epoch, header.partition_leader_epoch)
     if header.is_control:
         marker = parse_marker(batch.data)
         scanned.coordinator_epoch = max(scanned.coordinator_epoch, marker.coordinator_epoch)
+        # Commit or abort alike: the marker ends what the producer had open here.
         scanned.open_transactions.pop(producer_id, None)
     elif header.is_transactional:
         scanned.open_transactions.setdefault(producer_id, header.base_offset)

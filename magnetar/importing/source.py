@@ -90,6 +90,7 @@ def read_sources(paths: Sequence[Path]) -> Source:
     """
     first, *others = [_read_source(path) for path in paths]
     for path, other in zip(paths[1:], others, strict=True):
+        # A directory without meta.properties says nothing, and is taken on trust.
         if None not in (first.cluster_id, other.cluster_id) and (
             first.cluster_id != other.cluster_id
         ):
@@ -103,6 +104,7 @@ def read_sources(paths: Sequence[Path]) -> Source:
 
 def _merge(source: Source, other: Source) -> None:
     source.cluster_id = source.cluster_id or other.cluster_id
+    # Recovery trusts a data directory as a whole, so one unclean source makes the result unclean.
     source.is_clean &= other.is_clean
     source.recovery_points |= other.recovery_points
     source.start_offsets |= other.start_offsets
@@ -110,6 +112,8 @@ def _merge(source: Source, other: Source) -> None:
     for name, found in other.topics.items():
         known = source.topics.setdefault(name, FoundTopic(name))
         for index, directory in found.directories.items():
+            # Kafka moves partitions between directories by copying; neither copy can be preferred
+            # by looking at it.
             if index in known.directories:
                 raise ImportRefused(
                     f"{directory} and {known.directories[index]} are the same partition."
@@ -171,6 +175,7 @@ def _offsets(path: Path) -> Offsets:
     data = _read(path)
     try:
         return {} if data is None else decode_offsets(data)
+    # A checkpoint only saves work: without it recovery reads more.
     except CorruptCheckpoint:
         return {}
 

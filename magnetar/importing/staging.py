@@ -35,6 +35,8 @@ PLAN = f"{STAGING}/plan.json"
 _CHUNK_BYTES = 4 << 20
 #: Room that the copies leave free on the disk.
 _SPARE_BYTES = 64 << 20
+#: Anything else in a partition's directory is left behind: files that Kafka is about to delete or
+#: swap.
 _KEPT = frozenset({"leader-epoch-checkpoint", "partition.metadata"})
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".state")
 
@@ -57,6 +59,7 @@ def files_of(plan: Plan, data_dir: Path, *, link: bool) -> list[StagedFile]:
     found = []
     for topic in plan.topics:
         for index, directory in sorted(topic.directories.items()):
+            # Without --link nothing is closed, so that everything is copied.
             point = plan.recovery_points.get((topic.row.name, index), 0) if link else 0
             closed = _closed(directory, point)
             target = data_dir / STAGING / directory.name
@@ -94,6 +97,7 @@ def stage(files: list[StagedFile], data_dir: Path, on_progress: OnProgress) -> N
             if not (file.may_link and _linked(file)):
                 _copy(file)
         on_progress(file.size_bytes)
+    # The names too: a synced file whose name is lost is lost.
     for directory in sorted({file.target.parent for file in files}):
         sync(directory)
     sync(data_dir / STAGING)
@@ -138,6 +142,7 @@ def _copy(file: StagedFile) -> None:
             target.write(chunk)
         target.flush()
         os.fsync(target.fileno())
+    # Last, after the sync: the time of the source is what `_is_there` takes for "whole".
     shutil.copystat(file.source, file.target)
 
 
@@ -160,6 +165,7 @@ def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
         return None
     for source in _staged(data_dir):
         target = data_dir / source.name
+        # Never replaced: the directory may hold another topic's only copy.
         if target.exists():
             raise ImportRefused(f"{target} is in the way of {source}. Move one of them aside.")
         source.rename(target)
@@ -171,6 +177,7 @@ def finish(data_dir: Path, catalog: Catalog) -> Plan | None:
         (data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
         sync(data_dir)
     _enter(plan, catalog)
+    # Last: as long as the plan is there, a start repeats all of the above.
     (data_dir / PLAN).unlink()
     (data_dir / STAGING).rmdir()
     sync(data_dir)
@@ -184,6 +191,7 @@ def _staged(data_dir: Path) -> Iterator[Path]:
 def _enter(plan: Plan, catalog: Catalog) -> None:
     known = {row.id for row in catalog.topics()}
     for topic in plan.topics:
+        # An interruption may have come after some of them: `finish` is repeated whole.
         if topic.row.id not in known:
             catalog.add_topic(topic.row)
     catalog.reserve_producer_ids_below(plan.next_producer_id)

@@ -1,7 +1,7 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
-`coordinator.transactions.plan` says what is appended in which step; this module appends, waits
-for the disk, and wakes who waits. A commit may be an abort: it is one decision being carried out,
+`coordinator.transactions.commit_plan` says what is appended in which step; this module appends,
+waits for the disk, and wakes the waiters. A commit may be an abort: it is one decision, carried out
 by a task of its own that no client's disconnect can stop.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
@@ -21,8 +21,8 @@ from functools import partial
 from itertools import islice
 
 from coordinator.decision import Urgency
+from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1
-from coordinator.transactions.plan import MarkerWork, Part, Plan
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.runtime.participants import AppendedMarker, Participants

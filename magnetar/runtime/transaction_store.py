@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from coordinator.decision import Decision, Urgency
 from coordinator.transactions import joint
+from coordinator.transactions.commit_plan import Plan, Storage, complete, planned, work_due
 from coordinator.transactions.epochs import takes_producer_id
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
-from coordinator.transactions.plan import Plan, Storage, complete, planned, work_due
 from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
 from logstore.partition.log import PartitionLog

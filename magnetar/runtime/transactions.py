@@ -16,6 +16,7 @@ from coordinator.decision import Decision, Urgency
 from coordinator.transactions import add_partitions as adding
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions import joint
+from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
@@ -26,7 +27,6 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.plan import Storage
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig

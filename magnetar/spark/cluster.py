@@ -24,6 +24,8 @@ _TIMEOUT_MAX = "transaction.max.timeout.ms"
 #: The parent's transaction lasts for a few requests. This bounds it if the driver dies meanwhile.
 PARENT_TIMEOUT_MS = 60_000
 _RETRY_DELAY_S = 0.05
+#: Offsets of a transaction that is being decided are unstable until its markers are written, which
+#: takes moments.
 _WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ class Cluster:
         """Connect to nothing yet."""
         self.bootstrap_servers = bootstrap_servers
         self._timeout_ms = timeout_ms
+        # Connected on demand: a task may hold a cluster and never ask it.
         self._client: Client | None = None
         self._coordinators: dict[tuple[str, str], int] = {}
 
@@ -66,6 +69,7 @@ class Cluster:
                 answer = question(self._client)
             except (Unreachable, Refused) as failure:
                 passes = isinstance(failure, Unreachable) or failure.code in TRANSIENT
+                # Also after a refusal: the coordinator is then found anew, by a new connection.
                 self._disconnect()
                 if not passes or time.monotonic() > deadline:
                     raise SinkError(self._explained(failure)) from None
@@ -73,8 +77,11 @@ class Cluster:
                 raise SinkError(self._explained(failure)) from None
             else:
                 codes = () if codes_of is None else codes_of(answer)
+                # After the deadline the answer goes back with its code, which the caller checks and
+                # names.
                 if _WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
                     return answer
+                # The coordinator may have moved: NOT_COORDINATOR is one of these codes.
                 self._coordinators.clear()
             time.sleep(_RETRY_DELAY_S)
 
@@ -106,6 +113,7 @@ class Cluster:
 
     def provide_progress_topic(self) -> None:
         """Create the topic that records of progress name, unless it exists."""
+        # Looked for first: a user without the right to create topics can have it created once.
         if self.ask(_has_progress_topic):
             return
         self.ask(
@@ -127,6 +135,7 @@ class Cluster:
 
     def _explained(self, failure: ClientError) -> str:
         if isinstance(failure, Unreachable):
+            # The first sentence only: the rest is advice for the command line.
             what, _, _ = str(failure).partition(". ")
             return f"within {self._timeout_ms} ms (the option brokerTimeoutMs): {what}."
         return f"{self.bootstrap_servers}: {failure}"

@@ -69,11 +69,14 @@ def commit_batch(
     # These are losers of speculation, tasks of replaced drivers, and earlier attempts.
     parent.fence(parent.undecided() - children)
     try:
+        # Before the votes are listed: recording seals them, so no vote can join the list later.
         parent.record(batch)
         votes = parent.votes()
+    # The outcome is not decided yet, so all can be aborted: Spark repeats the batch.
     except SinkError:
         parent.abort()
         raise
+    # Both ways: a missing vote loses rows, an unknown one writes rows twice.
     if votes != children:
         parent.abort()
         raise VotesDiffer(_difference(votes, children))

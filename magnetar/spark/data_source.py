@@ -56,6 +56,7 @@ class MagnetarDataSource(DataSource):
             raise BadOptions('a topic can only be appended to: mode("append").')
         options = _checked(self.options, schema)
         if options.query_id is None and options.batch_id is None:
+            # A random name: no repetition can be told from a new write, so each gets its own.
             return SinkWriter(options, f"spark-write-{uuid.uuid4().hex}", stream=False)
         if options.query_id is None or options.batch_id is None:
             raise BadOptions(
@@ -97,6 +98,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
                 cluster.check_topics([options.topic])
             if options.guarantee is Guarantee.EXACTLY_ONCE:
                 self._family = self._prepared(cluster)
+        # On the driver, so that a mistake fails the query at once and not each of its tasks.
         _check_client_settings(options, self._family)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
@@ -108,6 +110,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         if self._family is None:
             return
         written = [message for message in messages if isinstance(message, Written)]
+        # A lost message could be a vote that is not counted: the batch would miss rows in silence.
         if not written or len(written) != len(messages):
             raise SinkError(
                 f"{len(messages) - len(written)} of {len(messages)} tasks sent no message."
@@ -125,6 +128,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         """
         if self._family is None:
             return
+        # The names of children tell their batch, so children of a later batch are left alone.
         left = self._family.prefix(self._batch_number(batchId))
         with self._cluster() as cluster:
             parent = self._parent(cluster, self._family)
@@ -161,6 +165,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         check_separated(self._query_id, promises.separator)
         cluster.provide_progress_topic()
         family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
+        # Before tasks begin: votes that a dead driver sealed let no new ones in.
         self._parent(cluster, family).end_abandoned()
         return family
 
@@ -180,6 +185,8 @@ def _transaction_timeout_ms(promises: Promises) -> int:
 
 def _check_client_settings(options: SinkOptions, family: Family | None) -> None:
     try:
+        # librdkafka checks its settings when a producer is made. It connects to nothing before it
+        # is used.
         Producer(client_settings(options, family))
     except KafkaException as failure:
         raise BadOptions(f"the options kafka.*: {failure.args[0].str()}.") from None

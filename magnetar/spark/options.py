@@ -90,11 +90,14 @@ def check_separated(query_id: str, separator: str) -> None:
 
     The broker splits a transactional id at the first separator.
     """
+    # Else the first separator could lie in a task's name, and the broker would see another parent.
     if _IN_NAMES_OF_TASKS.issuperset(separator):
         raise BadOptions(
             f"the broker's joint.transactions.separator is {separator!r}, which names of tasks "
             "contain. Set another one."
         )
+    # The whole text is searched: an id that ends with a part of the separator shifts its first
+    # place.
     if f"{query_id}{separator}".index(separator) != len(query_id):
         raise BadOptions(
             f"the queryId {query_id!r} contains {separator!r}, or ends with a part of it, which "
@@ -113,6 +116,7 @@ def _number(options: Mapping[str, str], name: str, maximum: int) -> int | None:
     value = _stated(options, name)
     if value is None:
         return None
+    # isdigit alone accepts `²` too, at which int fails.
     if not (value.isascii() and value.isdigit() and int(value) <= maximum):
         raise BadOptions(f"the option {name} is {value!r}; it takes a number from 0 to {maximum}.")
     return int(value)

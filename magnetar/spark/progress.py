@@ -59,6 +59,7 @@ def decode_record(offset: int, metadata: str, query_id: str) -> Progress:
         if fields.pop("version") != _VERSION:
             raise ValueError("of another version")
         return Progress(batch_id=offset, **fields)
+    # TypeError: a field is missing or unknown, which the constructor refuses.
     except (ValueError, TypeError, KeyError, AttributeError):
         raise SinkError(
             f"the group {group_of(query_id)} holds {metadata[:200]!r}, which is no progress of "
@@ -75,6 +76,7 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
     """
     if recorded is None:
         return False
+    # Spark keeps the id in the checkpoint. Another id means other batches under the same numbers.
     if recorded.spark_query_id != batch.spark_query_id:
         raise OtherQuery(_other_query(recorded, batch, query_id))
     if batch.batch_id < recorded.batch_id:

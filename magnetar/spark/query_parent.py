@@ -53,6 +53,7 @@ from wire.transaction_tags import CHILDREN_TAG, PARENT_TAG, decode_children
 
 #: The last versions that ask for one group, and the last of transaction version 1.
 _OFFSET_FETCH, _ADD_PARTITIONS, _TXN_OFFSET_COMMIT, _END_TXN = 7, 3, 4, 4
+#: ListTransactions takes a pattern from this version on (KIP-1152).
 _PATTERNS_SINCE = 2
 _NO_PRODUCER = -1
 
@@ -87,6 +88,8 @@ class QueryParent:
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=PROGRESS_TOPIC, partition_indexes=[0])],
+            # A decision under way answers UNSTABLE_OFFSET_COMMIT, which `ask` waits out: else a
+            # decided batch would look unwritten.
             require_stable=True,
         )
 
@@ -118,6 +121,7 @@ class QueryParent:
                 f"the queryId {self._query_id!r} is a transactional id that votes for "
                 f"{str(parent_id, 'utf-8')!r}: choose another one."
             )
+        # Ongoing although no driver is at work: sealed votes. Initialising aborts them.
         if found.transaction_state == State.ONGOING:
             self.initialise()
 
@@ -136,14 +140,20 @@ class QueryParent:
             at_least=_PATTERNS_SINCE,
         )
         _check(answer.error_code, self._doing("listing its votes"))
+        # The pattern finds names, of which some may be of another parent; the parent's own list
+        # says whose they are.
         return self.undecided() & {each.transactional_id for each in answer.transaction_states}
 
     def fence(self, children: Iterable[str]) -> None:
+        # InitProducerId aborts what the child has open, and bumps its epoch: a task that is still
+        # at work can write nothing more.
         for child in sorted(children):
             self._initialised(child)
 
     def record(self, progress: Progress) -> None:
         if not self._keeps_record:
+            # Without a record the parent needs a partition all the same: its transaction begins
+            # with one, and that seals the votes.
             self._seal()
             return
         group = group_of(self._query_id)
@@ -191,6 +201,7 @@ class QueryParent:
             code = self._end(committed=False)
         except SinkError:
             return  # No broker is reachable. The parent's timeout aborts the sealed votes.
+        # The transaction of a replaced parent was aborted by what replaced it.
         if code not in (ErrorCode.NONE, *_REPLACED):
             _check(code, self._doing("aborting"))
 

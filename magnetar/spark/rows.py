@@ -66,6 +66,7 @@ def send_rows(batch: pyarrow.RecordBatch, topic: str | None, send: Send) -> None
     a key.
     """
     columns = _columns(batch)
+    # The usual frame: no row needs its other columns looked for.
     if columns.keys() == {"value"} and topic is not None:
         for value in columns["value"]:
             send(topic, value)

@@ -101,6 +101,7 @@ def write_rows(
     place = place_of_task()
     batch_id = place.batch_id if options.batch_id is None else options.batch_id
     filled = (batch for batch in batches if batch.num_rows)
+    # A child without rows would cost the batch a transaction, and the driver a vote to wait for.
     first = next(filled, None)
     if first is None:
         return Written(None, place)
@@ -148,15 +149,20 @@ class _Writer:
         del self._producer
 
     def write(self, batch: pyarrow.RecordBatch) -> None:
+        # Checked once per topic: librdkafka would wait out its message timeout for a topic that
+        # does not exist.
         if new := topics_of(batch) - self._topics:
             with Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms) as it:
                 it.check_topics(sorted(new))
             self._topics |= new
         send_rows(batch, self._options.topic, self._send)
+        # Callbacks run within poll only: a record that failed is found here, and not after all
+        # rows.
         self._serve(self._producer.poll, 0)
 
     def vote(self) -> None:
         """Return when all rows are durable, and the child has voted for them."""
+        # In short steps, so that Spark can kill the task in between.
         while self._serve(self._producer.flush, _POLL_S):
             pass
         if self._child is not None:
@@ -197,6 +203,7 @@ class _Writer:
                         topic, value, key, partition, timestamp=timestamp, headers=headers or None
                     )
                     return
+                # The queue is full: what was delivered in the meantime makes room.
                 except BufferError:
                     self._serve(self._producer.poll, _POLL_S)
         except KafkaException as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from coordinator.transactions.plan import Storage
+from coordinator.transactions.commit_plan import Storage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
 from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability

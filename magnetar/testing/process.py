@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+#: The line's form is a promise of `magnetar serve`: this package imports nothing of it.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
 STOP_TIMEOUT_SECONDS = 20.0
 
@@ -69,6 +70,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Return when clients can connect. Raises NotReady."""
         assert self._process is None, "it is running"
+        # The interpreter of the tests, so that it is the magnetar installed beside them.
         command = [sys.executable, "-m", "magnetar", "serve"]
         command += ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self.data_dir)]
         for name, value in self._settings.items():
@@ -79,12 +81,15 @@ class BrokerProcess:
             command, stdout=subprocess.PIPE, stderr=self._stderr, text=True
         )
         assert self._process.stdout is not None
+        # Blocks until the broker is ready or has ended: there is no interval to poll at, and no
+        # timeout to tune.
         line = self._process.stdout.readline()
         found = _READY.search(line)
         if found is None:
             code = self._process.wait(STOP_TIMEOUT_SECONDS)
             self._ended()
             raise NotReady(f"exit code {code}: {line}{self.log}")
+        # Kept for restarts: clients that reconnect find the broker where it was.
         self.port = int(found[2])
 
     def stop(self) -> int:
@@ -94,6 +99,7 @@ class BrokerProcess:
         try:
             return process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
+            # A stop that hangs fails the test through its exit code, and leaves no process behind.
             process.kill()
             return process.wait()
         finally:

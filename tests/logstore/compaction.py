@@ -15,8 +15,8 @@ from logstore.cleaner.plan import cleanable_of
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
-from logstore.partition.recovery import replay
 from logstore.partition.state import PartitionState
+from logstore.partition.state_recovery import replay
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
 from wire.records import (

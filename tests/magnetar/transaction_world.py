@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from coordinator.partitioning import partition_for
+from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.healing import Remedy, heal
 from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
-from coordinator.transactions.plan import Storage
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog

@@ -30,8 +30,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from coordinator.transactions.plan import Storage
 from coordinator.transactions.records import decode_key, decode_value
 from logstore.partition.reader import Isolation
 from magnetar.storage.topic_names import TRANSACTION_STATE

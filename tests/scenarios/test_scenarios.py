@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.transactions.plan import Storage
+from coordinator.transactions.commit_plan import Storage
 from tests.scenarios.runner import run
 
 STORIES = sorted(Path(__file__).parent.glob("*.story"))

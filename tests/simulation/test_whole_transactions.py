@@ -16,7 +16,7 @@ import pytest
 
 import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
-from coordinator.transactions.plan import MarkerWork, Plan
+from coordinator.transactions.commit_plan import MarkerWork, Plan
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from magnetar.runtime.commit import Commits

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from coordinator.decision import Decision
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
+from coordinator.transactions.commit_plan import complete, work_due
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.epochs import Relation, relation
 from coordinator.transactions.expire import Lifetimes, expire
@@ -18,7 +19,6 @@ from coordinator.transactions.metadata import (
     TopicPartition,
     TransactionMetadata,
 )
-from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.records import decode_key, decode_value, encode_record
 from coordinator.transactions.shard import Shard
 from wire.errors import KafkaError

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.transactions.commit_plan import MarkerWork, complete, work_due
 from coordinator.transactions.metadata import State, TopicPartition, TransactionMetadata
-from coordinator.transactions.plan import MarkerWork, complete, work_due
 
 MakeTxn = Callable[..., TransactionMetadata]
 

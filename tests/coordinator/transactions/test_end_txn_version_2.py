@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.transactions.commit_plan import complete, work_due
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.epochs import Relation, relation
 from coordinator.transactions.metadata import ProducerIdentity, State, TransactionMetadata, TxnId
-from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.records import decode_value, encode_record
 
 MakeTxn = Callable[..., TransactionMetadata]

@@ -10,11 +10,11 @@ from coordinator.decision import Decision
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
+from coordinator.transactions.commit_plan import complete, work_due
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import PREPARED, State, TopicPartition, TransactionMetadata
-from coordinator.transactions.plan import complete, work_due
 from coordinator.transactions.shard import Shard
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.transactions import joint
+from coordinator.transactions.commit_plan import complete
 from coordinator.transactions.metadata import State, TransactionMetadata
-from coordinator.transactions.plan import complete
 from coordinator.transactions.shard import Shard
 from tests.coordinator.transactions.shard_history import (
     History,

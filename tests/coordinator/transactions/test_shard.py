@@ -10,8 +10,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.transactions.commit_plan import complete
 from coordinator.transactions.metadata import State
-from coordinator.transactions.plan import complete
 from tests.coordinator.transactions.shard_history import History, check_identities, replay, states
 
 steps = st.lists(

@@ -22,7 +22,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import File
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.partition.recovery import ClosedLog
+from logstore.partition.state_recovery import ClosedLog
 from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of

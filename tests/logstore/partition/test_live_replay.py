@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
-from logstore.partition.recovery import replay
 from logstore.partition.state import PartitionState
+from logstore.partition.state_recovery import replay
 from tests.logstore.partitions import SteppedPartition
 from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK

@@ -14,7 +14,7 @@ import magnetar
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
-from magnetar.config.group import GroupConfig
+from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.listeners import parse_address, parse_listeners
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
@@ -246,6 +246,39 @@ def test_listeners_are_joined_with_their_advertised_addresses() -> None:
     assert (inside.advertised_host, inside.advertised_port) == ("broker.example", 19092)
     assert outside.bound_to(4444).advertised_port == 4444
     assert outside.advertised_host == "10.0.0.1"
+
+
+def test_names_of_listeners_are_compared_in_capitals() -> None:
+    config = broker_config(
+        listeners="clients://127.0.0.1:9092,control://127.0.0.1:9093",
+        listener_security_protocol_map="Clients:PLAINTEXT",
+        controller_listener_names="control",
+    )
+    assert [listener.name for listener in parse_listeners(config)] == ["CLIENTS"]
+
+
+def test_a_form_feed_does_not_end_a_line_of_properties() -> None:
+    assert list(parse_properties("a=1\f2\r\nb=3\rc=4")) == [
+        (1, "a", "1\f2"),
+        (2, "b", "3"),
+        (3, "c", "4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "default"),
+    [("log.cleanup.policy", "shred", "delete"), ("delete.topic.enable", "maybe", "true")],
+)
+def test_a_mistake_is_told_with_the_default_as_one_would_write_it(
+    name: str, text: str, default: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"Drop it for the default of {default}"):
+        load([Given(name, text, "test")])
+
+
+def test_a_group_setting_out_of_bounds_is_told_with_the_bound_that_there_is() -> None:
+    with pytest.raises(InvalidValue, match=r"above group\.streams\.max\.standby\.replicas=2"):
+        parse_group_configs({"streams.num.standby.replicas": "3"}, BrokerConfig())
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 """What a decision still owes, and in which order it is carried out: one table.
 
-A decision (PREPARE_*) owes a marker to every partition that the transaction holds, and COMPLETE_*
-after them. COMPLETE_* in the log means that nothing of the transaction is open anywhere. So it is
-appended when all markers are durable, or so that a crash leaves it only together with all of them.
+A decision owes a marker to every partition that the transaction holds. COMPLETE_* in the log means
+that nothing of the transaction is open anywhere. So COMPLETE_* is written
+
+- as the decision itself, with all markers, where a crash leaves all of them or none
+  (`Plan.ONE_RECORD`);
+- else after PREPARE_*, once all markers are durable: at the next request for the id, or soon
+  (`magnetar.runtime.commit` has the moment);
+- at once by an abort of nothing under version 2, which owes no marker (`end_txn`).
 
 What a state owes (`work_due`) is derived from the state and from nothing else. A restart is replay
 and then this question for every transactional id: there is no second way of recovery. Doing the
