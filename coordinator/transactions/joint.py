@@ -51,7 +51,7 @@ Txn = TransactionMetadata
 class Kin(Protocol):
     """Who belongs to whom: a shard."""
 
-    def get(self, transactional_id: str) -> Txn | None:
+    def get(self, transactional_id: str, /) -> Txn | None:
         """Return what is known of an id, None if nothing."""
         ...
 
