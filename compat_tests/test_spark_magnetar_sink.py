@@ -336,7 +336,7 @@ def test_a_task_that_is_overtaken_while_it_writes_says_so(
     [
         (["CAST(id AS string) AS key"], {}, "no column 'value', only key"),
         (["'v' AS value", "id"], {}, "the column 'id' means nothing"),
-        (["id AS value"], {}, "'value' is bigint; it has to be string or binary"),
+        (["id AS value"], {}, "'value' is bigint: it has to be string or binary"),
         (["'v' AS value"], {"partitions": "3"}, "unknown option 'partitions'"),
         (["'v' AS value"], {"topic": "there-is-none"}, "topic there-is-none: UNKNOWN_TOPIC"),
         (["'v' AS value"], {"queryId": "q"}, "queryId and batchId"),

@@ -7,7 +7,7 @@ decoded only where the topic is compacted.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import RememberedBatch
@@ -28,12 +28,9 @@ from wire.records import (
 NO_APPEND_TIME = -1
 
 
-class CheckedBatch(NamedTuple):
-    """A client's batch that is well-formed and fits its topic, as of `now_ms`. Not yet in a log."""
-
-    batch: bytearray | memoryview
-    header: BatchHeader
-    now_ms: int
+#: A client's batch that is well-formed and fits its topic, its header, and as of when that is so,
+#: ms. Not yet in a log. A plain tuple: each batch makes one, and it lives for one step.
+CheckedBatch: TypeAlias = tuple[bytearray | memoryview, BatchHeader, int]
 
 
 class StoredBatch(NamedTuple):
@@ -80,7 +77,7 @@ def check_batch(batch: bytearray | memoryview, config: LogConfig, now_ms: int) -
     # As `is_compacted`, without a call: every batch passes here.
     if "compact" in config.cleanup_policy:
         validate_records(batch, key_required=True)
-    return CheckedBatch(batch, header, now_ms)
+    return batch, header, now_ms
 
 
 def as_stored(checked: CheckedBatch, config: LogConfig) -> StoredBatch:

@@ -155,7 +155,10 @@ class FileLedger(CommittedLedger):
                 raise segments.failed(error) from error
             self._is_dirty = True
             if group_commit.has_journal:
-                self._unsynced.note_written(segment.log_name, position, batch)
+                if group_commit.may_journal(size_bytes):
+                    self._unsynced.note_written(segment.log_name, position, batch)
+                else:
+                    self._unsynced.leave_to_files()
         segment.append(header, segments.limits.index_interval_bytes)
         self.end_offset = segment.next_offset
         self._appended_bytes += size_bytes
@@ -202,7 +205,9 @@ class FileLedger(CommittedLedger):
         self._begun_end_offset = self.end_offset
         self._begun_bytes = self._appended_bytes
         written, held = self._unsynced.begin()
-        sync = Sync(self.end_offset, files, held=held)
+        sync = Sync(self.end_offset, files)
+        if held:
+            sync.held = held
         if self._index_files or self._names.dirty:
             sync.directories = self._names.begin()
         else:

@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
+from logstore.sync.group_commit import Waiter
 from wire.records import BatchHeader
 
 _Result = TypeVar("_Result")
@@ -254,6 +255,16 @@ class Appends(Protocol):
         a crash only together with all that was appended before it, to any ledger, in this step of
         the event loop. Raises `StorageFailure`: nothing of the batch is visible then, and the
         ledger takes no more.
+        """
+
+    def check_open(self) -> None:
+        """Raise `StorageFailure` or `LedgerClosed` if nothing becomes durable any more."""
+
+    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
+        """Call `waiter` in the step in which `durable_end_offset >= end_offset`; False: it is so.
+
+        Cheaper than a future, for the hundreds of requests that one sync serves. Order and failures
+        as for `until_durable`.
         """
 
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:

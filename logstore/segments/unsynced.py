@@ -47,6 +47,10 @@ class UnsyncedBytes:
                 path = self._prefix + name
                 self._written.append(Entry(self._topic_id, path, position, bytes(data)))
 
+    def leave_to_files(self) -> None:
+        """The next sync covers more than the journal takes: keep no entries for it."""
+        self._written = None
+
     def hold(self, segment: Segment, data: Buffer, position: int) -> None:
         """Keep a batch whose place is `position` of `segment`. It is not written there yet."""
         path = self._prefix + segment.log_name

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import GroupCommit, Sync, Waiter
 
 
 class LedgerClosed(Exception):
@@ -14,6 +15,18 @@ class LedgerClosed(Exception):
 
 def _ignore(_offset: int) -> None:
     """The hook before one is set."""
+
+
+def _resolve(future: asyncio.Future[None], failure: Exception | None) -> None:
+    """End the wait of a coroutine, which may have been cancelled meanwhile."""
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(None)
+    else:
+        future.set_exception(failure)
+        # Marked as seen: the coroutine that asked may be gone before it awaits.
+        future.exception()
 
 
 class CommittedLedger:
@@ -35,23 +48,33 @@ class CommittedLedger:
         self._appended_bytes = self._begun_bytes = self.durable_bytes = 0
         #: Why nothing becomes durable any more; None: it does.
         self._end: Exception | None = None
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, Waiter]] = []
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing becomes durable any more: closed, or the storage has failed."""
         return self._end is not None
 
-    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+    def check_open(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
         if self.durable_end_offset >= end_offset:
-            return None
+            return False
         if self._end is not None:
             raise self._end
         if end_offset > self._begun_end_offset and not self._group_commit.is_due:
             self._group_commit.hasten(self)
-        waiter = asyncio.get_running_loop().create_future()
         self._waiters.append((end_offset, waiter))
-        return waiter
+        return True
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        if self.durable_end_offset >= end_offset:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.when_durable(end_offset, partial(_resolve, future))
+        return future
 
     def begin_sync(self) -> Sync:
         raise NotImplementedError
@@ -65,24 +88,17 @@ class CommittedLedger:
     def announce_durable(self) -> None:
         self.on_durable(self.durable_end_offset)
 
-    def resume_waiters(self) -> None:
-        if not self._waiters:
-            return
-        waiting, self._waiters = self._waiters, []
-        for entry in waiting:
-            if entry[0] > self.durable_end_offset:
-                self._waiters.append(entry)
-            elif not entry[1].done():
-                entry[1].set_result(None)
+    def take_served(self, served: list[Waiter]) -> None:
+        waiting, end_offset = self._waiters, self.durable_end_offset
+        if waiting:
+            self._waiters = [entry for entry in waiting if entry[0] > end_offset]
+            served += [waiter for offset, waiter in waiting if offset <= end_offset]
 
     def fail_waiters(self, failure: Exception) -> None:
         self._end = failure
         waiting, self._waiters = self._waiters, []
         for _, waiter in waiting:
-            if not waiter.done():
-                waiter.set_exception(failure)
-                # Marked as seen: the coroutine that asked may be gone before it awaits.
-                waiter.exception()
+            waiter(failure)
 
     def _stop_committing(self) -> None:
         """Leave group commit and fail every waiter: the ledger is closed."""

@@ -5,7 +5,8 @@ of the event loop's turn, so that all that a turn wrote (a transaction's markers
 rides together. It covers everything written before it began. What is written meanwhile rides the
 next, which begins when this one ends. Completion is one step on the event loop over all ledgers
 covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
-between, so no reader sees half of a group.
+between, so no reader sees half of a group. The next sync begins before the waiters are called, so
+that the disk works while hundreds of answers are made.
 
 An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
 waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.
@@ -25,10 +26,9 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
 from logstore.disk.durability import Durability
@@ -40,6 +40,11 @@ from logstore.sync.sync_executors import BesideLoop, SyncExecutor
 PATIENCE_SECONDS = 0.05
 #: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
 BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+#: Called in the step of the sync once what it waits for is durable, or with why that never will be.
+#: A failure is told in the middle of a step: do nothing then but remember it, or call later.
+Waiter: TypeAlias = Callable[[Exception | None], None]
 
 
 class SyncDurations:
@@ -57,12 +62,11 @@ class SyncDurations:
         self.total_seconds += seconds
 
 
-@dataclass(slots=True)
 class Sync:
     """What one ledger wants of one sync, and the end offset that is durable after it."""
 
-    end_offset: int
-    files: Sequence[File] = ()
+    # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
+    # than files and `written`.
     directories: Sequence[str] = ()
     #: Whether to perform it also where durability asks for none: `flush.messages`.
     is_flush: bool = False
@@ -72,6 +76,10 @@ class Sync:
     #: What is in no file yet, and may be after this sync. None of these entries may become durable
     #: without all of them, over all ledgers, and without all that is written. Needs a journal.
     held: Sequence[Entry] = ()
+
+    def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
+        self.end_offset = end_offset
+        self.files = files
 
 
 class Member(Protocol):
@@ -89,8 +97,8 @@ class Member(Protocol):
     def announce_durable(self) -> None:
         """Call the hook. Every member covered has been completed."""
 
-    def resume_waiters(self) -> None:
-        """Wake the waiters that are served. Every member covered has been announced."""
+    def take_served(self, served: list[Waiter]) -> None:
+        """Hand over the waiters that are served. Every member covered has been announced."""
 
     def fail_waiters(self, failure: StorageFailure) -> None:
         """Fail every waiter: nothing becomes durable any more."""
@@ -127,6 +135,7 @@ class GroupCommit:
         self._sync_all_from = sync_all_from
         self._journal: Journal | None = None
         self._dirty: dict[Member, None] = {}
+        self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
         self._covered: list[tuple[Member, Sync]] = []
         #: Those that wait for an empty journal: at the next sync, and at the one under way.
         self._settling: list[asyncio.Future[None]] = []
@@ -183,6 +192,14 @@ class GroupCommit:
             self._be_patient()
         elif not self.is_due:
             self._schedule()
+
+    def may_journal(self, size_bytes: int) -> bool:
+        """Account for bytes just written; return whether the next sync may put them in the journal.
+
+        Once a sync has too many, over all ledgers, no ledger need keep a copy for it.
+        """
+        self._unsynced_bytes += size_bytes
+        return self._unsynced_bytes <= JOURNALED_BYTES_MAX
 
     def hasten(self, member: Member) -> None:
         """Begin the sync that covers what `member` wrote, if none has: a waiter asks for it."""
@@ -260,6 +277,7 @@ class GroupCommit:
             self.fail(failure)
             return
         self._covered, self._dirty = covered, {}
+        self._unsynced_bytes = 0
         self._settled_by_sync, self._settling = self._settling, []
         self._began_seconds = perf_counter()
         if self.durability is Durability.FSYNC:
@@ -360,10 +378,18 @@ class GroupCommit:
             return
         for member, _ in covered:
             member.announce_durable()
+        # Taken before the next sync begins: if that one fails, these are served all the same.
+        served: list[Waiter] = []
         for member, _ in covered:
-            member.resume_waiters()
+            member.take_served(served)
         if self._settled_by_sync:
             self._resume_settled()
+        self._go_on()
+        for waiter in served:
+            waiter(None)
+
+    def _go_on(self) -> None:
+        """Begin the next sync, if one is asked for."""
         if not self.is_due:
             self._busy = False
             if self._dirty:

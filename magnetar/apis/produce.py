@@ -15,7 +15,6 @@ KIP-98, KIP-890.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence, Set
 
 from coordinator.transactions.metadata import TopicPartition
@@ -160,7 +159,7 @@ class _Appending:
         log = topic.partitions[index]
         version = self._context.version
         checked = log.check(memoryview(data.records), self._context.now_ms)
-        header = checked.header
+        _, header, _ = checked
         if version < _ZSTD_SINCE and header.compression is Compression.ZSTD:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -225,26 +224,20 @@ class _Appending:
         A batch that timed out stays in the log: its outcome is unknown to the producer, whose retry
         is recognised by its sequence.
         """
-        futures = []
-        for log, end_offset in self._awaited.values():
-            if (future := log.until_durable(end_offset)) is not None:
-                futures.append(future)
-        held = None
-        if self._held is not None:
-            shard_log, end_offset = self._held
-            if (held := shard_log.until_durable(end_offset)) is not None:
-                futures.append(held)
-        if not futures:
-            return response
-        # The list that is handed over is emptied as the futures end.
-        waits = tuple(futures)
 
         def make(is_late: bool) -> ProduceResponse:
-            _settle(self._pending, waits, held, is_late)
+            _settle(self._pending, self._held, is_late)
             return response
 
-        timeout_ms = max(self._request.timeout_ms, _TIMEOUT_MS_MIN)
-        return DelayedResponse(futures, timeout_ms / 1000, make)
+        timeout_ms = self._request.timeout_ms
+        if timeout_ms < _TIMEOUT_MS_MIN:
+            timeout_ms = _TIMEOUT_MS_MIN
+        delayed = DelayedResponse(timeout_ms / 1000, make)
+        for log, end_offset in self._awaited.values():
+            delayed.wait_for(log, end_offset)
+        if self._held is not None:
+            delayed.wait_for(*self._held)
+        return delayed if delayed.waits else response
 
     def _refused(
         self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
@@ -290,15 +283,12 @@ def _name_records(
 
 
 def _settle(
-    pending: Sequence[_Pending],
-    waits: Sequence[asyncio.Future[None]],
-    held: asyncio.Future[None] | None,
-    is_late: bool,
+    pending: Sequence[_Pending], held: tuple[PartitionLog, int] | None, is_late: bool
 ) -> None:
     """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
-    if held is not None and held.done():
-        held.result()
-    is_held = held is None or held.done()
+    is_held = held is None or held[0].reader.high_watermark >= held[1]
+    if held is not None and not is_held:
+        held[0].ledger.check_open()
     for log, end_offset, answer in pending:
         is_durable = log.reader.high_watermark >= end_offset
         if is_durable and is_held:
@@ -308,8 +298,7 @@ def _settle(
         elif is_late:
             _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
         else:
-            for wait in waits:
-                wait.result()
+            log.ledger.check_open()
             raise AssertionError("one sync covers all that a step appends")
 
 

@@ -1,22 +1,31 @@
 """Responses that wait for syncs only, each with a time limit.
 
 A handler that has done all its work in one step returns a `DelayedResponse` in place of its
-response. Hundreds of such requests wait for the same sync. A callback on the sync's future costs a
-quarter of what a task for each request costs, and one timer serves all time limits: a timer for
-each wait (`asyncio.timeout`) costs a twentieth of a small transaction, and nearly every wait is
-over long before its limit. A limit is met late by at most `LOOK_S`, never early: it is for limits
-of seconds. Kafka's name for the same idea: the purgatory of delayed operations.
+response. Hundreds of such requests wait for the same sync, which calls each of them in its own step
+(`Ledger.when_durable`): no task, no future, no further turn of the event loop. One timer serves all
+time limits: a timer for each wait (`asyncio.timeout`) costs a twentieth of a small transaction, and
+nearly every wait is over long before its limit. A limit is met late by at most `LOOK_S`, never
+early: it is for limits of seconds. Kafka's name for the same idea: the purgatory of delayed
+operations.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
+from logstore.sync.group_commit import Waiter
 from wire.message import Message
 
 #: The interval between two looks at the time limits, while any response is delayed.
 LOOK_S = 0.25
+
+
+class Awaited(Protocol):
+    """What becomes durable: a partition's log, or its ledger."""
+
+    def when_durable(self, end_offset: int, waiter: Waiter) -> bool: ...
 
 
 class DelayedResponses:
@@ -38,7 +47,10 @@ class DelayedResponses:
         self.waiting.add(response)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
-        response.futures[-1].add_done_callback(response.wait_for_next)
+
+    def end_soon(self, response: DelayedResponse) -> None:
+        """End the response's wait in the next turn of the event loop."""
+        self._loop.call_soon(response.end)
 
     def _look(self) -> None:
         now_s = self._loop.time()
@@ -53,49 +65,45 @@ class DelayedResponse:
     __slots__ = (
         "delayed",
         "ends_at_s",
-        "futures",
         "is_cancelled",
         "is_late",
         "make",
         "on_end",
         "timeout_s",
+        "waits",
     )
 
     delayed: DelayedResponses
     ends_at_s: float
 
-    def __init__(
-        self,
-        futures: list[asyncio.Future[None]],
-        timeout_s: float,
-        make: Callable[[bool], Message | None],
-    ) -> None:
+    def __init__(self, timeout_s: float, make: Callable[[bool], Message | None]) -> None:
         """`make(is_late)` returns the response, or None where none is to be sent.
 
-        It looks at the results of `futures` itself: one that failed need not fail the request.
-        `futures` are one or more, and the list is emptied as they end.
+        It looks at itself at what has become durable: a sync that failed need not fail the request.
         """
-        assert futures, "a response that waits for nothing is not delayed"
-        self.futures = futures
         self.timeout_s = timeout_s
         self.make = make
+        #: How many ledgers the response waits for. Hand it over only if there are any.
+        self.waits = 0
         #: None before the wait begins and after its end.
         self.on_end: Callable[[], None] | None = None
         self.is_late = False
         self.is_cancelled = False
 
-    def wait_for_next(self, _done: asyncio.Future[None]) -> None:
-        """End the wait, or wait for the next future that is not done."""
-        if self.on_end is None:
+    def wait_for(self, log: Awaited, end_offset: int) -> None:
+        """Wait until everything below `end_offset` is durable, too. Raises as `when_durable`."""
+        if log.when_durable(end_offset, self._on_durable):
+            self.waits += 1
+
+    def _on_durable(self, failure: Exception | None) -> None:
+        self.waits -= 1
+        if self.waits or self.on_end is None:
             return
-        futures = self.futures
-        # One callback at a time: syncs that end together leave nothing to wait for after the first.
-        while futures:
-            if not futures[-1].done():
-                futures[-1].add_done_callback(self.wait_for_next)
-                return
-            futures.pop()
-        self.end()
+        if failure is None:
+            self.end()
+        else:
+            # By then all that failed, or was deleted, with this ledger is known.
+            self.delayed.end_soon(self)
 
     def cancel(self) -> None:
         """End the wait of a request whose client has gone."""

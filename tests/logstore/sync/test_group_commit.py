@@ -37,7 +37,9 @@ class Journal(CommittedLedger):
         if self.failure is not None:
             raise self.failure
         self._begun_end_offset = self.end_offset
-        return Sync(self.end_offset, [self.file], self.directories)
+        sync = Sync(self.end_offset, [self.file])
+        sync.directories = self.directories
+        return sync
 
 
 def commit(

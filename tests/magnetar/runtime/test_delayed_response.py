@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from logstore.sync.group_commit import Waiter
 from magnetar.runtime.delayed_response import LOOK_S, DelayedResponse, DelayedResponses
 from tests.simulation.simulated_loop import SimulatedLoop
 
@@ -20,6 +21,21 @@ def simulated(story: Coroutine[None, None, T]) -> T:
         return runner.run(story)
 
 
+class Sync:
+    """A sync that is over after some seconds, whatever it covers."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, failure: OSError | None = None
+    ) -> None:
+        self.loop = loop
+        self.seconds = seconds
+        self.failure = failure
+
+    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
+        self.loop.call_later(self.seconds, waiter, self.failure)
+        return True
+
+
 class World:
     """The delayed responses of a broker, on the running loop."""
 
@@ -27,21 +43,14 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.delayed_responses = DelayedResponses(self.loop)
 
-    def syncs(self, *after_s: float) -> list[asyncio.Future[None]]:
-        """Return a future for each number of seconds, done when they have passed."""
-        futures = []
-        for seconds in after_s:
-            future: asyncio.Future[None] = self.loop.create_future()
-            self.loop.call_later(seconds, future.set_result, None)
-            futures.append(future)
-        return futures
-
     def delay(
         self, limit_s: float, *after_s: float
     ) -> tuple[DelayedResponse, asyncio.Future[float]]:
         """Return a response that waits for syncs, and a future of when its wait has ended."""
         ended: asyncio.Future[float] = self.loop.create_future()
-        response = DelayedResponse(self.syncs(*after_s), limit_s, lambda is_late: None)
+        response = DelayedResponse(limit_s, lambda is_late: None)
+        for seconds in after_s:
+            response.wait_for(Sync(self.loop, seconds), 1)
         self.delayed_responses.begin(response, lambda: ended.set_result(self.loop.time()))
         return response, ended
 
@@ -87,9 +96,14 @@ def test_a_limit_is_met_late_by_one_look_at_most(limit_s: float) -> None:
 def test_a_sync_that_fails_ends_the_wait_and_is_left_to_the_response() -> None:
     async def story() -> str:
         world = World()
-        failed = world.loop.create_future()
-        failed.set_exception(OSError("no space left"))
-        response = DelayedResponse([failed], 30, lambda is_late: failed.result())
+        failure = OSError("no space left")
+
+        def make(is_late: bool) -> None:
+            raise failure
+
+        response = DelayedResponse(30, make)
+        response.wait_for(Sync(world.loop, 0, failure), 1)
+        response.wait_for(Sync(world.loop, 0), 1)
         ended = world.loop.create_future()
         world.delayed_responses.begin(response, lambda: ended.set_result(None))
         await ended
