@@ -224,6 +224,7 @@ def complete(
     Where the producer's epochs are used up it goes on with the producer id kept for it.
     """
     worked_for = (done.producer_id, done.producer_epoch)
+    # The id may have gone on, or be gone: its later transaction must not be ended with this one.
     if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
         return Decision(answer=None)
     completed = _COMPLETED.get(txn.state)

@@ -108,8 +108,10 @@ def end_txn(
         raise KafkaError(
             verdict, f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}"
         )
+    # No record: the answer waits for the markers of the first request, if any are due.
     if verdict is Verdict.DECIDED:
         return Decision(answer=txn.successor)
+    # The epoch is bumped all the same, or a delayed end could meet the next transaction.
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
         ended = _aborted_nothing(txn, txn_id, fresh_producer_id, now_ms)

@@ -187,6 +187,7 @@ class RunningShard(Generic[StateT, RecordT]):
         )
         end_offset = appended.end_offset
         assert end_offset == appended.base_offset + len(records), "one offset for each record"
+        # After the append: what is refused has changed nothing.
         for offset, record in enumerate(records, appended.base_offset):
             self.state.apply(record, offset)
         return end_offset
