@@ -41,7 +41,6 @@ from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.durable_end import LedgerClosed
-from logstore.sync.group_commit import Waiter
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
@@ -381,10 +380,6 @@ class PartitionLog:
         Futures resolve in the order in which they were asked for. Deletion is LedgerClosed here.
         """
         return self.ledger.until_durable(end_offset)
-
-    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
-        """Do as `Ledger.when_durable`. The high watermark has moved when `waiter` is called."""
-        return self.ledger.when_durable(end_offset, waiter)
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)

@@ -32,6 +32,10 @@ class UnsyncedBytes:
         self._prefix = f"{os.path.basename(directory)}/"
         self._written: list[Entry] | None = []
         self._written_bytes = 0
+        #: The bytes of the last entry of `_written`, to which what is written behind them is added:
+        #: the requests of hundreds of clients are one entry. Their file, and where they end in it.
+        self._run = bytearray()
+        self._run_name, self._run_end = "", 0
         self._held: list[Held] = []
         #: What the journal has once the sync under way is done; its ledger writes it then.
         self.held_in_sync: list[Held] = []
@@ -42,10 +46,15 @@ class UnsyncedBytes:
             self._written_bytes += len(data)
             if self._written_bytes > JOURNALED_BYTES_MAX:
                 self._written = None
+                return
+            # A copy either way: a client's buffer is used again once its request is answered.
+            if position == self._run_end and name == self._run_name:
+                self._run += data
             else:
-                # A copy: a client's buffer is used again once its request is answered.
+                self._run, self._run_name = bytearray(data), name
                 path = self._prefix + name
-                self._written.append(Entry(self._topic_id, path, position, bytes(data)))
+                self._written.append(Entry(self._topic_id, path, position, self._run))
+            self._run_end = position + len(data)
 
     def leave_to_files(self) -> None:
         """The next sync covers more than the journal takes: keep no entries for it."""
@@ -63,6 +72,8 @@ class UnsyncedBytes:
         what is held back.
         """
         written, self._written, self._written_bytes = self._written, [], 0
+        # The sync may read its entries in a thread: nothing is added to them any more.
+        self._run_name = ""
         if not self._held:
             return written, ()
         self.held_in_sync, self._held = self._held, []

@@ -234,9 +234,10 @@ class _Appending:
             timeout_ms = _TIMEOUT_MS_MIN
         delayed = DelayedResponse(timeout_ms / 1000, make)
         for log, end_offset in self._awaited.values():
-            delayed.wait_for(log, end_offset)
+            delayed.wait_for(log.ledger, end_offset)
         if self._held is not None:
-            delayed.wait_for(*self._held)
+            shard_log, end_offset = self._held
+            delayed.wait_for(shard_log.ledger, end_offset)
         return delayed if delayed.waits else response
 
     def _refused(

@@ -23,7 +23,7 @@ LOOK_S = 0.25
 
 
 class Awaited(Protocol):
-    """What becomes durable: a partition's log, or its ledger."""
+    """What becomes durable: a partition's ledger."""
 
     def when_durable(self, end_offset: int, waiter: Waiter) -> bool: ...
 
@@ -90,9 +90,9 @@ class DelayedResponse:
         self.is_late = False
         self.is_cancelled = False
 
-    def wait_for(self, log: Awaited, end_offset: int) -> None:
+    def wait_for(self, ledger: Awaited, end_offset: int) -> None:
         """Wait until everything below `end_offset` is durable, too. Raises as `when_durable`."""
-        if log.when_durable(end_offset, self._on_durable):
+        if ledger.when_durable(end_offset, self._on_durable):
             self.waits += 1
 
     def _on_durable(self, failure: Exception | None) -> None:
