@@ -57,6 +57,10 @@ def uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
+#: Tags above 127 are our own few, which every record of a transaction carries.
+_encode_tag = lru_cache(maxsize=256)(uvarint)
+
+
 def string_length(value: int) -> bytes:
     """Encode the length + 1 of a compact string."""
     if value > STRING_BYTES_MAX + 1:
@@ -110,7 +114,8 @@ def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, byt
     `known` is in that order already.
     """
     fields = sorted([*known, *unknown]) if unknown else known
-    section = [uvarint(len(fields))]
+    count = len(fields)
+    section = [ONE_BYTE[count] if count < 128 else uvarint(count)]
     previous = -1
     for tag, content in fields:
         # Readers take the tags in ascending order; one of ours may be among the unknown ones.
@@ -118,8 +123,9 @@ def tag_section(known: list[tuple[int, bytes]], unknown: Iterable[tuple[int, byt
             raise ValueError(f"tag {tag} is given twice")
         previous = tag
         size = len(content)
-        if tag < 128 and size < 128:
-            section += (ONE_BYTE[tag], ONE_BYTE[size], content)
-        else:
-            section += (uvarint(tag), uvarint(size), content)
+        section += (
+            ONE_BYTE[tag] if tag < 128 else _encode_tag(tag),
+            ONE_BYTE[size] if size < 128 else uvarint(size),
+            content,
+        )
     return b"".join(section)

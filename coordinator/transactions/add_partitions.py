@@ -48,6 +48,7 @@ def add_partitions(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{txn.transactional_id} is {txn.state.label}"
         )
     if txn.state is State.ONGOING:
+        # Every batch of version 2 asks again, and every client whose answer was lost.
         if txn.partitions.issuperset(partitions):
             return Decision(answer=None)
         held = txn.partitions.union(partitions)
@@ -59,6 +60,7 @@ def add_partitions(
             client_transaction_version=transaction_version,
         )
         return Decision(records=(added,), answer=None)
+    # After the branch for ONGOING: the limit never stops a transaction that is open already.
     if not may_begin:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -78,6 +80,7 @@ def add_partitions(
 
 def refusal_of_data(refusal: KafkaError) -> KafkaError:
     """Return what a Produce or TxnOffsetCommit answers where adding its partitions was refused."""
+    # Kafka answers data of a stale epoch so, in every request version.
     if refusal.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.detail)
     return refusal

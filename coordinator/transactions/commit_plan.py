@@ -140,37 +140,33 @@ def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork |
 
     `find` looks transactional ids up, for the votes that the decision names.
     """
-    if txn.state is State.PREPARE_COMMIT:
-        commit = True
-    elif txn.state is State.PREPARE_ABORT:
-        commit = False
-    else:
+    commit = txn.state is State.PREPARE_COMMIT
+    if not commit and txn.state is not State.PREPARE_ABORT:
         return None
-    votes = tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else ()
-    return _markers(txn, commit=commit, votes=votes)
+    return MarkerWork(
+        txn.transactional_id,
+        txn.producer_id,
+        txn.producer_epoch,
+        commit,
+        # Sorted, so that a retry after a restart meets the partitions in the same order.
+        tuple(sorted(txn.partitions)),
+        txn.client_transaction_version,
+        tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else (),
+    )
 
 
 def _of_vote(vote: Vote, find: Find | None) -> MarkerWork:
-    """Return what a decided vote calls for. It cannot be gone: it is sealed, and stands before the
-    decision in the same log."""
+    """Return what a decided vote calls for: the markers of its own commit.
+
+    The child cannot be gone: it is sealed, and stands before the decision in the same log.
+    """
     child = None if find is None else find(vote.transactional_id)
     if child is None or child.state is not State.VOTED or child.identity != vote[1:]:
         raise AssertionError(f"{vote.transactional_id}: its decided vote is {child}")
-    return _markers(child, commit=True)
-
-
-def _markers(
-    txn: TransactionMetadata, *, commit: bool, votes: tuple[MarkerWork, ...] = ()
-) -> MarkerWork:
-    return MarkerWork(
-        transactional_id=txn.transactional_id,
-        producer_id=txn.producer_id,
-        producer_epoch=txn.producer_epoch,
-        commit=commit,
-        partitions=tuple(sorted(txn.partitions)),
-        transaction_version=txn.client_transaction_version,
-        votes=votes,
-    )
+    # The child has no record of its own decision (`joint`), but owes what that record would.
+    work = work_due(child._replace(state=State.PREPARE_COMMIT))
+    assert work is not None, f"{vote.transactional_id}: a decided vote owes its markers"
+    return work
 
 
 class Planned(NamedTuple):
@@ -228,6 +224,7 @@ def complete(
     Where the producer's epochs are used up it goes on with the producer id kept for it.
     """
     worked_for = (done.producer_id, done.producer_epoch)
+    # The id may have gone on, or be gone: its later transaction must not be ended with this one.
     if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
         return Decision(answer=None)
     completed = _COMPLETED.get(txn.state)

@@ -108,8 +108,10 @@ def end_txn(
         raise KafkaError(
             verdict, f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}"
         )
+    # No record: the answer waits for the markers of the first request, if any are due.
     if verdict is Verdict.DECIDED:
         return Decision(answer=txn.successor)
+    # The epoch is bumped all the same, or a delayed end could meet the next transaction.
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
         ended = _aborted_nothing(txn, txn_id, fresh_producer_id, now_ms)
@@ -125,7 +127,8 @@ def end_txn(
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
-        return Decision(records=(ended,), answer=ended.successor)
+        # Its epoch stays, so the producer that asks is the one that goes on.
+        return Decision(records=(ended,), answer=identity)
     bumped = prepare_bumped(
         txn,
         prepared,

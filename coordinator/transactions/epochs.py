@@ -42,10 +42,13 @@ def relation(txn: TransactionMetadata, identity: ProducerIdentity) -> Relation:
     if producer_id == txn.producer_id:
         if producer_epoch == txn.producer_epoch:
             return Relation.CURRENT
+        # Both must agree: after a fence `last_producer_epoch` is -1, and no older epoch is LAST.
         is_last = txn.last_producer_epoch == producer_epoch == txn.producer_epoch - 1
         return Relation.LAST if is_last else Relation.OTHER_EPOCH
+    # Only while markers are due: COMPLETE_* makes the successor the current producer.
     if txn.state in UNFINISHED and identity == txn.successor:
         return Relation.NEXT
+    # Epoch 0 means that the producer has just been rotated: only then can its answer be lost.
     if producer_id == txn.previous_producer_id and txn.producer_epoch == 0:
         is_last = txn.last_producer_epoch == producer_epoch >= PRODUCER_EPOCH_MAX
         return Relation.LAST if is_last else Relation.OTHER_PRODUCER

@@ -66,6 +66,7 @@ def expire(
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
     due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)
+    # The alarm may ring early, and the id may have gone on since it was set.
     if txn is None or due_ms is None or now_ms < due_ms:
         return Decision(answer=None)
     if txn.state in (State.ONGOING, State.VOTED):
@@ -75,6 +76,7 @@ def expire(
             State.PREPARE_ABORT,
             now_ms,
             fresh_producer_id=fresh_producer_id,
+            # A vote was answered as a commit: its producer must not go on as if it had not been.
             last_producer_epoch=NO_PRODUCER_EPOCH if is_vote else txn.producer_epoch,
         )
         return Decision(records=(aborted,), answer=None)

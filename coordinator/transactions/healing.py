@@ -40,6 +40,7 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
 )
 
+#: Kafka keeps the epoch in an int16: there is none above it.
 _EPOCH_MAX = 32767
 
 
@@ -89,6 +90,8 @@ def heal(
         return _DECIDED
     if txn.state is State.VOTED:
         return _UNDECIDED
+    # The current epoch before the last ended one: under version 1 both are equal, and data of an
+    # equal epoch is of the transaction that came after (see above).
     if data == txn.identity:
         is_held = txn.state is State.ONGOING and partition in txn.partitions
         return _HELD if is_held else _ADD_LOST

@@ -87,11 +87,14 @@ def init_producer_id(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is {txn.state.label}"
         )
     if txn.state in (State.ONGOING, State.VOTED):
+        # The epoch is in use, so its owner got the answer that this retry asks for.
         if is_retry:
             raise KafkaError(
                 ErrorCode.PRODUCER_FENCED,
                 f"{transactional_id}: a late retry; epoch {txn.producer_epoch} is in use already",
             )
+        # A new incarnation fences the old one, which must not learn the new epoch. A producer that
+        # names its own identity may ask again.
         last_epoch = NO_PRODUCER_EPOCH if claimed is None else txn.producer_epoch
         aborted = prepare_bumped(
             txn,
@@ -101,6 +104,7 @@ def init_producer_id(
             last_producer_epoch=last_epoch,
         )
         return Decision(records=(aborted,), answer=None)
+    # The retry gets the lost answer again: one bump for one wish.
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
         return Decision(answer=txn.identity)
     emptied = _emptied(txn, claimed, timeout_ms, fresh_producer_id, now_ms)

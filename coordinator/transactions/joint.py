@@ -53,7 +53,7 @@ Txn = TransactionMetadata
 class Kin(Protocol):
     """The families of one shard: what is known of each id, and the children of each parent."""
 
-    def get(self, transactional_id: str) -> Txn | None:
+    def get(self, transactional_id: str, /) -> Txn | None:
         """Return what is known of an id, None if nothing."""
         ...
 
@@ -134,6 +134,7 @@ def joined(
         begins = decided.state is State.ONGOING and (
             before is None or before.state is not State.ONGOING
         )
+        # Its begin was before the crash and before the seal, which therefore does not hold for it.
         if begins and is_adoption:
             return decision
         return _joined_child(before, decision, begins, kin, now_ms, take_producer_id)
@@ -170,6 +171,7 @@ def _joined_child(
             ErrorCode.CONCURRENT_TRANSACTIONS,
             f"{decided.transactional_id} has to wait for the end of {decided.parent_id}: try again",
         )
+    # The decision is made, or its votes are sealed: a vote that comes now would never be counted.
     if before is not None and decided.state is State.VOTED:
         return replace(decision, records=(_fenced(before, now_ms, take_producer_id),))
     return decision

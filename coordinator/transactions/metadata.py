@@ -210,7 +210,8 @@ def transition(
     values[_STATE], values[_UPDATED_AT_MS] = state, now_ms
     for name, value in changes.items():
         values[_PLACES[name]] = value
-    return TransactionMetadata(*values)
+    # Not the constructor, which is Python: the list has a value for every field.
+    return tuple.__new__(TransactionMetadata, values)
 
 
 def next_txn_id(txn: TransactionMetadata, coordinator_partition: int) -> TxnId:

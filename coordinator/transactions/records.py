@@ -56,11 +56,59 @@ _BATCH_BYTES_BESIDE = BATCH_OVERHEAD + 40
 _NEVER_WRITTEN = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED})
 
 
+#: What goes before each value: its version.
+_VALUE_PREFIX = VALUE_VERSION.to_bytes(2)
+#: Cached, so that the encoder is compiled at its first use, not at the import.
+_value_encoder = lru_cache(TransactionLogValue.encoder)
+
+
 def encode_record(txn: TransactionMetadata) -> SimpleRecord:
     """Return the record that makes `txn` the value of its transactional id; DEAD: its tombstone."""
     key = _encode_key(txn.transactional_id)
-    value = None if txn.state is State.DEAD else encode_versioned(_to_value(txn), VALUE_VERSION)
-    return SimpleRecord(key, value, txn.updated_at_ms)
+    if txn.state is State.DEAD:
+        return SimpleRecord(key, None, txn.updated_at_ms)
+    # Kafka writes null for the partitions of EMPTY. The others are sorted, so that equal
+    # transactions have equal bytes.
+    schemas: list[PartitionsSchema] | None = None
+    if txn.state is not State.EMPTY:
+        schemas = []
+        for topic, partition in sorted(txn.partitions):
+            if schemas and schemas[-1].topic == topic:
+                schemas[-1].partition_ids.append(partition)
+            else:
+                schemas.append(PartitionsSchema(topic=topic, partition_ids=[partition]))
+    version = txn.client_transaction_version
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        previous_producer_id=txn.previous_producer_id,
+        next_producer_id=txn.next_producer_id,
+        producer_epoch=txn.producer_epoch,
+        next_producer_epoch=txn.next_producer_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        # To Kafka's tools a vote is a transaction that is open: tag 1002 tells it apart.
+        transaction_status=State.ONGOING if txn.state is State.VOTED else txn.state,
+        transaction_partitions=schemas,
+        transaction_last_update_timestamp_ms=txn.updated_at_ms,
+        transaction_start_timestamp_ms=txn.started_at_ms,
+        client_transaction_version=(
+            _VERSION_1_WRITTEN if version == TRANSACTION_VERSION_1 else version
+        ),
+    )
+    # Both or none, so that a record hardly grows from ONGOING on: where the transaction's begin
+    # fitted into a batch, its end does.
+    if txn.txn_id is not None or txn.last_producer_epoch != NO_PRODUCER_EPOCH:
+        value.unknown_tags = (
+            (_TAG_TXN_ID, b"" if txn.txn_id is None else txn.txn_id.to_bytes()),
+            (_TAG_LAST_PRODUCER_EPOCH, txn.last_producer_epoch.to_bytes(2, signed=True)),
+        )
+    if txn.parent_id is not None:
+        mark = _CHILD.pack(_FORMAT, txn.state is State.VOTED, len(txn.parent_id.encode()))
+        value.unknown_tags += ((_TAG_CHILD, mark),)
+    if txn.votes:
+        value.unknown_tags += ((_TAG_VOTES, _encode_votes(txn.votes)),)
+    # The encoder itself, not `encode_versioned`: every begin and end of a transaction passes here.
+    encoded = b"".join((_VALUE_PREFIX, *_value_encoder(VALUE_VERSION)(value)))
+    return SimpleRecord(key, encoded, txn.updated_at_ms)
 
 
 @lru_cache(maxsize=1024)
@@ -185,55 +233,9 @@ def _state(status: int) -> State:
     return state
 
 
-def _to_value(txn: TransactionMetadata) -> TransactionLogValue:
-    value = TransactionLogValue(
-        producer_id=txn.producer_id,
-        previous_producer_id=txn.previous_producer_id,
-        next_producer_id=txn.next_producer_id,
-        producer_epoch=txn.producer_epoch,
-        next_producer_epoch=txn.next_producer_epoch,
-        transaction_timeout_ms=txn.timeout_ms,
-        transaction_status=State.ONGOING if txn.state is State.VOTED else txn.state,
-        transaction_partitions=_partitions(txn),
-        transaction_last_update_timestamp_ms=txn.updated_at_ms,
-        transaction_start_timestamp_ms=txn.started_at_ms,
-        client_transaction_version=(
-            _VERSION_1_WRITTEN
-            if txn.client_transaction_version == TRANSACTION_VERSION_1
-            else txn.client_transaction_version
-        ),
-    )
-    # Both tags or none, so that a record grows by no tag after ONGOING: `encode_endable` counts on
-    # that.
-    if txn.txn_id is not None or txn.last_producer_epoch != NO_PRODUCER_EPOCH:
-        value.unknown_tags = (
-            (_TAG_TXN_ID, b"" if txn.txn_id is None else txn.txn_id.to_bytes()),
-            (_TAG_LAST_PRODUCER_EPOCH, txn.last_producer_epoch.to_bytes(2, signed=True)),
-        )
-    if txn.parent_id is not None:
-        mark = _CHILD.pack(_FORMAT, txn.state is State.VOTED, len(txn.parent_id.encode()))
-        value.unknown_tags += ((_TAG_CHILD, mark),)
-    if txn.votes:
-        value.unknown_tags += ((_TAG_VOTES, _encode_votes(txn.votes)),)
-    return value
-
-
 def _encode_votes(votes: tuple[Vote, ...]) -> bytes:
     parts = [bytes([_FORMAT])]
     for vote in votes:
         name = vote.transactional_id.encode()
         parts += (_VOTE.pack(vote.producer_id, vote.producer_epoch, len(name)), name)
     return b"".join(parts)
-
-
-def _partitions(txn: TransactionMetadata) -> list[PartitionsSchema] | None:
-    """Return the partitions by topic, both in order; None if EMPTY, for which Kafka writes null."""
-    if txn.state is State.EMPTY:
-        return None
-    schemas: list[PartitionsSchema] = []
-    for topic, partition in sorted(txn.partitions):
-        if schemas and schemas[-1].topic == topic:
-            schemas[-1].partition_ids.append(partition)
-        else:
-            schemas.append(PartitionsSchema(topic=topic, partition_ids=[partition]))
-    return schemas

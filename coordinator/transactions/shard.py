@@ -87,13 +87,16 @@ _NO_CHILDREN: Mapping[str, TransactionMetadata] = MappingProxyType({})
 class Shard:
     """The transactions of one partition of `__transaction_state`."""
 
-    __slots__ = ("_children", "_index", "_transactions", "partition")
+    __slots__ = ("_children", "_index", "_transactions", "get", "partition")
 
     def __init__(self, partition: int, index: TransactionIndex | None = None) -> None:
         """`index` spans all shards, and is told of every change here."""
         self.partition = partition
         self._index = TransactionIndex() if index is None else index
         self._transactions: dict[str, TransactionMetadata] = {}
+        #: Returns what is known of a transactional id, None if nothing. The dictionary's own
+        #: method, since every transactional request and batch asks.
+        self.get = self._transactions.get
         #: By parent, then by transactional id: the children that are open or have voted. The others
         #: cost no more than any id.
         self._children: dict[str, dict[str, TransactionMetadata]] = {}
@@ -103,10 +106,6 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self._transactions)
-
-    def get(self, transactional_id: str) -> TransactionMetadata | None:
-        """Return what is known of `transactional_id`, None if nothing."""
-        return self._transactions.get(transactional_id)
 
     def children(self, transactional_id: str) -> Mapping[str, TransactionMetadata]:
         """Return the children of a parent that are ONGOING or VOTED, by transactional id."""

@@ -276,11 +276,10 @@ class PartitionLog:
             timestamp_ms=now_ms,
             leader_epoch=self.leader_epoch,
         )
-        header = BatchHeader.parse(batch)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         return self._append(
             batch,
-            header,
+            BatchHeader.parse(batch),
             now_ms,
             NO_APPEND_TIME,
             is_atomic=True,

@@ -124,6 +124,7 @@ def _refused(services: Services, partitions: Sequence[TopicPartition], *, is_cli
             services.topics.partition(*partition)
         except KafkaError as refusal:
             refused[partition] = refusal.code
+    # All or nothing, as in Kafka: the others say that nothing was tried.
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     return refused

@@ -82,7 +82,8 @@ class Commits:
         self._clock = clock
         self._complete = complete
         self._stop = stop
-        self._under_way: dict[str, _Commit] = {}
+        #: By transactional id: its decision, or one of its markers, may not be durable yet.
+        self.under_way: dict[str, _Commit] = {}
         self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
         #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
         self.owed: dict[str, MarkerWork] = {}
@@ -110,37 +111,38 @@ class Commits:
         for work in works:
             transactional_id = work.transactional_id
             after = [*earlier] if work is works[-1] else []
-            if (known := self._under_way.get(transactional_id)) is not None:
+            if (known := self.under_way.get(transactional_id)) is not None:
                 assert known.task is not None
                 after = [*after, known.task]
             commit = _Commit(work, plan, log, log.until_durable(end_offset), after)
             if Part.MARKERS in plan.first:
-                self._append_markers(commit, now_ms)
+                # In this step, so that no crash leaves a marker without the decision.
+                commit.markers = self._participants.append(
+                    work, Part.MARKERS, log.leader_epoch, now_ms
+                )
             commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
             commit.task.add_done_callback(partial(self._on_ended, transactional_id))
-            self._under_way[transactional_id] = commit
+            self.under_way[transactional_id] = commit
             earlier.append(commit.task)
             if plan is Plan.ONE_RECORD:
                 self.note_completed(work, end_offset)
-
-    def _append_markers(self, commit: _Commit, now_ms: int) -> None:
-        part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-        commit.markers = self._participants.append(
-            commit.work, part, commit.log.leader_epoch, now_ms
-        )
 
     async def _carry_out(self, commit: _Commit) -> None:
         if commit.decided is not None:
             await commit.decided
         if commit.markers is None:
-            self._append_markers(commit, self._clock.now_ms())
-        await self._participants.durable(commit.markers or ())
+            # The decision is durable: from here on no crash can undo what the markers say.
+            part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
+            commit.markers = self._participants.append(
+                commit.work, part, commit.log.leader_epoch, self._clock.now_ms()
+            )
+        await self._participants.durable(commit.markers)
         if commit.after:
             await asyncio.gather(*commit.after)
         transactional_id = commit.work.transactional_id
-        if self._under_way[transactional_id] is not commit:
+        if self.under_way[transactional_id] is not commit:
             return  # The id has gone on. All wait for its later commit, which waits for this one.
-        del self._under_way[transactional_id]
+        del self.under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
             if not waiter.done():
                 waiter.set_result(True)
@@ -163,13 +165,9 @@ class Commits:
 
     # --- who waits
 
-    def is_under_way(self, transactional_id: str) -> bool:
-        """Whether the id's decision, or one of its markers, may not be durable yet."""
-        return transactional_id in self._under_way
-
     async def visible(self, transactional_id: str) -> bool:
         """Return whether all markers of the id are durable, after waiting up to the bound."""
-        if transactional_id not in self._under_way:
+        if transactional_id not in self.under_way:
             return True
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
@@ -182,7 +180,7 @@ class Commits:
 
     async def all_visible(self, timeout_ms: int | None = None) -> None:
         """Return when all that is under way now is visible, or after the bound, if there is one."""
-        tasks = [commit.task for commit in self._under_way.values() if commit.task is not None]
+        tasks = [commit.task for commit in self.under_way.values() if commit.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
@@ -252,7 +250,7 @@ class Commits:
     async def stop(self) -> None:
         """End what is under way. What is left undone the next start finds due."""
         await self.all_visible(VISIBLE_TIMEOUT_MS)
-        for commit in self._under_way.values():
+        for commit in self.under_way.values():
             if commit.task is not None:
                 commit.task.cancel()
         if self._timer is not None:

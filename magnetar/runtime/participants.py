@@ -120,6 +120,7 @@ class LocalParticipants:
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
+                    # Any other refusal ends the broker: a decision without its marker.
                     if refusal.code not in _NOTHING_OPEN:
                         raise
                     _report_skipped(one, partition, refusal)
@@ -134,6 +135,7 @@ class LocalParticipants:
             try:
                 await log.durable(end_offset)
             except LedgerClosed as closed:
+                # A topic may be deleted while its marker is being synced: readers are gone too.
                 if not self._is_gone(partition, log):
                     raise
                 _report_skipped(work, partition, closed)

@@ -176,19 +176,19 @@ class RunningShard(Generic[StateT, RecordT]):
         now_ms: int,
         urgency: Urgency,
     ) -> int:
-        log = self.log
-        base_offset = log.log_end_offset
         if not encoded:
-            return base_offset
-        end_offset = log.append_records(
+            return self.log.log_end_offset
+        appended = self.log.append_records(
             encoded,
             now_ms,
             may_wait=urgency is Urgency.RELAXED,
             is_atomic=urgency is Urgency.ONE_RECORD,
             is_bounded=self._format.is_bounded,
-        ).end_offset
-        assert end_offset == base_offset + len(records), "one offset for each record"
-        for offset, record in enumerate(records, base_offset):
+        )
+        end_offset = appended.end_offset
+        assert end_offset == appended.base_offset + len(records), "one offset for each record"
+        # After the append: what is refused has changed nothing.
+        for offset, record in enumerate(records, appended.base_offset):
             self.state.apply(record, offset)
         return end_offset
 

@@ -72,6 +72,7 @@ class TransactionExpiry:
         known = self._due.get(txn.transactional_id)
         if due_ms is None or (known is not None and known[0] == due_ms):
             return
+        # Read only for a deadline that moved. What is left of it must not jump with the wall clock.
         steady_ms = self._clock.steady_ms()
         due_steady_ms = steady_ms + due_ms - now_ms
         self._due[txn.transactional_id] = (due_ms, due_steady_ms)

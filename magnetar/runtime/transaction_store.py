@@ -150,7 +150,7 @@ class TransactionStore:
         decision = self._decide(shard, transactional_id, decide, now_ms, is_adoption=is_adoption)
         if not decision.records:
             return decision, shard.log.log_end_offset
-        is_ending = self.commits.is_under_way(transactional_id)
+        is_ending = transactional_id in self.commits.under_way
         plan = planned(decision.records, self._storage, shard.state.get, is_ending=is_ending)
         if plan.plan is Plan.ONE_RECORD:
             urgency = Urgency.ONE_RECORD

@@ -193,6 +193,7 @@ class Transactions:
             self.store.open(self._topics.ensure_internal(TRANSACTION_STATE).partitions)
         shard = self.store.shard_of(transactional_id)
         commits = self.store.commits
+        # Again after an abort: the identity is given once the markers of the old one are durable.
         while True:
             await commits.visible(transactional_id)
             known = shard.state.get(transactional_id)
@@ -212,6 +213,7 @@ class Transactions:
     ) -> tuple[Decision[TransactionMetadata, ProducerIdentity | None], int]:
         now_ms = self._clock.now_ms()
         parent_id = None
+        # The parent is fixed when an id is first seen: no later separator changes a family.
         if shard.state.get(transactional_id) is None:
             separator = self._config.joint_transactions_separator
             parent_id = joint.parent_of(transactional_id, separator)
@@ -277,6 +279,8 @@ class Transactions:
         Refuses as `coordinator.transactions.end_txn`.
         """
         shard = self.store.known_shard_of(transactional_id)
+        # Not the time of the request's arrival: it may have waited while others changed the id, and
+        # a transaction must not end before it began.
         now_ms = self._clock.now_ms()
         decision, end_offset = self.store.submit(
             shard,
@@ -321,6 +325,7 @@ class Transactions:
                 adding.check_holds(txn, *identity, partition, is_abortable_known=True)
             except KafkaError as refusal:
                 codes[partition] = refusal.code
+        # The answer rests on records that may not be durable yet.
         if txn is not None:
             shard = self.store.shard_of(transactional_id)
             await shard.durable(shard.log.log_end_offset)
