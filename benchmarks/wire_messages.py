@@ -146,7 +146,7 @@ def ours(case: Case) -> list[float]:
     decode = type(message).decode
     return [
         microseconds(lambda: message.encode(version)),
-        microseconds(lambda: message.encode_parts(version)),
+        microseconds(lambda: message.encoder(version)(message)),
         microseconds(lambda: decode(frame, version)),
     ]
 

@@ -192,13 +192,6 @@ class Message(Struct):
         first = parts[0]
         return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
 
-    def encode_parts(self, version: int) -> list[Buffer]:
-        """Return the message's bytes in pieces, in order, for a gathering write.
-
-        Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
-        """
-        return self._encoders[version](self)
-
     @classmethod
     def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
         """Return the compiled function behind `decode_from`, for a caller that keeps it."""
@@ -206,7 +199,10 @@ class Message(Struct):
 
     @classmethod
     def encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
-        """Return the compiled function behind `encode_parts`, for a caller that keeps it."""
+        """Return the function that encodes a message in pieces, in order, for a gathering write.
+
+        Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
+        """
         return cls._encoders[version]
 
     @classmethod

@@ -200,7 +200,7 @@ def test_large_records_are_sent_without_being_copied() -> None:
     response = FetchResponse(
         responses=[FetchableTopicResponse(partitions=[PartitionData(records=batches)])]
     )
-    parts = response.encode_parts(12)
+    parts = response.encoder(12)(response)
     assert parts[1] is batches[0]
     assert parts[2] is batches[1]
     assert b"".join(parts) == response.encode(12)
