@@ -19,6 +19,9 @@ from wire.errors import KafkaError
 from wire.message import Message
 
 INTERVAL_MS = 1_000
+#: Ids that a client chooses: one may have 32 KB, of which a line shows so many characters.
+_CLIENTS_IDS = ("transactional_id", "group_id")
+_SHOWN_CHARACTERS_MAX = 200
 
 #: Refusals in the ordinary course of a protocol, logged as retriable ones are.
 _ROUTINE = frozenset(
@@ -52,8 +55,7 @@ def log_refused_request(
     services: Services, context: RequestContext, request: Message, refusal: KafkaError
 ) -> None:
     """Log that a whole request is refused, with the transaction and the group that it names."""
-    names = ("transactional_id", "group_id")
-    fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    fields = {name: getattr(request, name) for name in _CLIENTS_IDS if hasattr(request, name)}
     log_refusal(services, context, refusal, **fields)
 
 
@@ -82,9 +84,11 @@ def log_refusal(
         fields["left_out"] = left_out
     if transactional_id is not None:
         txn = services.transactions.find(transactional_id)
-        # An id may have 32 KB, and a client chooses it.
-        fields["transactional_id"] = transactional_id[:200]
+        fields["transactional_id"] = transactional_id
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
+    for name in _CLIENTS_IDS:
+        if isinstance(value := fields.get(name), str):
+            fields[name] = value[:_SHOWN_CHARACTERS_MAX]
     write(
         "refused",
         api=API_NAMES[context.api_key],

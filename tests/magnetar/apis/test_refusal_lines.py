@@ -14,6 +14,7 @@ from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 
@@ -67,6 +68,16 @@ async def test_a_fetch_from_beyond_the_log_is_named(
     (line,) = lines(capsys, "refused")
     expected = {"api": "Fetch", "topic": "a", "partition": 0, "fetch_offset": 77}
     assert expected.items() <= line.items()
+
+
+async def test_a_line_shows_the_beginning_of_an_id_that_a_client_made_long(
+    broker: Broker, client: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = OffsetDeleteRequest(group_id="g" * 30_000)
+    answer = await client.ask(request, 0, OffsetDeleteResponse)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    (line,) = lines(capsys, "refused")
+    assert line["group_id"] == "g" * 200
 
 
 async def test_a_client_that_repeats_its_mistake_writes_one_line_a_second(
