@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
@@ -29,7 +30,7 @@ def _resolve(future: asyncio.Future[None], failure: Exception | None) -> None:
         future.exception()
 
 
-class CommittedLedger:
+class CommittedLedger(ABC):
     """The durable end offset of a ledger. Only group commit moves it after opening.
 
     Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
@@ -76,8 +77,8 @@ class CommittedLedger:
         self.when_durable(end_offset, partial(_resolve, future))
         return future
 
-    def begin_sync(self) -> Sync:
-        raise NotImplementedError
+    @abstractmethod
+    def begin_sync(self) -> Sync: ...
 
     def complete_sync(self, sync: Sync) -> None:
         assert sync.end_offset <= self.end_offset, "durable, but never appended"

@@ -173,7 +173,7 @@ class Dispatcher:
                     exchange.answer = _encode(exchange, outcome)
             else:
                 exchange.answer = _encode(exchange, cast("Message | None", handled))
-        except Exception as error:
+        except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
         return exchange
 
@@ -182,14 +182,14 @@ class Dispatcher:
         try:
             response = None if delayed.is_cancelled else delayed.make(delayed.is_late)
             exchange.answer = _encode(exchange, response)
-        except Exception as error:
+        except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
     async def go_on(self, exchange: Exchange, rest: Rest) -> None:
         """Run the handler from its first wait on to its answer. Raises WireError."""
         try:
             exchange.answer = _encode(exchange, await rest.resume())
-        except Exception as error:
+        except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
     def version_0_exchange(

@@ -3,8 +3,9 @@
 A fold: `apply` takes one record, live and in replay alike, and nothing else changes a group. What
 is not in the log (sessions, the topics last looked at) is in `soft_state`.
 
-Invariant: `owners` names for each partition the one member that has the partition, or has yet to
-give it back. The next owner waits until the partition is not there any more.
+Invariant: `owners` names one member for each partition that is owned: the member that has the
+partition, or that has not given up the partition yet. The next owner waits until `owners` no longer
+names the earlier one.
 """
 
 from __future__ import annotations
