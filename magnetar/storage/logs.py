@@ -16,10 +16,11 @@ from coordinator.transactions.commit_plan import Storage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
 from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, StorageFailure
+from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit, SyncDurations
+from logstore.sync.sync_executors import SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -105,18 +106,21 @@ class Logs:
         config: BrokerConfig,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
+        *,
+        files: FileSystem | None = None,
+        executor: SyncExecutor | None = None,
     ) -> None:
         """Lock the directory; make it if it is missing. Raises ConfigError, and OSError.
 
-        With durability=memory nothing is read, written or locked.
+        With durability=memory nothing is read, written or locked. `files` and `executor` are the
+        operating system's, unless a simulation has others.
         """
         durability = Durability(config.durability)
-        in_memory = durability is Durability.MEMORY
-        files = DiskFiles(
-            tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
-        )
+        files = files or _operating_system_files(path, durability)
         self._config = config
-        self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
+        self._group_commit = GroupCommit(
+            files, durability, on_failure=on_failure, executor=executor
+        )
         #: The leader epoch of partitions that are opened; set before the first of them.
         self.leader_epoch = 0
         try:
@@ -236,6 +240,11 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+
+
+def _operating_system_files(path: str, durability: Durability) -> DiskFiles:
+    root = tempfile.gettempdir() if durability is Durability.MEMORY else path
+    return DiskFiles(root, open_max=open_files.logs_max())
 
 
 def _tell_damage(damage: Damage) -> None:
