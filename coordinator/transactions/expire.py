@@ -31,21 +31,40 @@ class Lifetimes(NamedTuple):
     """joint.vote.timeout.ms"""
 
 
-def deadline_ms(
+class Term(NamedTuple):
+    """A time that runs, by the wall clock of the broker that wrote its beginning."""
+
+    since_ms: int
+    lasts_ms: int
+
+    @property
+    def due_ms(self) -> int:
+        """When the time is over."""
+        return self.since_ms + self.lasts_ms
+
+    def left_ms(self, now_ms: int) -> int:
+        """Return how much of the time is left, never more than all of it.
+
+        The clock may have been ahead when `since_ms` was written: then that lies in the future.
+        """
+        return min(self.due_ms - now_ms, self.lasts_ms)
+
+
+def term_of(
     txn: TransactionMetadata, lifetimes: Lifetimes, parent: TransactionMetadata | None = None
-) -> int | None:
-    """Return when `expire` next has something to decide; None while others have to.
+) -> Term | None:
+    """Return the time after which `expire` has something to decide; None while others have to.
 
     Markers are due, or a vote is sealed: its parent decides.
     """
     if txn.state is State.ONGOING:
-        return txn.started_at_ms + txn.timeout_ms
+        return Term(txn.started_at_ms, txn.timeout_ms)
     if txn.state in PREPARED:
         return None
     if txn.state is State.VOTED:
-        return None if is_sealed(parent) else txn.updated_at_ms + lifetimes.vote_ms
+        return None if is_sealed(parent) else Term(txn.updated_at_ms, lifetimes.vote_ms)
     idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
-    return txn.updated_at_ms + idle_ms
+    return Term(txn.updated_at_ms, idle_ms)
 
 
 def expire(
@@ -65,9 +84,9 @@ def expire(
     A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
-    due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)
+    term = None if txn is None else term_of(txn, lifetimes, parent)
     # The alarm may ring early, and the id may have gone on since it was set.
-    if txn is None or due_ms is None or now_ms < due_ms:
+    if txn is None or term is None or now_ms < term.due_ms:
         return Decision(answer=None)
     if txn.state in (State.ONGOING, State.VOTED):
         is_vote = txn.state is State.VOTED

@@ -58,7 +58,7 @@ def _final(seen: Observations, partition: TopicPartition) -> list[Seen]:
 def _first_kept(seen: Observations, partition: TopicPartition, kept: Kept) -> int:
     """Return from which offset on everything must be there: deletions before it were asked for."""
     if kept.get(partition.topic) == "retained":
-        return max((one.log_start_offset for one in seen.fetched if one.partition == partition))
+        return max(one.log_start_offset for one in seen.fetched if one.partition == partition)
     asked = [one.before_offset for one in seen.trimmed if one.partition == partition]
     return max(asked, default=0)
 
@@ -127,9 +127,7 @@ def _changed(seen: Observations) -> Iterator[str]:
 
 def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
     """What each reader saw is what is there at the end, of the offsets that it went over."""
-    offsets = {
-        key: [one.offset for one in records] for key, records in seen.final.items()
-    }
+    offsets = {key: [one.offset for one in records] for key, records in seen.final.items()}
     for one in seen.fetched:
         key = one.partition, one.is_committed
         found = offsets.get(key, [])
@@ -146,7 +144,7 @@ def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
 
 def _trimmed_below(seen: Observations, partition: TopicPartition, kept: Kept) -> int:
     if kept.get(partition.topic) == "retained":
-        return max((one.log_start_offset for one in seen.fetched if one.partition == partition))
+        return max(one.log_start_offset for one in seen.fetched if one.partition == partition)
     return max((one.before_offset for one in seen.trimmed if one.partition == partition), default=0)
 
 
@@ -165,9 +163,7 @@ def _back(partition: TopicPartition, told: Iterable[Fetched]) -> Iterator[str]:
                 return
 
 
-def _stale(
-    seen: Observations, by_partition: dict[TopicPartition, list[Fetched]]
-) -> Iterator[str]:
+def _stale(seen: Observations, by_partition: dict[TopicPartition, list[Fetched]]) -> Iterator[str]:
     acknowledged: dict[TopicPartition, list[Sent]] = defaultdict(list)
     for one in seen.sent:
         if one.offset >= 0:
@@ -254,5 +250,3 @@ def _span(
         if found:
             span[partition] = min(found), max(found)
     return span
-
-

@@ -22,12 +22,12 @@ from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.planted_faults import planted
-from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.observations import Fetched, Observations, Seen
+from tests.simulation.planted_faults import planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
+from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.world.machine import HEALING_INTERVAL_MS, Machine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import Process, Scheduler
@@ -73,9 +73,7 @@ class _Whole:
         self.network = Network(self.random_of("network"))
         choice = self.random_of("durability").random()
         durability = Durability.PAGE_CACHE if choice < 0.1 else Durability.FSYNC
-        self.machine = Machine(
-            self.scheduler, self.network, self.random_of("machine"), durability
-        )
+        self.machine = Machine(self.scheduler, self.network, self.random_of("machine"), durability)
         self.process = Process(self.scheduler, self.random_of("clients"))
         self.nemesis = Nemesis(self.machine, self.network, self.random_of("nemesis"))
         self.log = LogLines()
@@ -86,9 +84,7 @@ class _Whole:
         return Random(f"{self.seed} {concern}")
 
     def connect(self, name: str, *, may_arrive_late: bool = True) -> Connection:
-        connection = Connection(
-            self.network, self.process, name, may_arrive_late=may_arrive_late
-        )
+        connection = Connection(self.network, self.process, name, may_arrive_late=may_arrive_late)
         self._connections.append(connection)
         return connection
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
@@ -75,7 +75,7 @@ class Reached(Protocol):
         """Return the broker's answer. Gone: the outcome is unknown."""
         ...
 
-    def mine(self, task: asyncio.Task[None]) -> object:
+    def mine(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
         """Take a task for one of the worker's: the broker's end does not end it."""
         ...
 

@@ -164,6 +164,4 @@ class IdempotentProducer:
             one.offset, one.told_s = base_offset + index, min(one.told_s, now_s)
 
     def _witness(self, what: str, code: int) -> None:
-        self._seen.witnesses.append(
-            f"refused: {self.name}: {what} answered {ErrorCode(code).name}"
-        )
+        self._seen.witnesses.append(f"refused: {self.name}: {what} answered {ErrorCode(code).name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from logstore.disk.durability import Durability
 from tests.simulation.clients.connection import Connection
@@ -20,7 +20,7 @@ class ReachedByFrames:
     def __init__(self, machine: Machine, connection: Connection) -> None:
         self._machine = machine
         self._connection = connection
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def durability(self) -> Durability:
@@ -42,6 +42,6 @@ class ReachedByFrames:
                 await asyncio.sleep(0.05)
             raise
 
-    def mine(self, task: asyncio.Task[None]) -> object:
+    def mine(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
         self._tasks[task] = None
         return task

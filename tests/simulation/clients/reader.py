@@ -103,7 +103,8 @@ class Reader:
             return False
         position = self.positions[partition]
         aborted = [(one.first_offset, one.producer_id) for one in data.aborted_transactions or ()]
-        content = bytes(data.records or b"")
+        content = data.records or b""
+        assert isinstance(content, bytes | bytearray | memoryview)
         try:
             records, next_offset = records_of(
                 content, iter(aborted), position, is_committed=self._is_committed

@@ -78,9 +78,7 @@ class Machine:
         self.random = random
         self.durability = durability
         self.wall = WallClock(scheduler)
-        self.disk = SimulatedDisk(
-            seed=random.getrandbits(32), can_sync_all=random.random() < 0.8
-        )
+        self.disk = SimulatedDisk(seed=random.getrandbits(32), can_sync_all=random.random() < 0.8)
         self.stored = StoredCatalog()
         self.incarnations = 0
         #: Why brokers have ended that nothing had been done to.
@@ -106,9 +104,7 @@ class Machine:
         config = load([Given(name, value, "test") for name, value in values.items()]).config
         clock = ProcessClock(self._scheduler, self.wall)
         executor = ProcessExecutor(process, self.random)
-        storage = partial(
-            open_simulated, disk=self.disk, stored=self.stored, executor=executor
-        )
+        storage = partial(open_simulated, disk=self.disk, stored=self.stored, executor=executor)
 
         async def serve() -> None:
             broker = Broker(

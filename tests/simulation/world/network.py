@@ -183,9 +183,9 @@ class _Transport(asyncio.Transport):
         while self._received and self._is_reading and not self._is_closing and protocol:
             data = self._received.pop(0)
             while data and not self._is_closing:
-                buffer = protocol.get_buffer(-1)
+                buffer = memoryview(protocol.get_buffer(-1))
                 size = min(len(buffer), len(data))
-                buffer[:size] = data[:size]  # type: ignore[index]  # a memoryview, in fact
+                buffer[:size] = data[:size]
                 data = data[size:]
                 protocol.buffer_updated(size)
 

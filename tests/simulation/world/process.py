@@ -78,18 +78,19 @@ class Scheduler:
         self.now_s += self.random.choice(_TURN_S)
 
 
-class Process(asyncio.AbstractEventLoop):
+class Process(asyncio.BaseEventLoop):
     """One process: its event loop, and its threads."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
+        self.is_alive = True
+        super().__init__()
         self._scheduler = scheduler
         self._random = random
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._due: deque[asyncio.Handle] = deque()
+        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = count()
-        self._on_exception: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
-        self._on_exception = None
-        self.is_alive = True
+        self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
+        self._handler = None
         self._stopped_until_s = 0.0
         #: Called when the process ends, in that step.
         self.on_end: list[Callable[[], None]] = []
@@ -103,8 +104,8 @@ class Process(asyncio.AbstractEventLoop):
             return
         self.is_alive = False
         self._scheduler.processes.remove(self)
-        self._scheduler.graveyard += [asyncio.all_tasks(self), self._ready, self._timers, self]
-        self._ready, self._timers = deque(), []
+        self._scheduler.graveyard += [asyncio.all_tasks(self), self._due, self._later, self]
+        self._due, self._later = deque(), []
         for on_end in self.on_end:
             on_end()
 
@@ -116,16 +117,16 @@ class Process(asyncio.AbstractEventLoop):
         """Whether the process has something to do now."""
         if now_s < self._stopped_until_s:
             return False
-        return bool(self._ready) or self._next_timer_s() <= now_s
+        return bool(self._due) or self._next_timer_s() <= now_s
 
     @property
     def next_s(self) -> float:
         """When it has something to do, if nothing happens to it before."""
-        due_s = 0.0 if self._ready else self._next_timer_s()
+        due_s = 0.0 if self._due else self._next_timer_s()
         return max(due_s, self._stopped_until_s) if due_s < float("inf") else due_s
 
     def _next_timer_s(self) -> float:
-        timers = self._timers
+        timers = self._later
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         return timers[0][0] if timers else float("inf")
@@ -134,11 +135,11 @@ class Process(asyncio.AbstractEventLoop):
         """Run what is ready now, and the timers that are due."""
         now_s = self._scheduler.now_s
         while self._next_timer_s() <= now_s:
-            self._ready.append(heapq.heappop(self._timers)[2])
+            self._due.append(heapq.heappop(self._later)[2])
         asyncio._set_running_loop(self)
         try:
-            for _ in range(len(self._ready)):
-                handle = self._ready.popleft()
+            for _ in range(len(self._due)):
+                handle = self._due.popleft()
                 if not handle.cancelled():
                     handle._run()
                 if not self.is_alive:
@@ -156,12 +157,12 @@ class Process(asyncio.AbstractEventLoop):
     def call_soon(
         self,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         if self.is_alive:
-            self._ready.append(handle)
+            self._due.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -170,19 +171,19 @@ class Process(asyncio.AbstractEventLoop):
         self,
         when: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         if self.is_alive:
-            heapq.heappush(self._timers, (when, next(self._numbers), timer))
+            heapq.heappush(self._later, (when, next(self._numbers), timer))
         return timer
 
     def call_later(
         self,
         delay: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
@@ -194,17 +195,17 @@ class Process(asyncio.AbstractEventLoop):
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         *,
-        name: str | None = None,
+        name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        return asyncio.Task(coro, loop=self, context=context)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin `work` in this process, from outside of it."""
         return self.create_task(work)
 
-    def run_in_executor(  # type: ignore[override]  # typeshed has it return a future of its own
-        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         done: asyncio.Future[T] = self.create_future()
         self.in_thread(partial(func, *args), partial(_complete, done))
@@ -230,21 +231,18 @@ class Process(asyncio.AbstractEventLoop):
     def set_exception_handler(
         self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
     ) -> None:
-        self._on_exception = handler
+        self._handler = handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.is_alive:
             return
-        if self._on_exception is not None:
-            self._on_exception(self, context)
+        if self._handler is not None:
+            self._handler(self, context)
         else:
             raise context.get("exception") or AssertionError(context["message"])
 
     def get_debug(self) -> bool:
         return False
-
-    def is_running(self) -> bool:
-        return self.is_alive
 
     def is_closed(self) -> bool:
         return not self.is_alive

@@ -127,7 +127,6 @@ class SimulatedCatalog(Catalog):
             self._database.deserialize(self._stored.committed)
         super()._migrate()
 
-
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         self._disk.before("catalog")
