@@ -15,7 +15,9 @@ from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from tests.simulation.checker import judge
+from tests.simulation.clients.administrator import TopicMaker, Trimmer
 from tests.simulation.clients.connection import Connection
+from tests.simulation.clients.group_member import ClassicMember, ConsumerMember
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reached import ReachedByFrames
 from tests.simulation.clients.reader import Reader
@@ -38,8 +40,19 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "b": (2, {}),
     "in": (4, {}),
     "plain": (2, {}),
+    "trimmed": (1, {}),
+    "compact": (
+        1,
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "1000",
+        },
+    ),
+    "short": (1, {"retention.bytes": "6000"}),
 }
-KEPT: dict[str, str] = {}
+#: Topics whose records go by themselves.
+KEPT = {"compact": "compact", "short": "retained"}
 RAGE_S = 4.0
 
 
@@ -91,34 +104,65 @@ class _Whole:
     def clients(self) -> list[Client]:
         """Return the clients of this history, of every kind."""
         random = self.random_of("kinds")
-        plain = [TopicPartition("plain", index) for index in range(2)]
+        written = [TopicPartition("plain", index) for index in range(2)]
+        written += [TopicPartition(name, 0) for name in ("trimmed", "compact", "short")]
         made: list[Client] = []
         for index in range(random.randint(1, 3)):
             made.append(self._worker(f"worker{index}", random))
-        for index in range(2):
-            name = f"producer{index}"
-            made.append(
-                IdempotentProducer(
-                    name,
-                    self.connect(name),
-                    random.choice(plain),
-                    self.observations,
-                    self.random_of(name),
-                )
-            )
+        for index in range(random.randint(2, 4)):
+            made.append(self._producer(f"producer{index}", random.choice(written)))
         for is_committed in (False, True):
             name = f"reader{'-committed' if is_committed else ''}"
+            made.append(self._reader(name, [*written, *TARGETS], is_committed=is_committed))
+        kind = random.choice((ClassicMember, ConsumerMember))
+        for index in range(random.randint(0, 3)):
+            name = f"member{index}"
             made.append(
-                Reader(
+                kind(
                     name,
+                    "group",
                     self.connect(name),
-                    [*plain, *TARGETS],
+                    written,
                     self.observations,
                     self.random_of(name),
-                    is_committed=is_committed,
                 )
             )
-        return made
+        return [*made, *self._administrators()]
+
+    def _administrators(self) -> list[Client]:
+        return [
+            Trimmer(
+                self.connect("trimmer"),
+                TopicPartition("trimmed", 0),
+                self.observations,
+                self.random_of("trimmer"),
+            ),
+            TopicMaker(
+                "scratch", self.connect("maker"), self.observations, self.random_of("maker")
+            ),
+        ]
+
+    def _producer(self, name: str, partition: TopicPartition) -> IdempotentProducer:
+        return IdempotentProducer(
+            name,
+            self.connect(name),
+            partition,
+            self.observations,
+            self.random_of(name),
+            has_tombstones=partition.topic == "compact",
+        )
+
+    def _reader(
+        self, name: str, partitions: list[TopicPartition], *, is_committed: bool
+    ) -> Reader:
+        return Reader(
+            name,
+            self.connect(name),
+            partitions,
+            self.observations,
+            self.random_of(name),
+            is_committed=is_committed,
+        )
 
     def _worker(self, name: str, random: Random) -> Worker:
         reached = ReachedByFrames(self.machine, self.connect(name, may_arrive_late=False))
@@ -158,14 +202,7 @@ class _Whole:
             for index in range(count)
         ]
         name = f"the end{' (committed)' if is_committed else ''}"
-        reader = Reader(
-            name,
-            self.connect(name),
-            partitions,
-            self.observations,
-            self.random_of(name),
-            is_committed=is_committed,
-        )
+        reader = self._reader(name, partitions, is_committed=is_committed)
         while True:
             try:
                 await reader.read_to_the_end()
