@@ -152,9 +152,7 @@ class _Whole:
             has_tombstones=partition.topic == "compact",
         )
 
-    def _reader(
-        self, name: str, partitions: list[TopicPartition], *, is_committed: bool
-    ) -> Reader:
+    def _reader(self, name: str, partitions: list[TopicPartition], *, is_committed: bool) -> Reader:
         return Reader(
             name,
             self.connect(name),

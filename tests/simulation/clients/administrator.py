@@ -165,9 +165,7 @@ class TopicMaker:
         )
         request = create_partitions.CreatePartitionsRequest(topics=[topic], timeout_ms=30_000)
         answer = await self._connection.ask(request, create_partitions.CreatePartitionsResponse, 3)
-        self._check(
-            answer.results[0].error_code, "CreatePartitions", ErrorCode.INVALID_PARTITIONS
-        )
+        self._check(answer.results[0].error_code, "CreatePartitions", ErrorCode.INVALID_PARTITIONS)
         self._partitions = wanted
 
     async def _write(self) -> None:
@@ -189,9 +187,7 @@ class TopicMaker:
         if topic is None or len(topic.partitions) < self._partitions:
             self._witness(f"made with {self._partitions} partitions, there is {topic}")
             return
-        partition = fetch.FetchPartition(
-            partition=0, fetch_offset=0, partition_max_bytes=1_000_000
-        )
+        partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
         request = fetch.FetchRequest(
             max_wait_ms=0,
             topics=[fetch.FetchTopic(topic_id=topic.topic_id, partitions=[partition])],
