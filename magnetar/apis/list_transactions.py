@@ -32,7 +32,8 @@ async def list_transactions(
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
     )
-    found = list(filters.select(await services.transactions.describe(), context.now_ms))
+    found = await services.transactions.describe_in(filters.states)
+    found = list(filters.select(found, context.now_ms))
     # The pattern comes last: it waits for a thread, and has fewest ids to match then.
     if request.transactional_id_pattern:
         wanted = await matching(

@@ -72,7 +72,13 @@ class TransactionStore:
         self.clients = TransactionClients()
         self.commits = Commits(participants, clock, complete=self.complete, stop=stop)
         self.expiry = TransactionExpiry(
-            config, clock, self.clients, find=self.find, parent_of=self.parent_of, submit=self._on
+            config,
+            clock,
+            self.clients,
+            find=self.find,
+            parent_of=self.parent_of,
+            newest_of=self.newest_of,
+            submit=self._on,
         )
 
     def __iter__(self) -> Iterator[Txn]:
@@ -128,6 +134,12 @@ class TransactionStore:
         if txn is None or txn.parent_id is None:
             return None
         return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
+
+    def newest_of(self, txn: Txn | None) -> Txn | None:
+        """Return the open or voted child that changed last, of the parent of a child."""
+        if txn is None or txn.parent_id is None:
+            return None
+        return self.shard_of(txn.transactional_id).state.newest_child(txn.parent_id)
 
     # --- the one way in which an id changes
 
