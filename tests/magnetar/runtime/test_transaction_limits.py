@@ -152,6 +152,50 @@ async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_
     assert not log.producers
 
 
+async def test_partitions_forget_the_children_that_their_coordinator_forgets(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Each task of a job is a child of its own, and would leave a state in each partition."""
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    producers = broker.topics.partition("a", 0).producers
+    for batch in range(30):
+        parent = RawProducer(client, "query")
+        tasks = [RawProducer(client, f"query~>{batch}.{task}") for task in range(3)]
+        for each in (*tasks, parent):
+            assert await each.init() == await each.add() == await each.produce(11) == 0
+            assert await each.end(commit=True) == ErrorCode.NONE
+        clock.passed_ms += 600_000
+        broker.transactions.expire_due()
+        await broker.healing.sweep()
+        # joint.child.expiration.ms is an hour, in which a child may go on: five batches.
+        assert len(producers) == 3 * min(batch + 1, 5) + 1
+    assert not broker.transactions.store.take_forgotten()
+
+
+async def test_a_child_that_goes_on_is_not_forgotten(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """In version 1 its sequence goes on too, by which a batch sent twice is told."""
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    parent, child = RawProducer(client, "query"), RawProducer(client, "query~>0")
+    assert await parent.init() == await child.init() == ErrorCode.NONE
+    for sequence in range(4):
+        for each in (child, parent):
+            assert await each.add() == await each.produce(11, sequence=sequence) == ErrorCode.NONE
+            assert await each.end(commit=True) == ErrorCode.NONE
+        clock.passed_ms += 3_000_000
+        broker.transactions.expire_due()
+        await broker.healing.sweep()
+    state = broker.topics.partition("a", 0).producers[child.identity.producer_id]
+    assert len(list(state.remembered())) == 4
+
+
 @pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000])
 async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
     start_broker: StartBroker, connect: Connect, set_by_ms: int
