@@ -21,8 +21,10 @@ from compat_tests.confluent_client import producer
 from compat_tests.conftest import MakeTopic, StartBroker
 from compat_tests.frame_proxy import Fault, FrameProxy
 from compat_tests.pipeline.verdict import read_all
+from compat_tests.raw import Connection
 from compat_tests.sink_crashes.nursery import Job, Nursery, Outcome
 from compat_tests.sink_crashes.roles import Task
+from magnetar.spark.task import CHILDREN_MAX
 
 pytestmark = pytest.mark.magnetar_only(reason="it has joint transactions")
 PARTITIONS = 2
@@ -153,6 +155,18 @@ def test_a_batch_job_that_is_taken_for_a_repetition_says_so(
     assert run.visible() == [b"a"]
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_continuous_stream_is_refused(
+    broker: Broker, topic: MakeTopic, nursery: Nursery, guarantee: str
+) -> None:
+    """Spark runs no task of it and commits its epochs all the same: nothing is ever written."""
+    run = Run(nursery, broker.bootstrap, topic("continuous"), "")
+    options = {**run.options, "deliveryGuarantee": guarantee}
+    refused = nursery.start("commit", options, "", [None, None], 0).wait()
+    assert refused.kind == "refused"
+    assert "trigger(continuous=...) is not supported" in refused.value
+
+
 def test_a_task_that_takes_longer_than_its_transaction_may_says_so(
     broker: Broker, topic: MakeTopic, nursery: Nursery
 ) -> None:
@@ -165,6 +179,25 @@ def test_a_task_that_takes_longer_than_its_transaction_may_says_so(
     assert slow.kind == "refused"
     assert "took 3" in slow.value and "kafka.transaction.timeout.ms" in slow.value
     assert run.visible() == []
+
+
+def test_more_tasks_than_a_broker_takes_are_told_so(
+    own_broker: Broker, topic_on: MakeTopic, nursery: Nursery
+) -> None:
+    """They would wait for the decision, which waits for them: the driver for all its tasks."""
+    target = topic_on(own_broker, "many", partitions=PARTITIONS)
+    with Connection(own_broker.bootstrap) as connection:
+        for number in range(CHILDREN_MAX):
+            child = connection.producer(f"{target}~>0.{number}", timeout_ms=900_000)
+            assert connection.add_partitions(child, target) == [0]
+    run = Run(nursery, own_broker.bootstrap, target, "only")
+    options = {**run.options, "kafka.message.timeout.ms": "3000"}
+    planned = nursery.start("plan", options, "only").wait()
+    for partition in (0, CHILDREN_MAX):
+        task = Task("query", "only", 0, partition, 0)
+        refused = nursery.start("write", planned.value, task, [("a", 0)]).wait()
+        assert refused.kind == "refused"
+        assert f"a broker takes {CHILDREN_MAX} at once" in refused.value
 
 
 def test_a_broker_that_allows_only_short_transactions_is_written_to(

@@ -129,9 +129,15 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return write_rows(iterator, self._options, self._family)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        # Spark never calls `write` for a continuous stream, and commits its epochs all the same.
+        if self._stream and messages and not written:
+            raise BadOptions(
+                "trigger(continuous=...) is not supported: this sink writes in batches, and has "
+                "written nothing. Use trigger(processingTime=...) or trigger(availableNow=True)."
+            )
         if self._family is None:
             return
-        written = [message for message in messages if isinstance(message, Written)]
         # A lost message could be a vote that is not counted: the batch would miss rows in silence.
         if not written or len(written) != len(messages):
             raise SinkError(

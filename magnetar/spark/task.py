@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from magnetar.spark.cluster import Cluster
-from magnetar.spark.errors import BadOptions, SinkError, TooManyTasks
+from magnetar.spark.errors import SinkError, TooManyTasks
 from magnetar.spark.options import SinkOptions
 from magnetar.spark.progress import PROGRESS_TOPIC
 from magnetar.spark.query_parent import QueryParent
@@ -79,8 +79,6 @@ class Place:
     run_id: str | None
     batch_id: int | None
     """None outside of streaming queries."""
-    is_continuous: bool = False
-    """Whether the task never ends, as those of trigger(continuous=...)."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ def place_of_task() -> Place:
         # Spark names the jobs of a streaming query after its run.
         run_id=None if query_id is None else context.getLocalProperty("spark.jobGroup.id"),
         batch_id=None if batch_id is None else int(batch_id),
-        is_continuous=context.getLocalProperty("__is_continuous_processing") == "true",
     )
 
 
@@ -115,15 +112,9 @@ def write_rows(
     """Write a task's rows as a child of `family`; None: at once, visible to every reader.
 
     SinkError: none of the rows will be visible; without a family any of them may be. Spark then
-    repeats the task. BadOptions: the stream is continuous.
+    repeats the task.
     """
     place = place_of_task()
-    if place.is_continuous:
-        # Spark waits for the end of the task, whose rows have none: nothing would ever be written.
-        raise BadOptions(
-            "trigger(continuous=...) is not supported: this sink writes in batches. Use"
-            " trigger(processingTime=...) or trigger(availableNow=True)."
-        )
     batch_id = place.batch_id if options.batch_id is None else options.batch_id
     filled = (batch for batch in batches if batch.num_rows)
     # A child without rows would cost the batch a transaction, and the driver a vote to wait for.
