@@ -42,6 +42,26 @@ async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
     assert await first.add() == ErrorCode.NONE
 
 
+async def test_a_vote_does_not_count_as_an_active_transaction(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker({"max.active.transactions": "1"})
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    names = ("query~>0", "query~>1", "query", "other")
+    first, second, parent, other = (RawProducer(client, name) for name in names)
+    for child in (first, second):
+        assert await child.init() == await child.add() == await child.produce(11) == ErrorCode.NONE
+        assert await child.end(commit=True) == ErrorCode.NONE
+    assert (broker.transactions.open_count, broker.transactions.store.index.vote_count) == (0, 2)
+    # The parent's own transaction counts, and so it needs a place to decide the votes.
+    assert await other.init() == await other.add() == ErrorCode.NONE
+    assert await parent.init() == ErrorCode.NONE
+    assert await parent.add() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await other.end(commit=False) == ErrorCode.NONE
+    assert await parent.add() == await parent.end(commit=True) == ErrorCode.NONE
+
+
 class LaboriousClock(MovedClock):
     """A millisecond passes whenever somebody asks for the time."""
 
