@@ -41,6 +41,7 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Server
 from magnetar.storage.adoption import adopt, stay_above
 from magnetar.storage.broker_configs import BrokerConfigs
@@ -86,6 +87,7 @@ class Broker:
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
+        self.turns = Turns()
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._failing = Failing(on_failure)
@@ -105,7 +107,9 @@ class Broker:
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
-        self.server = Server(self.config, self.clock, self.response_memory, self.apis, self.fail)
+        self.server = Server(
+            self.config, self.clock, self.response_memory, self.turns, self.apis, self.fail
+        )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
         try:
@@ -195,6 +199,7 @@ class Broker:
             participants=participants,
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
+            turns=self.turns,
         )
 
     async def gather_metrics(self) -> list[Metric]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.errors import WireError
+from wire.errors import TooManyElements, WireError
 from wire.schema import Field, fields_of
 from wire.source import DEPTH_MAX, Source, has_records, is_flexible, size_min
 
@@ -22,7 +22,10 @@ ELEMENTS_MAX = 1 << 20
 
 
 def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
-    """Return `decode(buf, pos) -> (message, position behind it)`."""
+    """Return `decode(buf, pos, elements_max=ELEMENTS_MAX) -> (message, position behind it)`.
+
+    It raises `TooManyElements` for a message of more than `elements_max`.
+    """
     return _DecoderSource(message, version).build()
 
 
@@ -45,8 +48,8 @@ class _DecoderSource(Source):
         def short(path: str, position: int) -> WireError:
             return WireError(f"{label}: {path} at byte {position}: more is announced than remains")
 
-        def crowded(position: int) -> WireError:
-            return WireError(f"{label} at byte {position}: more than {ELEMENTS_MAX} elements")
+        def crowded(position: int, elements_max: int) -> TooManyElements:
+            return TooManyElements(f"{label} at byte {position}: more than {elements_max} elements")
 
         self.constants |= {
             "StructError": struct.error,
@@ -66,7 +69,7 @@ class _DecoderSource(Source):
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         self.emit("limit = len(buf)")
         # One budget for the whole message: arrays within arrays multiply.
-        self.emit(f"left = {ELEMENTS_MAX}")
+        self.emit("left = elements_max")
         self.emit("try:")
         self.depth += 1
         self.struct(self.message, "m0")
@@ -78,7 +81,7 @@ class _DecoderSource(Source):
         self.emit(f"    raise WireError(f'{label} ends early, after byte {{pos}}') from None")
         self.emit("except UnicodeDecodeError as error:")
         self.emit(f"    raise WireError(f'{label}: {{error}}, before byte {{pos}}') from None")
-        return self.function("decode(buf, pos)", f"decode {label}")
+        return self.function(f"decode(buf, pos, elements_max={ELEMENTS_MAX})", f"decode {label}")
 
     # Runs of fixed-width fields.
 
@@ -211,7 +214,7 @@ class _DecoderSource(Source):
     def count(self, n: str) -> None:
         """Take the elements about to be read from what the message may have."""
         self.emit(f"left -= {n}")
-        self.emit("if left < 0: raise crowded(pos)")
+        self.emit("if left < 0: raise crowded(pos, elements_max)")
 
     def sized(self, kind: types.WireType, target: str, nullable: bool, flexible: bool) -> None:
         n, end = self.fresh("n"), self.fresh("e")

@@ -16,6 +16,10 @@ class WireError(ValueError):
     """Bytes that are no well-formed message, header or record batch."""
 
 
+class TooManyElements(WireError):
+    """A message whose arrays hold more elements, all in all, than the caller allows."""
+
+
 class KafkaError(Exception):
     """An expected refusal: `code` is for the client, `detail` for the log and the error message."""
 

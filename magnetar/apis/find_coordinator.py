@@ -50,6 +50,6 @@ async def find_coordinator(
     return FindCoordinatorResponse(
         coordinators=[
             Coordinator(key=key, node_id=services.node.id, host=host, port=port)
-            for key in request.coordinator_keys
+            async for key in services.turns.each(request.coordinator_keys)
         ]
     )

@@ -27,7 +27,7 @@ async def list_groups(
     types = {name.lower() for name in request.types_filter}
     listed = [
         group
-        for group in map(_listed, services.groups.all())
+        async for group in services.turns.each(map(_listed, services.groups.all()))
         if (not states or group.group_state.lower() in states)
         and (not types or group.group_type in types)
     ]

@@ -106,8 +106,8 @@ FAMILIES = {
         Family(
             "magnetar_request_memory_bytes",
             GAUGE,
-            "Memory that requests hold: worked on (in_flight), being received (partial), or records"
-            " read and not taken by their client yet (answers).",
+            "Memory that requests hold: worked on (in_flight), being received (partial), waiting as"
+            " long as their client likes (waiting), or answers not taken yet (answers).",
             ("account",),
         ),
     )

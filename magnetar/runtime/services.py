@@ -17,6 +17,7 @@ from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.logs import Logs
@@ -56,3 +57,5 @@ class Services:
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
     response_memory: ResponseMemory
+    #: How a handler lets others have their turn while it lists much.
+    turns: Turns
