@@ -131,8 +131,10 @@ class BrokerConfig(Config):
         minimum=-1,
         since="0.11",
         doc="Memory for requests that are being received or worked on; beyond it no more is read."
-        " Apart from that, memory for records that clients have not taken yet; beyond it a fetch"
-        " brings 64 KB at a time."
+        " Apart from that, memory for requests that wait as long as their clients like; beyond it"
+        " such a request closes its connection, unless it is small. Apart from that, memory for"
+        " answers that clients have not taken yet; beyond it a fetch brings 64 KB at a time, and"
+        " a client that reads nothing is disconnected."
         " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
     )
     connection_max_in_flight_requests = integer(
