@@ -59,7 +59,7 @@ async def test_a_connection_that_pipelines_does_not_keep_another_waiting(
 ) -> None:
     # Every turn is over after one request.
     monkeypatch.setattr(turns, "SLICE_S", 0.0)
-    begun = []
+    begun: list[str] = []
 
     async def handler(
         services: Services, request: FindCoordinatorRequest, context: RequestContext
@@ -196,7 +196,7 @@ async def test_requests_that_wait_hold_no_more_than_the_limit(
     # The one that went above the limit, and the one behind it.
     assert await clients[3].is_closed()
     assert await clients[4].is_closed()
-    assert "requests that wait hold queued.max.request.bytes" in capsys.readouterr().err
+    assert "may not wait: others hold queued.max.request.bytes" in capsys.readouterr().err
     # Small ones wait in any case.
     small = await connect(broker)
     sent = small.send(HeartbeatRequest(group_id="x" * (SMALL_BYTES_MAX // 2)), 4)
