@@ -38,13 +38,15 @@ class Turns:
         "_handlers",
         "_is_counted",
         "_is_resumed",
+        "_now_s",
         "_slices_left",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
+        self._now_s = now_s
         self._connections: deque[Callable[[], object]] = deque()
         self._handlers: deque[asyncio.Future[None]] = deque()
-        #: The large messages in a thread now.
+        #: The large responses that a thread encodes now.
         self._aside = 0
         self._ends_at_s = 0.0
         #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
@@ -55,7 +57,7 @@ class Turns:
 
     def is_over(self) -> bool:
         """Return whether the caller has to give up its turn, by `later` or `give_up`."""
-        now_s = perf_counter()
+        now_s = self._now_s()
         if self._is_counted:
             return now_s >= self._ends_at_s
         self._ends_at_s = now_s + SLICE_S
@@ -80,7 +82,7 @@ class Turns:
         await resumed
         # The future wakes its task one step of the loop later: its turn begins now.
         self._is_resumed = True
-        self._ends_at_s = perf_counter() + SLICE_S
+        self._ends_at_s = self._now_s() + SLICE_S
 
     async def each(self, elements: Iterable[T]) -> AsyncIterator[T]:
         """Return the elements one by one, giving up the turn whenever it is over.
@@ -97,7 +99,7 @@ class Turns:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Resume no handler while a thread works for one in the block."""
+        """Resume no handler in the block, in which a thread encodes the response of one."""
         self._aside += 1
         try:
             yield
@@ -114,7 +116,7 @@ class Turns:
     def _next(self) -> None:
         """Begin the next turn: for one connection, and for one handler."""
         self._is_counted = self._is_resumed = False
-        self._ends_at_s = perf_counter() + SLICE_S
+        self._ends_at_s = self._now_s() + SLICE_S
         if self._handlers and not self._aside:
             resumed = self._handlers.popleft()
             # A handler whose client has gone was cancelled while it waited.

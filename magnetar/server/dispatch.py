@@ -49,8 +49,10 @@ ELEMENTS_AT_ONCE = 2048
 #: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
 #: thread decodes so many in 0.2 s, and no real request comes near.
 ELEMENTS_MAX = 1 << 17
-#: The memory of a large request once it is decoded, by the bytes of its frame; at most.
-_LARGE_FACTOR = 16
+#: What a large request takes besides its frame once it is decoded: by the bytes of the frame, and
+#: at most, since its elements are bounded.
+_LARGE_FACTOR = 15
+_DECODED_BYTES_MAX = 32 << 20
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")
@@ -200,7 +202,7 @@ class Dispatcher:
         except TooManyElements:
             exchange.is_large = True
             exchange.overlaps = False
-            exchange.size_bytes *= _LARGE_FACTOR
+            exchange.size_bytes += min(_LARGE_FACTOR * len(frame), _DECODED_BYTES_MAX)
             exchange.waits_for = self._begin_large(exchange, frame, offset)
             return exchange
         self.request_counts[key] += 1
@@ -265,7 +267,8 @@ class Dispatcher:
         try:
             return _encode(exchange, response, ELEMENTS_AT_ONCE)
         except TooManyElements:
-            return await self._run_aside(partial(_encode, exchange, response))
+            with self._turns.aside():
+                return await self._run_aside(partial(_encode, exchange, response))
 
     def _begin_large(self, exchange: Exchange, frame: Frame, offset: int) -> Rest:
         """Begin to decode a request in the thread, and to run its handler after that."""
@@ -281,8 +284,7 @@ class Dispatcher:
         return await handled if isinstance(handled, CoroutineType) else handled
 
     async def _run_aside(self, work: Callable[[], R]) -> R:
-        with self._turns.aside():
-            return await self._loop.run_in_executor(self._aside, work)
+        return await self._loop.run_in_executor(self._aside, work)
 
     def begin_guarded(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Begin a request that the connection's session must admit. Raises WireError."""

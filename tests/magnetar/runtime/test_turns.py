@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 
-import pytest
-
-from magnetar.runtime import turns as module
 from magnetar.runtime.turns import SLICES_MAX, Turns
 
 
@@ -21,13 +18,6 @@ class _Clock:
         return self.now_s
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
-    clock = _Clock()
-    monkeypatch.setattr(module, "perf_counter", clock)
-    return clock
-
-
 def is_done_at_once(story: Coroutine[None, None, None]) -> bool:
     try:
         story.send(None)
@@ -39,7 +29,7 @@ def is_done_at_once(story: Coroutine[None, None, None]) -> bool:
 
 def test_what_lists_one_thing_asks_for_no_turn() -> None:
     async def story() -> None:
-        assert [each async for each in Turns().each(["one"])] == ["one"]
+        assert [each async for each in Turns(_Clock()).each(["one"])] == ["one"]
 
     # Outside an event loop: a turn would need one.
     assert is_done_at_once(story())
@@ -51,7 +41,7 @@ async def listing(turns: Turns, name: str, count: int, log: list[str]) -> None:
 
 
 async def test_others_run_while_one_lists_much() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = Turns(_Clock()), list[str]()
     task = asyncio.create_task(listing(turns, "listed", 1000, log))
     seen = []
     while not task.done():
@@ -64,7 +54,7 @@ async def test_others_run_while_one_lists_much() -> None:
 
 
 async def test_connections_take_turns_in_their_order() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = Turns(_Clock()), list[str]()
     left = {"a": 3, "b": 3, "c": 1}
 
     def take_turn(name: str) -> None:
@@ -91,7 +81,7 @@ def runs(log: list[str]) -> Iterator[tuple[str, int]]:
 
 
 async def test_a_handler_goes_on_for_a_while_before_the_next_one() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = Turns(_Clock()), list[str]()
     count = 10 * SLICES_MAX
     async with asyncio.TaskGroup() as group:
         for name in "ab":
@@ -103,7 +93,7 @@ async def test_a_handler_goes_on_for_a_while_before_the_next_one() -> None:
 
 
 async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = Turns(_Clock()), list[str]()
     task = asyncio.create_task(listing(turns, "listed", 100, log))
     with turns.aside():
         for _ in range(20):
@@ -115,7 +105,7 @@ async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
 
 
 async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = Turns(_Clock()), list[str]()
     with turns.aside():
         first = asyncio.create_task(listing(turns, "first", 100, log))
         second = asyncio.create_task(listing(turns, "second", 100, log))
