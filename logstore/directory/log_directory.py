@@ -33,7 +33,7 @@ from logstore.directory.closed_logs import (
 )
 from logstore.directory.data_directory import DataDirectory, FoundPartition, Key
 from logstore.directory.deleted_partitions import DELETE_SUFFIX, STRAY_SUFFIX, DeletedPartitions
-from logstore.directory.foreign_logs import foreign_recovery_point
+from logstore.directory.foreign_logs import UsedNumbers, foreign_recovery_point, used_numbers
 from logstore.directory.log_offsets import LogOffsets
 from logstore.disk.barriers import (
     Aside,
@@ -181,6 +181,12 @@ class LogDirectory:
                     point = foreign_recovery_point(self._files, self._data.directory_of(key))
                     points[key] = max(points.get(key, 0), point)
             self._offsets.write(RECOVERY_POINTS, sync=True)
+
+    def used_numbers(self, found: FoundPartition, producer_ids_end: int) -> UsedNumbers:
+        """Return the highest producer id below `producer_ids_end`, and epoch, in a partition that
+        is not opened. Blocks: all of it is read."""
+        directory = self._data.directory_of((found.topic, found.partition))
+        return used_numbers(self._files, directory, producer_ids_end)
 
     def open(
         self,

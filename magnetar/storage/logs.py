@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
+from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.commit_plan import Storage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
+from logstore.directory.foreign_logs import UsedNumbers
 from logstore.directory.log_directory import Damage, LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
@@ -169,6 +171,10 @@ class Logs:
     def holds_log(self, found: FoundPartition) -> bool:
         """Whether the partition has a segment: every one that a broker has made has."""
         return self._directory.holds_log(found)
+
+    def used_numbers(self, found: FoundPartition) -> UsedNumbers:
+        """Return the highest producer id, and epoch, that a partition tells of. Blocks."""
+        return self._directory.used_numbers(found, PRODUCER_IDS_END)
 
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
         """Let recovery of logs that another broker wrote begin behind their whole part."""
