@@ -3,8 +3,8 @@
 A start, after a clean stop or after `kill -9`:
 
 1. bind the addresses; lock the data directory; write what the journal holds to its files again
-   (`logstore.directory.log_directory`, `logstore.sync.journal`); open the catalog; adopt logs that
-   the catalog does not know (`storage.adoption`), and only then begin the epoch of this start;
+   (`logstore.directory.journal_replay`); open the catalog; adopt logs that the catalog does not
+   know (`storage.adoption`), and only then begin the epoch of this start;
 2. open all logs, and recover those that were not stopped cleanly
    (`logstore.segments.batch_recovery`, then `logstore.partition.state_recovery`);
 3. replay groups, then transactions, and do the work that they owe (`runtime.shard`);

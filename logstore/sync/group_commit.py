@@ -347,8 +347,7 @@ class GroupCommit:
         elif settles or directories or len(files) >= self._sync_all_from:
             # A new name needs what is written beside it unsynced: the topic id, by which a start
             # knows whose entries the journal has.
-            self._files.sync_all()
-            self._journal.restart()
+            self._journal.begin_round()
         else:
             sync_barriers(self._files, [Barrier(files)])
 

@@ -88,6 +88,14 @@ class BrokerConfig(Config):
         " survives the end of the process but not a power loss. memory: nothing is kept.",
     )
 
+    # Off: what such a start has lost can never be told again.
+    journal_damage_accept = boolean(
+        False,
+        since=_OWN,
+        doc="Start although records of the journal are damaged, and replay the others. Acknowledged"
+        " records may be lost then, and transactions torn. Meant for one start.",
+    )
+
     # Connections.
     socket_request_max_bytes = integer(
         104857600,

@@ -14,14 +14,17 @@ from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.commit_plan import Storage
+from logstore.directory.damage import Damage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
 from logstore.directory.foreign_logs import UsedNumbers
-from logstore.directory.log_directory import Damage, LogDirectory
+from logstore.directory.journal_replay import Replayed
+from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit, SyncDurations
+from logstore.sync.journal import JournalDamaged
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -129,11 +132,15 @@ class Logs:
                 LogConfig(),
                 now_ms=clock.now_ms,
                 on_damage=_tell_damage,
+                accepts_journal_damage=config.journal_damage_accept,
             )
         except DirectoryInUse as in_use:
             raise ConfigError(
                 f"{in_use}. Stop it, or name another directory with --data-dir."
             ) from in_use
+        except JournalDamaged as damaged:
+            raise ConfigError(str(damaged)) from damaged
+        _tell_replayed(self._directory.replayed)
 
     @property
     def sync_durations(self) -> SyncDurations:
@@ -242,6 +249,16 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+
+
+def _tell_replayed(replayed: Replayed) -> None:
+    """Log what a start has taken from the journal, and what it has passed over."""
+    if replayed.written:
+        _log.info("journal replayed", entries=replayed.written)
+    if replayed.damaged_at:
+        _log.error("damaged records of the journal passed over", at=list(replayed.damaged_at))
+    for path in replayed.foreign:
+        _log.warning("journal passed over: another broker has written there since", file=path)
 
 
 def _tell_damage(damage: Damage) -> None:
