@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -79,9 +78,8 @@ from logstore.sync.journal import (
 _CHECKPOINT_AFTER_S = 1.0
 
 
-def wall_clock_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+def _ignore(_key: Key, _error: OSError) -> None:
+    """The hook before one is set."""
 
 
 class LogDirectory:
@@ -94,17 +92,19 @@ class LogDirectory:
         group_commit: GroupCommit,
         defaults: LogConfig,
         *,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int],
         call_later: CallLater | None = None,
         aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
+        on_unreadable: Callable[[Key, OSError], None] = _ignore,
         random_bits: Callable[[int], int] = secrets.randbits,
         accepts_journal_damage: bool = False,
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
         `call_later` is the running loop's, unless a simulation has another. `aside` performs the
-        syncs of many logs together. `on_damage` is told of every opened log that lacks something.
+        syncs of many logs together. `on_damage` is told of every opened log that lacks something,
+        `on_unreadable` of every read that failed because of a bad sector.
         `accepts_journal_damage`: start although records of the journal are damaged. Raises
         DirectoryInUse and JournalDamaged. With `Durability.MEMORY` nothing is read nor written.
         """
@@ -125,6 +125,7 @@ class LogDirectory:
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
+        self._on_unreadable = on_unreadable
         self._discards = Discards(files, self._later, aside, self._failed)
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
@@ -282,6 +283,7 @@ class LogDirectory:
         )
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
+            ledger.segments.on_unreadable = partial(self._on_unreadable, key)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(
             self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed

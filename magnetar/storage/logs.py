@@ -124,6 +124,15 @@ class Logs:
         self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
         #: The leader epoch of partitions that are opened; set before the first of them.
         self.leader_epoch = 0
+        #: How many reads have failed because of a bad sector.
+        self.unreadable_reads = 0
+        #: The partitions that had one, which are told of. As many as there are partitions, at most.
+        self._unreadable: set[tuple[str, int]] = set()
+        if durability is Durability.FSYNC and files.sync_all_obstacle is not None:
+            _log.warning(
+                "no journal: each file is synced by itself, which takes longer",
+                reason=files.sync_all_obstacle,
+            )
         try:
             self._directory = LogDirectory(
                 path,
@@ -132,6 +141,7 @@ class Logs:
                 LogConfig(),
                 now_ms=clock.now_ms,
                 on_damage=_tell_damage,
+                on_unreadable=self._on_unreadable,
                 accepts_journal_damage=config.journal_damage_accept,
             )
         except DirectoryInUse as in_use:
@@ -141,6 +151,19 @@ class Logs:
         except JournalDamaged as damaged:
             raise ConfigError(str(damaged)) from damaged
         _tell_replayed(self._directory.replayed)
+
+    def _on_unreadable(self, key: tuple[str, int], error: OSError) -> None:
+        """Count a read that failed because of a bad sector; log it once for each partition."""
+        topic, partition = key
+        self.unreadable_reads += 1
+        if key not in self._unreadable:
+            self._unreadable.add(key)
+            _log.error(
+                "a segment cannot be read: its readers get KAFKA_STORAGE_ERROR",
+                topic=topic,
+                partition=partition,
+                reason=str(error),
+            )
 
     @property
     def sync_durations(self) -> SyncDurations:
