@@ -448,6 +448,7 @@ class PartitionLog:
         self._snapshots.take(self.state, for_kafka=False, synced=True)
         self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
+        self._snapshots.finish()
         await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
@@ -480,6 +481,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
+        self._snapshots.abandon()
         self.ledger.close()
 
     def become_unknown(self) -> None:
@@ -489,5 +491,5 @@ class PartitionLog:
     def close_deleted(self) -> None:
         """Release the log of a deleted partition, and wake everything that waits for it."""
         self.become_unknown()
-        self.ledger.close()
+        self.close()
         self.reader.on_deleted()

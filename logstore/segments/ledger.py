@@ -212,6 +212,19 @@ class Attachments(Protocol):
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         """Replace an attachment as `write` does, durably, without blocking for the syncs."""
 
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        """Replace an attachment as `write` does, durably, with the syncs beside the event loop.
+
+        Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
+        false after a sync; it must be false once the ledger is closed.
+        """
+
     def append(self, name: str, data: Buffer) -> None:
         """Append to an attachment. Durable with the batches appended in the same step, or later.
 

@@ -30,7 +30,7 @@ from functools import partial
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
@@ -231,6 +231,30 @@ class GroupCommit:
         failure = StorageFailure(f"{what}: {error}")
         self.fail(failure)
         return failure
+
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """Do a procedure on the event loop, but its syncs beside it; then call `done`.
+
+        After each sync the rest is given up unless `is_wanted`. Raises StorageFailure.
+        """
+        assert self._files is not None
+        with self.storing("a small file"):
+            barrier = next(procedure, None)
+        if barrier is None:
+            done()
+            return
+
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                self.failed("sync failed", error)
+            if self.failure is None and is_wanted():
+                self.carry_out(procedure, is_wanted, done)
+            else:
+                procedure.close()
+
+        self._executor.submit(partial(sync_barriers, self._files, (barrier,)), synced)
 
     @contextmanager
     def storing(self, what: str) -> Iterator[None]:
