@@ -117,9 +117,12 @@ class Snapshots:
             self._ledger.attachments.replace_aside(
                 snapshot_name(pending.end_offset),
                 pending.own,
-                lambda pending=pending: self._writing is pending,  # type: ignore[misc]
+                partial(self._is_writing, pending),
                 partial(self._on_synced, pending),
             )
+
+    def _is_writing(self, pending: _Pending) -> bool:
+        return self._writing is pending
 
     def _on_synced(self, pending: _Pending) -> None:
         self._writing = None

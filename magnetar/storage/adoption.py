@@ -45,6 +45,9 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     if remains:
         logs.remove(remains)
         _log.info("remains of deleted topics removed", partitions=len(remains))
+    if deleted:
+        # Every name in the directory is durable since it was locked, and no other bears their ids.
+        catalog.forget_deleted_topics(deleted)
     if unknown:
         # Before the catalog knows them: after a crash in between, the next start does this again.
         found_logs = list(chain.from_iterable(unknown.values()))

@@ -254,6 +254,20 @@ async def test_epochs_that_only_a_snapshot_of_an_adopted_log_tells_of_are_not_gi
     assert second.catalog.allocate_producer_ids(1000) == 4712
 
 
+async def test_deleted_topics_are_remembered_until_their_files_are_gone(
+    start_broker: StartBroker,
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    for name in "abc":
+        topic = first.topics.create(name)
+        await first.topics.delete([topic])
+        assert first.catalog.deleted_topics() == {topic.id}
+    await first.stop()
+    second = await start_broker(settings)
+    assert second.catalog.deleted_topics() == set()
+
+
 async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -> None:
     from magnetar.config.load import ConfigError
 
