@@ -446,9 +446,8 @@ class PartitionLog:
             raise PartitionDeleted(self.topic, self.partition)
         end_offset = self.state.end_offset
         self._snapshots.take(self.state, for_kafka=False, synced=True)
-        self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
-        self._snapshots.finish()
+        self._snapshots.finish(end_offset)
         await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:

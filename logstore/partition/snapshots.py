@@ -129,14 +129,14 @@ class Snapshots:
         self._complete(pending)
         self.on_durable(self._durable_end_offset)
 
-    def finish(self) -> None:
-        """Write at once what `on_durable` has begun or left waiting. Blocks for the syncs.
+    def finish(self, end_offset: int) -> None:
+        """Do as `on_durable`, with all that it has begun, at once. Blocks for the syncs.
 
         For callers that are about to delete what only these snapshots would tell of.
         """
         waiting = [] if self._writing is None else [self._writing]
         self._writing = None
-        while self.pending and self.pending[0].end_offset <= self._durable_end_offset:
+        while self.pending and self.pending[0].end_offset <= end_offset:
             waiting.append(self.pending.pop(0))
         for pending in waiting:
             self._write(pending)
@@ -160,8 +160,8 @@ class Snapshots:
         """
         # The snapshot of the log's end replaces those that were taken before and are still waiting.
         self.pending.clear()
-        self.finish()
         offset = state.end_offset
+        self.finish(offset)
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
         kafkas = encode_kafka_snapshot(state)

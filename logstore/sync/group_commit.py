@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
 from typing import Protocol, TypeAlias
@@ -167,9 +167,9 @@ class GroupCommit:
 
         Raises the failure, if there was one.
         """
+        if self.failure is not None:
+            raise self.failure
         if self._journal is not None:
-            if self.failure is not None:
-                raise self.failure
             settled = asyncio.get_running_loop().create_future()
             self._settling.append(settled)
             self._schedule()
@@ -249,10 +249,11 @@ class GroupCommit:
         def synced(error: OSError | None) -> None:
             if error is not None:
                 self.failed("sync failed", error)
-            if self.failure is None and is_wanted():
-                self.carry_out(procedure, is_wanted, done)
-            else:
+            if self.failure is not None or not is_wanted():
                 procedure.close()
+                return
+            with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
+                self.carry_out(procedure, is_wanted, done)
 
         self._executor.submit(partial(sync_barriers, self._files, (barrier,)), synced)
 
