@@ -126,6 +126,13 @@ class Batches(Protocol):
     ) -> memoryview:
         """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [offset, end_offset): exact at the log's end.
+
+        Elsewhere it may be more: by what the index does not know, or the whole of a segment whose
+        index is not in memory. Reads nothing.
+        """
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
 
@@ -234,10 +241,6 @@ class Appends(Protocol):
     @property
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
-
-    @property
-    def durable_bytes(self) -> int:
-        """Bytes appended since opening that are durable. A trim does not lower it."""
 
     def append(
         self,

@@ -192,6 +192,14 @@ class StoredSegments:
             segment.offset_index, size, offset, max_bytes, end_offset, at_least_one=at_least_one
         )
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        total = 0
+        for segment in self.since(offset):
+            if segment.base_offset >= end_offset:
+                break
+            total += segment.bytes_between(offset, end_offset)
+        return total
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._scan(from_offset, whole=False):
             yield header

@@ -16,6 +16,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
@@ -55,4 +56,5 @@ class Services:
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    fetch_timers: SharedTimers
     response_memory: ResponseMemory
