@@ -13,6 +13,7 @@ the last stable offset and the log start offset.  KIP-98.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.runtime.fetch_sessions import AskedPartition, FetchContext, FetchedPartition
 from magnetar.runtime.fetch_watch import PartitionKey
-from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
+from magnetar.runtime.fetching import WAIT_MS_MAX, Fetch, IdleFetch, PartitionRead
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
@@ -56,6 +57,26 @@ _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(),
 def fetch(services: Services, request: FetchRequest, context: RequestContext) -> Handled:
     # Before any partition: what the session refuses answers the whole request.
     session = services.fetch_sessions.open(request, context.version, context.now_ms)
+    wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
+    ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000
+    go_on = partial(_perform, services, request, context, session, ends_at_s)
+    watch = session.watch
+    may_wait = wait_ms > 0 and min(request.min_bytes, request.max_bytes) > 0
+    if watch.due or watch.is_empty or not may_wait:
+        return go_on()
+    nothing = partial(_finish, services, session, [])
+    return IdleFetch(watch, services.fetch_timers, ends_at_s, go_on, nothing).response
+
+
+async def _perform(
+    services: Services,
+    request: FetchRequest,
+    context: RequestContext,
+    session: FetchContext,
+    ends_at_s: float,
+) -> FetchResponse:
+    if session.is_overtaken:
+        return _finish(services, session, [])
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory)
     performing = Fetch(
@@ -66,23 +87,14 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
         services.fetch_timers,
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
-        max_wait_ms=request.max_wait_ms,
+        ends_at_s=ends_at_s,
         held=context.held,
     )
-    go_on = partial(_perform, services, context, session, performing)
-    if performing.is_idle:
-        return IdleFetch(performing, go_on, partial(_finish, services, session, [])).response
-    return go_on()
-
-
-async def _perform(
-    services: Services, context: RequestContext, session: FetchContext, performing: Fetch
-) -> FetchResponse:
     try:
         await performing.perform()
         return await _answer(services, context, session, performing)
     finally:
-        performing.watch.end(performing)
+        performing.end()
         session.release()
 
 

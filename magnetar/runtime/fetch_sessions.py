@@ -133,6 +133,11 @@ class FetchContext:
         self.asked = asked
         self.watch = FetchWatch(asked)
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether a later request has moved the session on."""
+        return False
+
     def tell(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
         """Note the outcome for one partition; return whether the response carries it."""
         return True
@@ -189,9 +194,13 @@ class _IncrementalContext(FetchContext):
         self._session = session
         self._epoch = session.epoch
 
+    @property
+    def is_overtaken(self) -> bool:
+        return self._session.epoch != self._epoch
+
     def tell(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
         cached = self.asked.get(key)
-        if self._session.epoch != self._epoch or cached is None:
+        if self.is_overtaken or cached is None:
             return False
         if fetched.size_bytes > 0:
             # The other partitions are read first next time: no partition starves the rest.
@@ -200,11 +209,9 @@ class _IncrementalContext(FetchContext):
         return cached.on_answer(fetched)
 
     def finish(self, now_ms: int) -> tuple[ErrorCode, int]:
-        session = self._session
-        if session.epoch != self._epoch:
-            # Another request has moved the session on while this one was waiting for data.
-            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id
-        return ErrorCode.NONE, session.session_id
+        # Another request may have come while this one was waiting for data.
+        code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if self.is_overtaken else ErrorCode.NONE
+        return code, self._session.session_id
 
     def release(self) -> None:
         """The session keeps its watch."""

@@ -29,7 +29,7 @@ from wire.message import Message
 from wire.records import end_of_batches
 
 #: No fetch waits longer, whatever it asks for: a response without records is valid at any time.
-_WAIT_MS_MAX = 300_000
+WAIT_MS_MAX = 300_000
 
 
 class PartitionRead:
@@ -138,8 +138,8 @@ class PartitionRead:
 class Fetch:
     """One fetch of the partitions of `watch`, in the order in which they are due.
 
-    `max_bytes` in all, `min_bytes` or `max_wait_ms`. A `min_bytes` beyond `max_bytes` counts as
-    `max_bytes`: no wait could bring more.
+    `max_bytes` in all; `min_bytes`, or what is there at the end of the wait. A `min_bytes` beyond
+    `max_bytes` counts as `max_bytes`: no wait could bring more.
     """
 
     def __init__(
@@ -151,18 +151,19 @@ class Fetch:
         *,
         min_bytes: int,
         max_bytes: int,
-        max_wait_ms: int,
+        ends_at_s: float,
         held: HeldResponse,
     ) -> None:
-        """`find` begins the read of a partition. `held` accounts for what is read, until the
-        connection has sent the response."""
+        """`find` begins the read of a partition. The wait for `min_bytes` is over at `ends_at_s`,
+        in the event loop's time. `held` accounts for what is read, until the connection has sent
+        the response."""
         #: The partitions that were read; those that have not moved are left alone.
         self.reads: dict[PartitionKey, PartitionRead] = {}
-        self.timers = timers
-        self.watch = watch
-        self.ends_at_s = asyncio.get_running_loop().time() + min(max_wait_ms, _WAIT_MS_MAX) / 1000
+        self._watch = watch
         self._find = find
         self._isolation = isolation
+        self._timers = timers
+        self._ends_at_s = ends_at_s
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
         self._held = held
@@ -174,25 +175,18 @@ class Fetch:
         watch.take(self)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to do but to wait."""
-        return not (self.watch.due or self._is_complete or self._is_late)
-
-    @property
     def _is_late(self) -> bool:
-        return asyncio.get_running_loop().time() >= self.ends_at_s
+        return asyncio.get_running_loop().time() >= self._ends_at_s
 
     @property
     def _is_overtaken(self) -> bool:
         """Whether another fetch works with the watch, or the session has ended."""
-        return self.watch.owner is not self
+        return self._watch.owner is not self
 
     async def perform(self) -> None:
         """Fill every read's `result` or `error`."""
-        if self._is_overtaken:
-            return
         turn = Turn()
-        await self._read(list(self.watch.due), turn)
+        await self._read(list(self._watch.due), turn)
         while not (self._is_complete or self._is_late or self._is_overtaken):
             await self._sleep()
             await self._count_moved(turn)
@@ -202,9 +196,13 @@ class Fetch:
             # Less than asked for, but everything that is there by now.
             await self._read_moved(turn)
 
+    def end(self) -> None:
+        """Leave the watch. Nothing that lives on holds the records after this."""
+        self._watch.end(self)
+
     async def _sleep(self) -> None:
         """Return when a partition has moved, the time is over, or the fetch is overtaken."""
-        if self.watch.moved or self._is_overtaken:
+        if self._watch.moved or self._is_overtaken:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -212,12 +210,12 @@ class Fetch:
             if not waiter.done():
                 waiter.set_result(None)
 
-        self.watch.wake = wake
-        self.timers.add(self.ends_at_s, wake)
+        self._watch.wake = wake
+        self._timers.add(self._ends_at_s, wake)
         try:
             await waiter
         finally:
-            self.timers.discard(self.ends_at_s, wake)
+            self._timers.discard(self._ends_at_s, wake)
 
     async def _count_moved(self, turn: Turn) -> None:
         """Count the bytes that moves have made visible, without reading them.
@@ -225,7 +223,7 @@ class Fetch:
         A fetch with a large `min_bytes` must not read every batch again whenever a small one
         arrives, or a transaction ends.
         """
-        watch = self.watch
+        watch = self._watch
         while watch.moved and not self._is_overtaken:
             key = next(iter(watch.moved))
             del watch.moved[key]
@@ -284,45 +282,68 @@ class Fetch:
         if log is None or read.error is not None or read.diverging is not None:
             self._is_complete = True
         elif not read.size_bytes and not read.is_kept_out:
-            self.watch.settle(key, log.reader)
+            self._watch.settle(key, log.reader)
         elif self._size_bytes >= self._min_bytes or read.is_cut_short(self._isolation):
             self._is_complete = True
         else:
-            self.watch.subscribe(key, log.reader)
+            self._watch.subscribe(key, log.reader)
 
 
 class IdleFetch:
     """A fetch whose partitions have not moved: a waiter, without a task until one of them moves."""
 
+    __slots__ = (
+        "__weakref__",
+        "_answer_nothing",
+        "_ends_at_s",
+        "_go_on",
+        "_task",
+        "_timers",
+        "_watch",
+        "response",
+    )
+
     def __init__(
         self,
-        fetch: Fetch,
+        watch: FetchWatch,
+        timers: SharedTimers,
+        ends_at_s: float,
         go_on: Callable[[], Coroutine[Any, Any, Message]],
         answer_nothing: Callable[[], Message],
     ) -> None:
         """`go_on` performs the fetch and answers; `answer_nothing` answers that nothing moved."""
-        self.response = DelayedResponse(math.inf, self._make, self._stop)
-        self._fetch = fetch
+        #: None once the wait is over: the two would keep each other from being freed.
+        self.response: DelayedResponse | None = DelayedResponse(math.inf, self._make, self._stop)
+        self._watch = watch
+        self._timers = timers
+        self._ends_at_s = ends_at_s
         self._go_on = go_on
         self._answer_nothing = answer_nothing
         self._task: asyncio.Task[Message] | None = None
-        fetch.watch.wake = self._on_moved
-        fetch.timers.add(fetch.ends_at_s, self._on_late)
+        watch.take(self)
+        watch.wake = self._on_moved
+        timers.add(ends_at_s, self._on_late)
 
     def _on_moved(self) -> None:
-        self._fetch.timers.discard(self._fetch.ends_at_s, self._on_late)
+        self._timers.discard(self._ends_at_s, self._on_late)
         self._task = asyncio.get_running_loop().create_task(self._go_on())
-        self._task.add_done_callback(lambda _: self.response.end())
+        self._task.add_done_callback(self._end)
 
     def _on_late(self) -> None:
-        self._fetch.watch.end(self._fetch)
-        self.response.end()
+        self._watch.end(self)
+        self._end()
+
+    def _end(self, _: object = None) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            response.end()
 
     def _make(self, is_late: bool) -> Message:
         return self._answer_nothing() if self._task is None else self._task.result()
 
     def _stop(self) -> None:
-        self._fetch.watch.end(self._fetch)
-        self._fetch.timers.discard(self._fetch.ends_at_s, self._on_late)
+        self._watch.end(self)
+        self._timers.discard(self._ends_at_s, self._on_late)
+        self.response = None
         if self._task is not None:
             self._task.cancel()

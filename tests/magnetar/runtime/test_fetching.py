@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import pytest
 
 from logstore.partition.reader import Isolation
-from magnetar.runtime.delayed_response import DelayedResponses
+from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
@@ -31,19 +35,18 @@ def fetch_of(
     isolation: Isolation,
     min_bytes: int,
     max_wait_ms: int = 60_000,
-    watch: FetchWatch | None = None,
 ) -> Fetch:
     by_key: dict[PartitionKey, PartitionRead] = {
         ("t", number): read for number, read in enumerate(reads)
     }
     return Fetch(
-        watch or FetchWatch(by_key),
+        FetchWatch(by_key),
         by_key.__getitem__,
         isolation,
         SharedTimers(asyncio.get_running_loop()),
         min_bytes=min_bytes,
         max_bytes=1 << 20,
-        max_wait_ms=max_wait_ms,
+        ends_at_s=asyncio.get_running_loop().time() + max_wait_ms / 1000,
         held=HeldResponse(ResponseMemory(-1)),
     )
 
@@ -154,54 +157,68 @@ async def test_a_fetch_of_many_partitions_lets_others_have_their_turns() -> None
     assert all(read.result is not None for read in reads)
 
 
-async def test_a_fetch_in_which_nothing_is_due_waits_without_a_task_and_is_woken() -> None:
-    partition = SteppedPartition()
+def idle_fetch(
+    partition: SteppedPartition, go_on: Callable[[], Coroutine[Any, Any, FetchResponse]]
+) -> DelayedResponse:
+    loop = asyncio.get_running_loop()
     watch = FetchWatch([("t", 0)])
     watch.settle(("t", 0), partition.log.reader)
-    read = PartitionRead(partition.log, 0, 1 << 20)
-    fetch = fetch_of(read, isolation=Isolation.READ_UNCOMMITTED, min_bytes=1, watch=watch)
-    assert fetch.is_idle
+    nothing = partial(FetchResponse, session_id=7)
+    idle = IdleFetch(watch, SharedTimers(loop), loop.time() + 0.05, go_on, nothing)
+    assert idle.response is not None
+    return idle.response
+
+
+async def test_an_idle_fetch_is_no_task_before_a_partition_moves() -> None:
+    partition = SteppedPartition()
     ended = asyncio.Event()
-    before = asyncio.all_tasks()
 
     async def go_on() -> FetchResponse:
-        await fetch.perform()
         return FetchResponse(session_id=1)
 
-    response = IdleFetch(fetch, go_on, FetchResponse).response
-    delayed = DelayedResponses(asyncio.get_running_loop())
-    delayed.begin(response, ended.set)
+    response = idle_fetch(partition, go_on)
+    DelayedResponses(asyncio.get_running_loop()).begin(response, ended.set)
+    before = asyncio.all_tasks()
+    partition.append(b"x")
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-    partition.append(b"x")
     partition.settle()
     await asyncio.wait_for(ended.wait(), 5)
     assert response.make(False) == FetchResponse(session_id=1)
-    assert read.size_bytes
 
 
-async def test_idle_fetches_end_in_time_together_and_leave_nothing_when_their_client_goes() -> None:
-    partition = SteppedPartition()
-    loop = asyncio.get_running_loop()
+async def test_idle_fetches_end_in_time_and_at_once_when_their_client_goes() -> None:
+    partition, loop = SteppedPartition(), asyncio.get_running_loop()
     delayed, ended = DelayedResponses(loop), [asyncio.Event() for _ in range(3)]
-    responses = []
-    for event in ended:
-        watch = FetchWatch([("t", 0)])
-        watch.settle(("t", 0), partition.log.reader)
-        fetch = fetch_of(
-            isolation=Isolation.READ_COMMITTED, min_bytes=1, max_wait_ms=50, watch=watch
-        )
 
-        async def never() -> FetchResponse:
-            raise AssertionError("nothing has moved")
+    async def go_on() -> FetchResponse:
+        raise AssertionError("nothing has moved")
 
-        response = IdleFetch(fetch, never, partial(FetchResponse, session_id=7)).response
+    responses = [idle_fetch(partition, go_on) for _ in ended]
+    began_at_s = loop.time()
+    for response, event in zip(responses, ended, strict=True):
         delayed.begin(response, event.set)
-        responses.append(response)
-        began_at = loop.time()
     responses[0].cancel()
     assert ended[0].is_set() and not ended[1].is_set()
     await asyncio.wait_for(asyncio.gather(*(event.wait() for event in ended)), 5)
-    assert loop.time() - began_at >= 0.049
+    assert loop.time() - began_at_s >= 0.049
     assert responses[1].make(False) == FetchResponse(session_id=7)
     assert not delayed.waiting
+
+
+async def test_an_idle_fetch_leaves_no_work_to_the_garbage_collection() -> None:
+    partition, ended = SteppedPartition(), asyncio.Event()
+
+    async def go_on() -> FetchResponse:
+        raise AssertionError("nothing has moved")
+
+    response = idle_fetch(partition, go_on)
+    DelayedResponses(asyncio.get_running_loop()).begin(response, ended.set)
+    await asyncio.wait_for(ended.wait(), 5)
+    gone = weakref.ref(response.make.__self__)  # type: ignore[attr-defined]  # a bound method
+    gc.disable()
+    try:
+        del response
+        assert gone() is None
+    finally:
+        gc.enable()
