@@ -110,5 +110,13 @@ FAMILIES = {
             " read and not taken by their client yet (answers).",
             ("account",),
         ),
+        Family(
+            "magnetar_blocking_jobs",
+            GAUGE,
+            "Work that waits for a thread or runs in one, by pool: reads of old records"
+            " (cold-reads), checkpoints and deletions (housekeeping), clients' regular expressions"
+            " (patterns).",
+            ("pool",),
+        ),
     )
 }
