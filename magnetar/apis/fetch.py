@@ -19,6 +19,7 @@ from uuid import UUID
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
+from magnetar.apis.authorization import require
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
@@ -30,6 +31,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
 from magnetar.runtime.turn import Turn
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -56,7 +58,10 @@ _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(),
 )
 def fetch(services: Services, request: FetchRequest, context: RequestContext) -> Handled:
     # Before any partition: what the session refuses answers the whole request.
-    session = services.fetch_sessions.open(request, context.version, context.now_ms)
+    acls = services.acls
+    # What was allowed may be no more, also of a partition that the session leaves out.
+    rights = None if acls is None else (acls.version, context.principal, context.client_host)
+    session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
     ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000
     go_on = partial(_perform, services, request, context, session, ends_at_s)
@@ -81,7 +86,7 @@ async def _perform(
     context.held = HeldResponse(services.response_memory)
     performing = Fetch(
         session.watch,
-        partial(_begin_read, services, session),
+        partial(_begin_read, services, context, session),
         # A level that does not exist must not raise: it reads what is not committed, too.
         Isolation(1 if request.isolation_level == 1 else 0),
         services.fetch_timers,
@@ -142,11 +147,13 @@ def _topic_response(topic: UUID | str) -> FetchableTopicResponse:
     return FetchableTopicResponse(topic_id=topic)
 
 
-def _begin_read(services: Services, session: FetchContext, key: PartitionKey) -> PartitionRead:
+def _begin_read(
+    services: Services, context: RequestContext, session: FetchContext, key: PartitionKey
+) -> PartitionRead:
     """Find the partition's log and check the client's idea of its leader."""
     asked = session.asked[key]
     try:
-        log = _find(services, key)
+        log = _find(services, context, key)
         check_leader_epoch(log, asked.current_leader_epoch)
         read = PartitionRead(log, asked.fetch_offset, asked.partition_max_bytes)
         if asked.last_fetched_epoch != UNKNOWN_EPOCH:
@@ -156,7 +163,7 @@ def _begin_read(services: Services, session: FetchContext, key: PartitionKey) ->
     return read
 
 
-def _find(services: Services, key: PartitionKey) -> PartitionLog:
+def _find(services: Services, context: RequestContext, key: PartitionKey) -> PartitionLog:
     topic, partition = key
     # Since version 13 requests have no names.
     if isinstance(topic, UUID):
@@ -164,6 +171,8 @@ def _find(services: Services, key: PartitionKey) -> PartitionLog:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic}")
         topic = found.name
+    if services.acls is not None:
+        require(services, context, Operation.READ, Resource.TOPIC, topic)
     return services.topics.partition(topic, partition)
 
 

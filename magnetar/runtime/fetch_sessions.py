@@ -41,6 +41,10 @@ _TOPIC_IDS_SINCE = 13
 _UNKNOWN_OFFSET = -1
 
 
+#: What decides which records a client may see: isolation level, and the client's rights.
+View = tuple[int, object]
+
+
 class AskedPartition(Protocol):
     """What a fetch asks of one partition: a part of the request, or what a session remembers."""
 
@@ -113,7 +117,7 @@ class _Session:
 
     session_id: int
     uses_topic_ids: bool
-    isolation_level: int
+    view: View
     created_ms: int
     last_used_ms: int
     watch: FetchWatch
@@ -159,12 +163,12 @@ class _FullContext(FetchContext):
         sessions: FetchSessions,
         asked: Mapping[PartitionKey, AskedPartition],
         uses_topic_ids: bool,
-        isolation_level: int,
+        view: View,
     ) -> None:
         super().__init__(asked)
         self._sessions = sessions
         self._uses_topic_ids = uses_topic_ids
-        self._isolation_level = isolation_level
+        self._view = view
         self._told: dict[PartitionKey, _CachedPartition] = {}
         self._has_session = False
 
@@ -175,7 +179,7 @@ class _FullContext(FetchContext):
 
     def finish(self, now_ms: int) -> tuple[ErrorCode, int]:
         session = self._sessions.create(
-            self._told, self.watch, self._uses_topic_ids, self._isolation_level, now_ms
+            self._told, self.watch, self._uses_topic_ids, self._view, now_ms
         )
         self._has_session = session is not None
         return ErrorCode.NONE, NO_SESSION if session is None else session.session_id
@@ -249,8 +253,12 @@ class FetchSessions:
         """The partitions that all sessions remember; one in two sessions counts twice."""
         return self._partition_count
 
-    def open(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+    def open(
+        self, request: FetchRequest, version: int, now_ms: int, *, rights: object = None
+    ) -> FetchContext:
         """Return what the fetch reads, or raise the KafkaError that answers the whole request.
+
+        `rights` equal those of the session's last fetch where the client may read the same.
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR where
         a session began with names and goes on with ids, or the other way round. After each of them
@@ -258,19 +266,21 @@ class FetchSessions:
         """
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
         asked = _asked(request, uses_topic_ids)
+        view = request.isolation_level, rights
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._incremental(request, asked, uses_topic_ids, now_ms)
+            return self._incremental(request, asked, uses_topic_ids, view, now_ms)
         # KIP-227: a full fetch that names a session closes it.
         self._remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
             return FetchContext(asked)
-        return _FullContext(self, asked, uses_topic_ids, request.isolation_level)
+        return _FullContext(self, asked, uses_topic_ids, view)
 
     def _incremental(
         self,
         request: FetchRequest,
         asked: dict[PartitionKey, FetchPartition],
         uses_topic_ids: bool,
+        view: View,
         now_ms: int,
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
@@ -287,7 +297,7 @@ class FetchSessions:
         # the epoch that the session has moved on.
         # Epoch 0 opens a session and -1 closes it, so counting begins at 1 again.
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-        self._update(session, request, asked)
+        self._update(session, request, asked, view)
         if not session.partitions:
             self._remove(session.session_id)
             return FetchContext({})
@@ -306,11 +316,12 @@ class FetchSessions:
         session: _Session,
         request: FetchRequest,
         asked: dict[PartitionKey, FetchPartition],
+        view: View,
     ) -> None:
         watch, before = session.watch, len(session.partitions)
-        if request.isolation_level != session.isolation_level:
-            # What one level has seen to its end the other has not.
-            session.isolation_level = request.isolation_level
+        if view != session.view:
+            # One level sees more than the other, and a topic may be denied by now.
+            session.view = view
             for key in session.partitions:
                 watch.renew(key)
         for key, named in asked.items():
@@ -332,7 +343,7 @@ class FetchSessions:
         partitions: dict[PartitionKey, _CachedPartition],
         watch: FetchWatch,
         uses_topic_ids: bool,
-        isolation_level: int,
+        view: View,
         now_ms: int,
     ) -> _Session | None:
         """Return a new session, which keeps `partitions` and `watch`; None without room."""
@@ -346,7 +357,7 @@ class FetchSessions:
         session = _Session(
             session_id,
             uses_topic_ids,
-            isolation_level,
+            view,
             now_ms,
             now_ms,
             watch,

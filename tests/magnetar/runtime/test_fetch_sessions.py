@@ -244,12 +244,16 @@ def test_a_partition_in_which_nothing_moves_is_not_read_again() -> None:
     assert due(context) == "c"
 
 
-def test_another_isolation_level_reads_everything_again() -> None:
+def test_another_isolation_level_and_other_rights_read_everything_again() -> None:
     sessions, logs = counted(), {name: Log() for name in "ab"}
     answer(sessions.open(request(("a", 0), ("b", 0)), NAMED, 0), logs=logs)
     committed = request(session=(1, 1))
     committed.isolation_level = 1
-    assert due(sessions.open(committed, NAMED, 0)) == "ab"
+    context = sessions.open(committed, NAMED, 0)
+    assert due(context) == "ab"
+    answer(context, logs=logs)
+    committed.session_epoch = 2
+    assert due(sessions.open(committed, NAMED, 0, rights="fewer")) == "ab"
 
 
 @pytest.mark.parametrize("following_epoch", [2, -1])
