@@ -83,7 +83,7 @@ async def _perform(
     if session.is_overtaken:
         return _finish(services, session, [])
     # Held until the connection has sent the response, not until this handler returns.
-    context.held = HeldResponse(services.response_memory)
+    context.held = HeldResponse(services.response_memory, len(session.watch.due))
     performing = Fetch(
         session.watch,
         partial(_begin_read, services, context, session),
