@@ -110,6 +110,8 @@ async def _answer(
     responses: list[FetchableTopicResponse] = []
     turn, topic = Turn(), None
     for key, read in performing.reads.items():
+        if read.result is None and read.error is None:
+            continue  # The session has ended, or was moved on, before this one's turn.
         if read.error is not None:
             asked = session.asked.get(key)
             log_refusal(

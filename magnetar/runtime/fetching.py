@@ -265,12 +265,13 @@ class Fetch:
                 # Many may wait for the disk at once: account for what each of them may bring.
                 held.resize(others_bytes + limit_bytes)
                 await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
+                if self._is_overtaken:
+                    # What is settled by now is what the other fetch has read.
+                    held.resize(others_bytes + read.size_bytes)
+                    return
             self._size_bytes = others_bytes + read.size_bytes
             if self._size_bytes != held.size_bytes:
                 held.resize(self._size_bytes)
-            if self._is_overtaken:
-                # What is settled by now is what the other fetch has read.
-                return
             self._watch_on(key, read)
 
     def _watch_on(self, key: PartitionKey, read: PartitionRead) -> None:
