@@ -182,6 +182,8 @@ class MemorySegments:
         return self.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
+        if offset >= end_offset:
+            return 0
         first = max(bisect_right(self._batch_offsets, offset) - 1, 0)
         return sum(map(len, self._batches[first : bisect_left(self._batch_offsets, end_offset)]))
 

@@ -237,7 +237,7 @@ class Segment:
         start = 0 if index is None else index.lookup(offset)
         if index is None or end_offset >= self.next_offset:
             return self.size - start
-        return max(index.lookup(end_offset) - start, 0)
+        return index.lookup(end_offset) - start
 
     def _recent_end(self, entry: int) -> int:
         positions = self._recent_positions

@@ -194,7 +194,7 @@ class StoredSegments:
     def bytes_between(self, offset: int, end_offset: int) -> int:
         total = 0
         for segment in self.since(offset):
-            if segment.base_offset >= end_offset:
+            if max(offset, segment.base_offset) >= end_offset:
                 break
             total += segment.bytes_between(offset, end_offset)
         return total
