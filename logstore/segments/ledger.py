@@ -129,8 +129,8 @@ class Batches(Protocol):
     def bytes_between(self, offset: int, end_offset: int) -> int:
         """Return the bytes of the batches in [offset, end_offset): exact at the log's end.
 
-        Elsewhere it may be more: by what the index does not know, or the whole of a segment whose
-        index is not in memory. Reads nothing.
+        Elsewhere up to an index interval off, and a segment whose index is not in memory counts
+        whole. Reads nothing.
         """
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:

@@ -230,6 +230,7 @@ class Segment:
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
         """Return the bytes of this segment in [offset, end_offset), as `Batches.bytes_between`."""
+        offset = max(offset, self.base_offset)
         exact = self.recent_range(offset, self.size, end_offset, at_least_one=False)
         if exact is not None:
             return exact[1] - exact[0]
