@@ -41,6 +41,7 @@ from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Server
@@ -206,6 +207,7 @@ class Broker:
             transactions=self.transactions,
             participants=participants,
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
+            fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
             turns=self.turns,
         )

@@ -165,7 +165,6 @@ class FileLedger(CommittedLedger):
                     self._unsynced.leave_to_files()
         segment.append(header, segments.limits.index_interval_bytes)
         self.end_offset = segment.next_offset
-        self._appended_bytes += size_bytes
 
     def _begin_segment(self) -> Segment:
         """End the active segment, if there is one; return the next one, to be appended to."""
@@ -207,7 +206,6 @@ class FileLedger(CommittedLedger):
             if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
                 self._checkpoint(active)
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
         written, held = self._unsynced.begin()
         sync = Sync(self.end_offset, files)
         if held:

@@ -139,6 +139,13 @@ class Batches(Protocol):
     ) -> memoryview:
         """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [offset, end_offset): exact at the log's end.
+
+        Elsewhere up to an index interval off, and a segment whose index is not in memory counts
+        whole. Reads nothing.
+        """
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
 
@@ -260,10 +267,6 @@ class Appends(Protocol):
     @property
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
-
-    @property
-    def durable_bytes(self) -> int:
-        """Bytes appended since opening that are durable. A trim does not lower it."""
 
     def append(
         self,

@@ -73,14 +73,12 @@ class MemoryLedger(CommittedLedger):
         # A copy: a client's buffer is used again once its request is answered.
         self.segments.append(bytes(batch), header)
         self.end_offset = header.next_offset
-        self._appended_bytes += size_bytes
 
     def flush(self) -> bool:
         return False
 
     def begin_sync(self) -> Sync:
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
         return Sync(self.end_offset)
 
     def roll(self) -> None:
@@ -182,6 +180,12 @@ class MemorySegments:
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         return self.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        if offset >= end_offset:
+            return 0
+        first = max(bisect_right(self._batch_offsets, offset) - 1, 0)
+        return sum(map(len, self._batches[first : bisect_left(self._batch_offsets, end_offset)]))
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._since(from_offset):

@@ -228,6 +228,18 @@ class Segment:
                 end = first + 1 if at_least_one else first
         return start, self._recent_end(end)
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of this segment in [offset, end_offset), as `Batches.bytes_between`."""
+        offset = max(offset, self.base_offset)
+        exact = self.recent_range(offset, self.size, end_offset, at_least_one=False)
+        if exact is not None:
+            return exact[1] - exact[0]
+        index = self.offset_index
+        start = 0 if index is None else index.lookup(offset)
+        if index is None or end_offset >= self.next_offset:
+            return self.size - start
+        return index.lookup(end_offset) - start
+
     def _recent_end(self, entry: int) -> int:
         positions = self._recent_positions
         return positions[entry] if entry < len(positions) else self.size

@@ -6,7 +6,6 @@ latest batches and of what is in memory happen on the event loop, others in a th
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
+from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.segments.ledger import (
     UNREADABLE,
     SegmentFacts,
@@ -126,11 +126,11 @@ class StoredSegments:
         place = bisect_right(self._bases, base_offset) - 1
         if place < 0 or self._bases[place] != base_offset:
             return
-        segment, loop = self._segments[place], asyncio.get_running_loop()
+        segment = self._segments[place]
         try:
             # A descriptor of its own: the segment may be trimmed meanwhile.
             file = self._files.open(segment.path(LOG_SUFFIX))
-            found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
+            found = await HOUSEKEEPING.run(partial(segment.read_max_timestamp, file))
         except OSError as error:
             raise self.failed_read(error) from error
         segment.learn_max_timestamp(*found)
@@ -163,7 +163,6 @@ class StoredSegments:
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        loop = asyncio.get_running_loop()
         for segment in self.since(offset):
             file = segment.file
             file.pin()
@@ -173,13 +172,13 @@ class StoredSegments:
                 )
                 if exact is not None:
                     size = exact[1] - exact[0]
-                    return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
+                    return memoryview(await COLD_READS.run(partial(file.read, size, exact[0])))
                 if segment.offset_index is None:
                     # Taken over here, not in the thread: an append may have loaded them meanwhile.
-                    segment.take_indexes(*await loop.run_in_executor(None, segment.read_indexes))
+                    segment.take_indexes(*await COLD_READS.run(segment.read_indexes))
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
-                found = await loop.run_in_executor(None, work)
+                found = await COLD_READS.run(work)
             except OSError as error:
                 raise self.failed_read(error) from error
             finally:
@@ -199,6 +198,14 @@ class StoredSegments:
         return plan_read(
             segment.offset_index, size, offset, max_bytes, end_offset, at_least_one=at_least_one
         )
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        total = 0
+        for segment in self.since(offset):
+            if max(offset, segment.base_offset) >= end_offset:
+                break
+            total += segment.bytes_between(offset, end_offset)
+        return total
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._scan(from_offset, whole=False):

@@ -45,8 +45,6 @@ class CommittedLedger(ABC):
         self.end_offset = self.durable_end_offset = start_offset
         #: What the sync under way, or the last one, covers; subclasses say so when it begins.
         self._begun_end_offset = 0
-        #: Bytes appended since opening: all of them, those that the sync covers, those durable.
-        self._appended_bytes = self._begun_bytes = self.durable_bytes = 0
         #: Why nothing becomes durable any more; None: it does.
         self._end: Exception | None = None
         self._waiters: list[tuple[int, Waiter]] = []
@@ -84,7 +82,6 @@ class CommittedLedger(ABC):
         assert sync.end_offset <= self.end_offset, "durable, but never appended"
         if self.durable_end_offset < sync.end_offset:
             self.durable_end_offset = sync.end_offset
-        self.durable_bytes = self._begun_bytes
 
     def announce_durable(self) -> None:
         self.on_durable(self.durable_end_offset)

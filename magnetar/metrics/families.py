@@ -116,5 +116,13 @@ FAMILIES = {
             " long as their client likes (waiting), or answers not taken yet (answers).",
             ("account",),
         ),
+        Family(
+            "magnetar_blocking_jobs",
+            GAUGE,
+            "Work that waits for a thread or runs in one, by pool: reads of old records"
+            " (cold-reads), checkpoints and deletions (housekeeping), clients' regular expressions"
+            " (patterns).",
+            ("pool",),
+        ),
     )
 }

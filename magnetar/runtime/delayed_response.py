@@ -68,6 +68,7 @@ class DelayedResponse:
         "is_cancelled",
         "is_late",
         "make",
+        "on_cancel",
         "on_end",
         "timeout_s",
         "waits",
@@ -76,13 +77,20 @@ class DelayedResponse:
     delayed: DelayedResponses
     ends_at_s: float
 
-    def __init__(self, timeout_s: float, make: Callable[[bool], Message | None]) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        make: Callable[[bool], Message | None],
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
         """`make(is_late)` returns the response, or None where none is to be sent.
 
         It looks at itself at what has become durable: a sync that failed need not fail the request.
+        `on_cancel` is called when the client has gone before the end of the wait.
         """
         self.timeout_s = timeout_s
         self.make = make
+        self.on_cancel = on_cancel
         #: How many ledgers the response waits for. Hand it over only if there are any.
         self.waits = 0
         #: None before the wait begins and after its end.
@@ -108,6 +116,8 @@ class DelayedResponse:
     def cancel(self) -> None:
         """End the wait of a request whose client has gone."""
         self.is_cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel()
         self.end()
 
     def end(self, *, is_late: bool = False) -> None:

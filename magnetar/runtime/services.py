@@ -17,6 +17,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
@@ -61,6 +62,7 @@ class Services:
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    fetch_timers: SharedTimers
     response_memory: ResponseMemory
     #: How a handler lets others have their turn while it lists much.
     turns: Turns

@@ -25,6 +25,8 @@ class Acls:
     def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
         """Raises ConfigError for `super.users` that are none."""
         settings = authorization(config)
+        #: Rises with every change.
+        self.version = 0
         self._catalog = catalog
         # A dict in place of a set: rules are described in the order in which they were made.
         self._acls = {
@@ -54,6 +56,7 @@ class Acls:
         self._catalog.add_acls(new)
         self._acls.update(dict.fromkeys(new))
         self.authorizer.add(new)
+        self.version += 1
 
     def matching(self, asked: AclFilter) -> list[Acl]:
         """Return the rules that a filter asks for."""
@@ -66,6 +69,7 @@ class Acls:
         for acl in removed:
             del self._acls[acl]
         self.authorizer.remove(removed)
+        self.version += 1
 
 
 def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:
