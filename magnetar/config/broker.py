@@ -316,6 +316,13 @@ class BrokerConfig(Config):
     producer_id_expiration_ms = integer(
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
     )
+    producer_id_expiration_check_interval_ms = integer(
+        600000,
+        minimum=1,
+        since="3.4",
+        doc="How often a partition looks for silent producers: with an append, or with a sweep of"
+        " `transaction.healing.interval.ms`.",
+    )
     # An open transaction holds back read_committed readers, so this also bounds how long a dead
     # producer can do so.
     transaction_max_timeout_ms = integer(

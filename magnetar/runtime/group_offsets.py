@@ -224,19 +224,24 @@ class OffsetsRetention:
         if self._due_ms is not None and now_ms < self._due_ms:
             self._alarm.set(self._due_ms, now_ms)
         else:
-            self._tasks.spawn(self._expire_unused())
+            self._tasks.spawn(self._expire_periodically())
 
-    async def _expire_unused(self) -> None:
-        """Delete the offsets that were unused for offsets.retention.minutes, shard by shard."""
+    async def _expire_periodically(self) -> None:
+        await self.expire_unused()
+        self._check_later(self._clock.steady_ms())
+
+    async def expire_unused(self) -> None:
+        """Delete the offsets that were unused for offsets.retention.minutes, group by group."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
-        now_ms = self._clock.now_ms()
+        # Commits carry the wall clock's time, which outlives a run. A wall clock that was put right
+        # makes them look old, so they also have to be old by the steady clock.
+        now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
         for shard in self._shards:
             for group_id in shard.state.group_ids():
                 expired = decide_expiry(shard.state, group_id, now_ms, retention_ms)
-                shard.append_in_parts(expired, now_ms)
-            # Requests have their turn between two shards.
-            await asyncio.sleep(0)
-        self._check_later(self._clock.steady_ms())
+                shard.append_in_parts(expired, self._clock.now_ms())
+                # Requests have their turn between two groups.
+                await asyncio.sleep(0)
 
 
 def _of_commit(refusal: KafkaError) -> KafkaError:

@@ -66,9 +66,9 @@ class Groups:
         self.tasks = Tasks(fail)
         self.timers = GroupTimers(clock, self.tasks, self._expire)
         self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
-        self._retention = OffsetsRetention(self.shards, clock, config, self.tasks)
+        self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
         self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config)
-        self._classic = ClassicGroups(self.timers)
+        self._classic = ClassicGroups(self.timers, clock)
         self.consumer = ConsumerGroups(
             self.shards,
             self.timers,
@@ -88,7 +88,7 @@ class Groups:
     def stop(self) -> None:
         """Expire no members and no offsets any more."""
         self.timers.cancel()
-        self._retention.cancel()
+        self.retention.cancel()
         self.tasks.cancel()
 
     # --- membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
@@ -215,7 +215,7 @@ class Groups:
     def _on_replayed(self, shard: RunningGroupShard, now_ms: int) -> None:
         self._classic.resume(shard, now_ms)
         self.consumer.resume(shard, now_ms)
-        self._retention.begin(now_ms)
+        self.retention.begin(now_ms)
 
 
 def new_member_id(prefix: str | None) -> str:
