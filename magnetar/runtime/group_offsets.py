@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from uuid import UUID
 
 from coordinator.groups.classic.requests import check_group_id
@@ -22,17 +23,20 @@ from coordinator.groups.committing import (
     keep_alive,
 )
 from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
-from coordinator.groups.offsets.committed import NO_TOPIC_ID, OffsetKey
+from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
-from magnetar.runtime.group_shards import GroupShards
+from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: Offsets of a deleted topic that are deleted in one turn of the event loop: about 2 ms.
+_DELETED_AT_ONCE = 256
 
 
 class GroupOffsets:
@@ -45,9 +49,11 @@ class GroupOffsets:
         topics: Topics,
         clock: Clock,
         config: BrokerConfig,
+        tasks: Tasks,
     ) -> None:
         self._shards = shards
         self._timers = timers
+        self._tasks = tasks
         self._topics = topics
         self._clock = clock
         self._config = config
@@ -138,13 +144,9 @@ class GroupOffsets:
         if topic_id == NO_TOPIC_ID:
             topic_id = self._id_of(topic)
         shard = self._shards.of(group_id)
-        offsets = shard.state.offsets
-        found = [
-            offsets.fetched(
-                OffsetKey(group_id, topic, index), topic_id, require_stable=require_stable
-            )
-            for index in partitions
-        ]
+        found = shard.state.offsets.fetched(
+            group_id, topic, partitions, topic_id, require_stable=require_stable
+        )
         # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
         return found
@@ -156,15 +158,14 @@ class GroupOffsets:
         shard = self._shards.of(group_id)
         offsets = shard.state.offsets
         found: dict[str, list[FetchedOffset]] = {}
-        ids: dict[str, UUID] = {}
-        for key, committed in offsets.of_group(group_id):
-            if key.topic not in ids:
-                ids[key.topic] = self._id_of(key.topic)
-            topic_id = ids[key.topic]
+        for topic in offsets.topics_of(group_id):
+            topic_id = self._id_of(topic)
             # Else this was left by a deleted topic, whose name another topic has now.
-            if committed.is_of(topic_id):
-                fetched = offsets.fetched(key, topic_id, require_stable=require_stable)
-                found.setdefault(key.topic, []).append(fetched)
+            partitions = offsets.partitions_of(group_id, topic, topic_id)
+            if partitions:
+                found[topic] = offsets.fetched(
+                    group_id, topic, partitions, topic_id, require_stable=require_stable
+                )
         await shard.durable(shard.log.log_end_offset)
         return found
 
@@ -180,12 +181,27 @@ class GroupOffsets:
         await shard.durable(shard.append_in_parts(decision.records, self._clock.now_ms()))
         return decision.answer
 
-    def on_topic_deleted(self, name: str) -> None:
+    def on_topic_deleted(self, name: str, topic_id: UUID) -> None:
         """Forget what was committed for a topic that is gone: its name may come back."""
-        now_ms = self._clock.now_ms()
-        # Not awaited: what a crash leaves behind names the old topic's id, so no fetch returns it.
-        for shard in self._shards:
-            shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
+        left = [shard for shard in self._shards if self._forget(shard, name, topic_id)]
+        # Not awaited: what is left, also by a crash, names the old topic's id. No fetch returns it.
+        if left:
+            self._tasks.spawn(self._forget_rest(left, name, topic_id))
+
+    async def _forget_rest(
+        self, shards: list[RunningGroupShard], name: str, topic_id: UUID
+    ) -> None:
+        for shard in shards:
+            await asyncio.sleep(0)
+            while self._forget(shard, name, topic_id):
+                await asyncio.sleep(0)
+
+    def _forget(self, shard: RunningGroupShard, name: str, topic_id: UUID) -> bool:
+        """Delete some of what was committed for the topic; return whether there may be more."""
+        deletions = shard.state.offsets.deletion_of_topic(name, topic_id)
+        records = list(islice(deletions, _DELETED_AT_ONCE))
+        shard.append_in_parts(records, self._clock.now_ms())
+        return len(records) == _DELETED_AT_ONCE
 
     def _id_of(self, topic: str) -> UUID:
         found = self._topics.by_name(topic)

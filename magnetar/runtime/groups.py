@@ -67,7 +67,7 @@ class Groups:
         self.timers = GroupTimers(clock, self.tasks, self._expire)
         self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
         self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
-        self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config)
+        self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config, self.tasks)
         self._classic = ClassicGroups(self.timers, clock)
         self.consumer = ConsumerGroups(
             self.shards,
@@ -82,7 +82,9 @@ class Groups:
 
     def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
-        self._topics.on_deleted.append(lambda topic: self.offsets.on_topic_deleted(topic.name))
+        self._topics.on_deleted.append(
+            lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
+        )
         self.shards.open_existing()
 
     def stop(self) -> None:
