@@ -476,6 +476,12 @@ class BrokerConfig(Config):
     offset_metadata_max_bytes = integer(
         4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
     )
+    offsets_commit_timeout_ms = integer(
+        5000,
+        minimum=1,
+        since="0.8.2",
+        doc="How long an offset commit waits for the disk; then it is COORDINATOR_NOT_AVAILABLE.",
+    )
     offsets_retention_minutes = integer(
         10080, minimum=1, since="0.9", doc="How long offsets of an empty group are kept."
     )

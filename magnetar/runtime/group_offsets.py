@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 from coordinator.groups.classic.requests import check_group_id
@@ -25,6 +26,7 @@ from coordinator.groups.committing import (
 from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
+from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.alarm import Alarm
@@ -37,6 +39,14 @@ from wire.errors import KafkaError
 
 #: Offsets of a deleted topic that are deleted in one turn of the event loop: about 2 ms.
 _DELETED_AT_ONCE = 256
+
+
+class Committed(NamedTuple):
+    """A code for each commit, in order; to be told once the log is durable up to `end_offset`."""
+
+    codes: list[ErrorCode]
+    log: PartitionLog
+    end_offset: int
 
 
 class GroupOffsets:
@@ -58,10 +68,15 @@ class GroupOffsets:
         self._clock = clock
         self._config = config
 
-    async def commit(
+    @property
+    def commit_timeout_s(self) -> float:
+        """How long a commit may wait until it is durable."""
+        return self._config.offsets_commit_timeout_ms / 1000
+
+    def commit(
         self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
-    ) -> list[ErrorCode]:
-        """Return a code for each commit, once those accepted are durable.
+    ) -> Committed:
+        """Append the commits that are accepted; return a code for each, and what to await.
 
         OFFSET_METADATA_TOO_LARGE is for one commit, everything raised is for all: what
         `decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
@@ -84,17 +99,16 @@ class GroupOffsets:
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
         self._timers.watch(group_id, deadline_ms, now_ms)
-        await shard.durable(end_offset)
-        return decision.answer
+        return Committed(decision.answer, shard.log, end_offset)
 
-    async def commit_in_transaction(
+    def commit_in_transaction(
         self,
         committer: Committer,
         producer_id: int,
         producer_epoch: int,
         commits: Sequence[Commit],
-    ) -> list[ErrorCode]:
-        """Return a code for each commit, once those accepted are pending, durably.
+    ) -> Committed:
+        """Append those accepted, which are pending then; return a code for each, and what to await.
 
         Call `transactions.check_offsets` in the same step before. The markers of the transaction
         decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, where
@@ -116,8 +130,7 @@ class GroupOffsets:
             end_offset = shard.append_pending(decision.records, producer_id, producer_epoch, now_ms)
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
-        await shard.durable(end_offset)
-        return decision.answer
+        return Committed(decision.answer, shard.log, end_offset)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Return if the sender may read the offsets of a consumer group, else raise.

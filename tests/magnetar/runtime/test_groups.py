@@ -421,13 +421,22 @@ async def test_nobody_hears_of_a_group_or_an_offset_before_it_is_durable(
     async def durable(end_offset: int) -> None:
         await disk.wait()
 
+    waiters: list[Callable[[Exception | None], None]] = []
+
+    def when_durable(end_offset: int, waiter: Callable[[Exception | None], None]) -> bool:
+        waiters.append(waiter)
+        return True
+
     monkeypatch.setattr(log, "durable", durable)
+    monkeypatch.setattr(log.ledger, "when_durable", when_durable)
     committing = asyncio.create_task(commit(one, 42))
     fetching = asyncio.create_task(fetch(two))
     describing = asyncio.create_task(describe(three))
     done, _ = await asyncio.wait((committing, fetching, describing), timeout=0.05)
     assert not done
     disk.set()
+    for waiter in waiters:
+        waiter(None)
     assert await committing == ErrorCode.NONE
     assert (await fetching)[0] in (-1, 42)
     await describing

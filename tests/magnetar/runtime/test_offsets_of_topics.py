@@ -10,6 +10,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.broker import Broker
+from tests.magnetar.committing import durably
 
 GROUP = "group"
 
@@ -17,8 +18,8 @@ GROUP = "group"
 async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
     committed = CommittedOffset(offset, topic_id=topic_id)
     commits = [("orders", index, committed) for index in range(2)]
-    await broker.groups.offsets.commit(
-        Committer(group_id=GROUP), commits, knows_group_not_found=True
+    await durably(
+        broker.groups.offsets.commit(Committer(group_id=GROUP), commits, knows_group_not_found=True)
     )
 
 
@@ -66,7 +67,9 @@ async def test_many_offsets_of_a_deleted_topic_go_in_turns(broker: Broker) -> No
     for number in range(count):
         committed = CommittedOffset(7, topic_id=topic.id)
         committer = Committer(group_id=f"g{number}")
-        await offsets.commit(committer, [("orders", 0, committed)], knows_group_not_found=True)
+        await durably(
+            offsets.commit(committer, [("orders", 0, committed)], knows_group_not_found=True)
+        )
     left = [count]
     offsets.on_topic_deleted("orders", topic.id)
     while left[-1]:
