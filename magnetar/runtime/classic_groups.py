@@ -143,15 +143,18 @@ class ClassicGroups:
         for group in shard.state.groups.values():
             self._timers.watch(group.group_id, group.deadline_ms, now_ms)
 
-    def take_over(self, step: Step, group: ClassicGroup, value: GroupMetadataValue) -> None:
-        """Take a group that was a consumer group: `value` is its record. All members join again."""
+    def take_over(
+        self, step: Step, group: ClassicGroup, value: GroupMetadataValue, *, must_rebalance: bool
+    ) -> None:
+        """Take a group that was a consumer group: `value` is its record."""
         step.state.take_over(group)
         self._persist(step, value)
         # The timers of the consumer protocol ended with the consumer group: every session begins
         # anew.
         resume(group, step.now_ms)
         outcome = Outcome()
-        prepare(group, step.now_ms, outcome)
+        if must_rebalance:
+            prepare(group, step.now_ms, outcome)
         self.carry_out(step, group, outcome)
 
     def carry_out(self, step: Step, group: ClassicGroup, outcome: Outcome) -> int:

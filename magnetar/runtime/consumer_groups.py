@@ -117,7 +117,7 @@ class ConsumerGroups:
         if request.member_epoch == JOINING:
             # Only a join makes a group: a heartbeat of an existing member never meets the limit.
             self._shards.check_count(step.group_id)
-        draft = step.state.draft(request, self._topics, limits, now_ms)
+        draft = step.state.draft(request, self._topics, limits)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
@@ -186,8 +186,18 @@ class ConsumerGroups:
             self._append(step, decide_removal(group, member_ids, self._topics))
             self.watch(step)
 
-    def downgrade_if_due(self, step: Step, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Make the group a classic one where only classic members are left; True: it is."""
+    def downgrade_if_due(
+        self,
+        step: Step,
+        group: ConsumerGroup,
+        leaving: Collection[str],
+        *,
+        must_rebalance: bool = True,
+    ) -> bool:
+        """Make the group a classic one where only classic members are left; True: it is.
+
+        Its members then join again, unless their assignment is still right.
+        """
         if not is_downgrade_due(group, leaving, self.settings.of(step.group_id)):
             return False
         limits = step.state.limits
@@ -195,7 +205,7 @@ class ConsumerGroups:
         # First, so that in replay too the id is of one kind of group at a time.
         step.shard.append_in_parts(deletion(group), step.now_ms)
         _log.info("group downgraded", group_id=step.group_id, members=len(classic.members))
-        self._classic.take_over(step, classic, value)
+        self._classic.take_over(step, classic, value, must_rebalance=must_rebalance)
         return True
 
     def watch(self, step: Step) -> None:

@@ -158,6 +158,11 @@ class Groups:
         """
         return self.shards.of(group_id).state.find(group_id)
 
+    def is_consumer_group(self, group_id: str) -> bool:
+        """Return whether the group has members and is a consumer group."""
+        group = self.shards.of(group_id).state.consumer_groups.get(group_id)
+        return group is not None and bool(group.members)
+
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group as it is now. Raises GROUP_ID_NOT_FOUND. As `find`."""
         return self.shards.of(group_id).state.find_consumer_group(group_id)
