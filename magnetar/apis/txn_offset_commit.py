@@ -20,6 +20,7 @@ from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import (
@@ -30,6 +31,7 @@ from magnetar.runtime.delayed_response import DelayedResponse, when_durable
 from magnetar.runtime.group_offsets import Committed
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
@@ -41,7 +43,15 @@ from wire.messages.txn_offset_commit import (
 )
 
 
-@handles(TxnOffsetCommitRequest, versions="0-5")
+@handles(
+    TxnOffsetCommitRequest,
+    versions="0-5",
+    needs=[
+        Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
+        Whole([Operation.READ], Resource.GROUP, "group_id"),
+        Each(Operation.READ, Resource.TOPIC, "topics"),
+    ],
+)
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Message | DelayedResponse:

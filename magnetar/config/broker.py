@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
+from magnetar.config.security import AuthorizationConfig, SecurityConfig, SecurityProtocol
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -30,8 +31,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config):
+class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityConfig.settings}):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
+
+    Those of security are read through `listener_security` and `authorization`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """
@@ -67,9 +70,9 @@ class BrokerConfig(Config):
         " clients cannot use.",
     )
     listener_security_protocol_map = words(
-        ["PLAINTEXT:PLAINTEXT"],
+        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
         since="0.10.2",
-        doc="Protocol of each listener's name. PLAINTEXT is the one served.",
+        doc="Protocol of each listener's name.",
     )
     controller_listener_names = words(
         [],
@@ -317,11 +320,7 @@ class BrokerConfig(Config):
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
     )
     producer_id_expiration_check_interval_ms = integer(
-        600000,
-        minimum=1,
-        since="3.4",
-        doc="How often a partition looks for silent producers: with an append, or with a sweep of"
-        " `transaction.healing.interval.ms`.",
+        600000, minimum=1, since="3.4", doc="How often partitions look for silent producers."
     )
     # An open transaction holds back read_committed readers, so this also bounds how long a dead
     # producer can do so.
@@ -432,10 +431,7 @@ class BrokerConfig(Config):
         60000, minimum=1, since="3.7", doc="Most that a group may be configured with."
     )
     group_consumer_heartbeat_interval_ms = integer(
-        5000,
-        minimum=1,
-        since="3.7",
-        doc="How often members of a consumer group are told to send heartbeats.",
+        5000, minimum=1, since="3.7", doc="How often members are told to send heartbeats."
     )
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, minimum=1, since="3.7", doc="Least that a group may be configured with."
@@ -477,10 +473,7 @@ class BrokerConfig(Config):
         4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
     )
     offsets_commit_timeout_ms = integer(
-        5000,
-        minimum=1,
-        since="0.8.2",
-        doc="How long an offset commit waits for the disk; then it is COORDINATOR_NOT_AVAILABLE.",
+        5000, minimum=1, since="0.8.2", doc="How long an offset commit may wait for the disk."
     )
     offsets_retention_minutes = integer(
         10080, minimum=1, since="0.9", doc="How long offsets of an empty group are kept."

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.transactions import Transactions
+from magnetar.storage.acls import Acls
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.logs import Logs
@@ -49,6 +51,9 @@ class Services:
     catalog: Catalog
     config_resources: ConfigResources
     client_quotas: ClientQuotas
+    authentication: Authentication
+    #: Who may do what; None without an authorizer.
+    acls: Acls | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions
