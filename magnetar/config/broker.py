@@ -460,8 +460,8 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         0,
         minimum=0,
         since="4.3",
-        doc="Least time between two assignments of a consumer group. Kafka's default is 1000, for"
-        " which a member that joins meanwhile waits until its next heartbeat.",
+        doc="Least time between two assignments of a consumer group. A member that joins meanwhile"
+        " waits until its next heartbeat. Kafka's default is 1000, as is 0 above 100 members.",
     )
     group_consumer_min_assignment_interval_ms = integer(
         0, minimum=0, since="4.3", doc="Least that a group may be configured with."
