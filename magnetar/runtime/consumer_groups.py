@@ -116,7 +116,7 @@ class ConsumerGroups:
         limits = self.settings.of(step.group_id)
         if request.member_epoch == JOINING:
             # Only a join makes a group: a heartbeat of an existing member never meets the limit.
-            self._shards.check_count(step.group_id)
+            self._shards.check_count(step.group_id, step.state)
         draft = step.state.draft(request, self._topics, limits)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)

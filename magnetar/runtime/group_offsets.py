@@ -83,7 +83,7 @@ class GroupOffsets:
         """
         group_id = committer.group_id
         shard = self._shards.of(group_id)
-        self._shards.check_count(group_id)
+        self._shards.check_count(group_id, shard.state)
         now_ms = self._clock.steady_ms()
         decision = decide_commit(
             shard.state,
@@ -116,7 +116,7 @@ class GroupOffsets:
         """
         check_group_id(committer.group_id)
         shard = self._shards.of(committer.group_id)
-        self._shards.check_count(committer.group_id)
+        self._shards.check_count(committer.group_id, shard.state)
         now_ms = self._clock.steady_ms()
         decision = decide_commit_in_transaction(
             shard.state,

@@ -115,7 +115,7 @@ class Groups:
             return await self._classic_members.join(step, consumer_group, request)
         # A member with an id is in a group that counts already.
         if not request.member_id:
-            self.shards.check_count(group_id)
+            self.shards.check_count(group_id, step.state)
         return await self._classic.join(step, request, connection)
 
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
