@@ -7,6 +7,7 @@ rests on. Regular expressions are matched in the thread of `magnetar.runtime.pat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -97,6 +98,7 @@ class ConsumerGroups:
         self.settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._joining = asyncio.Lock()
 
     # --- requests
 
@@ -108,8 +110,13 @@ class ConsumerGroups:
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
+        if request.member_epoch == JOINING:
+            # Hundreds of members may join at once, and each costs a millisecond of a large group:
+            # one joins in a turn of the event loop, and other requests are served in between.
+            async with self._joining:
+                await asyncio.sleep(0)
         if request.topic_regex:
-            # The only await before the decision: from here on the group cannot change under it.
+            # The last await before the decision: from here on the group cannot change under it.
             request = await self._with_resolved_regex(request, request.topic_regex)
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
