@@ -17,6 +17,7 @@ import pytest
 import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.commit_plan import MarkerWork, Plan
+from logstore.directory.journal_replay import Replayed
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from magnetar.apis import txn_offset_commit
@@ -123,7 +124,7 @@ FLAWS: dict[str, tuple[list[tuple[Any, str, Any]], str]] = {
         "torn|dirty|lost|refused",
     ),
     "a restart forgets the journal": (
-        [(logstore.directory.log_directory, "replay_journal", lambda *_: 0)],
+        [(logstore.directory.log_directory, "replay_journal", lambda *_, **__: Replayed())],
         "lost|torn|refused",
     ),
     "a restart forgets the work due": (
