@@ -423,10 +423,7 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         " and streams are not yet.",
     )
     group_consumer_session_timeout_ms = integer(
-        45000,
-        minimum=1,
-        since="3.7",
-        doc="How long a member of a consumer group may be silent.",
+        45000, minimum=1, since="3.7", doc="How long a member of a consumer group may be silent."
     )
     group_consumer_min_session_timeout_ms = integer(
         45000, minimum=1, since="3.7", doc="Least that a group may be configured with."
