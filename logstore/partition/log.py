@@ -55,9 +55,6 @@ from wire.records import (
     placed,
 )
 
-#: How often to look for silent producers: Kafka's producer.id.expiration.check.interval.ms.
-_EXPIRATION_CHECK_MS = 600_000
-
 
 class PartitionLog:
     """The log of one partition. Perform `opening` before anything else."""
@@ -69,11 +66,15 @@ class PartitionLog:
         ledger: Ledger,
         config: LogConfig,
         *,
+        steady_ms: Callable[[], int],
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
         on_recovery_point: Callable[[], None] | None = None,
     ) -> None:
-        """`on_recovery_point` is called when the recovery point has moved."""
+        """`on_recovery_point` is called when the recovery point has moved.
+
+        `steady_ms` is a clock in ms that is never set: by it producers fall silent.
+        """
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -88,6 +89,7 @@ class PartitionLog:
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
+        self._steady_ms = steady_ms
         self._expiration_due_ms = 0
         self._epoch_files = EpochFiles(ledger, topic_id)
         self._take_state(PartitionState())
@@ -100,7 +102,6 @@ class PartitionLog:
 
     def opening(
         self,
-        now_ms: int,
         *,
         was_clean: bool = False,
         is_locked: bool = False,
@@ -113,16 +114,17 @@ class PartitionLog:
         is raised to that of the last batch. Raises LedgerFenced for too low an epoch otherwise.
         """
         ledger = self.ledger
+        steady_ms = self._steady_ms()
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
         state = yield from recovering(
-            ledger, self._snapshots, now_ms, was_clean=was_clean, closed=closed
+            ledger, self._snapshots, steady_ms, was_clean=was_clean, closed=closed
         )
         assert state.end_offset == ledger.end_offset, "the state is not that of the log's end"
         self._take_state(state)
         self.leader_epoch = max(self.leader_epoch, state.leader_epochs.latest)
         stored_id = None if closed is None else closed.topic_id
         self._epoch_files.begin(state.leader_epochs.latest, stored_id)
-        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
+        self._expiration_due_ms = steady_ms + self.config.producer_id_expiration_check_interval_ms
         self._recovery_point_seen = ledger.recovery_point
         self.reader.begin(state)
         ledger.on_durable = self._on_durable
@@ -215,12 +217,11 @@ class PartitionLog:
         ):
             batch, header, append_time_ms = as_stored(checked, config)
         header = placed(batch, header, self.state.end_offset, self.leader_epoch)
-        return self._append(batch, header, now_ms, append_time_ms)
+        return self._append(batch, header, append_time_ms)
 
     def append_records(
         self,
         records: Sequence[SimpleRecord],
-        now_ms: int,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -254,9 +255,7 @@ class PartitionLog:
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
         header = BatchHeader.parse(batch)
-        return self._append(
-            batch, header, now_ms, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
-        )
+        return self._append(batch, header, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic)
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
         """Append the marker that ends the producer's transaction here, or an empty one.
@@ -281,14 +280,13 @@ class PartitionLog:
         return self._append(
             batch,
             BatchHeader.parse(batch),
-            now_ms,
             NO_APPEND_TIME,
             is_atomic=True,
             marker=Marker(kind, coordinator_epoch),
         )
 
-    def _on_marker(self, header: BatchHeader, marker: Marker, now_ms: int) -> None:
-        completed = self.state.on_marker(header, marker, now_ms)
+    def _on_marker(self, header: BatchHeader, marker: Marker, steady_ms: int) -> None:
+        completed = self.state.on_marker(header, marker, steady_ms)
         if completed is not None and completed.is_aborted:
             # Durable in the same step as the marker, so the file is whole below every durable end.
             offset = header.base_offset
@@ -301,7 +299,6 @@ class PartitionLog:
         self,
         batch: bytearray | memoryview,
         header: BatchHeader,
-        now_ms: int,
         append_time_ms: int,
         *,
         may_wait: bool = False,
@@ -316,15 +313,17 @@ class PartitionLog:
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
         state, ledger = self.state, self.ledger
+        # Not the wall clock: a clock set a day ahead would forget every producer at once.
+        steady_ms = self._steady_ms()
         ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
         if marker is None:
-            state.on_batch(header, now_ms)
+            state.on_batch(header, steady_ms)
         else:
-            self._on_marker(header, marker, now_ms)
+            self._on_marker(header, marker, steady_ms)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
-        if now_ms >= self._expiration_due_ms:
-            self.expire_producers(now_ms)
+        if steady_ms >= self._expiration_due_ms:
+            self.expire_producers(steady_ms)
         snapshots = self._snapshots
         snapshots.bytes_until_due -= header.batch_length
         if snapshots.bytes_until_due <= 0:
@@ -342,21 +341,25 @@ class PartitionLog:
         state = self.state
         self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
-    def expire_producers_if_due(self, now_ms: int) -> bool:
-        """Do as `expire_producers` every ten minutes; return whether it was time."""
-        is_due = now_ms >= self._expiration_due_ms
+    def expire_producers_if_due(self) -> bool:
+        """Do as `expire_producers` every `producer.id.expiration.check.interval.ms`; return whether
+        it was time.
+        """
+        steady_ms = self._steady_ms()
+        is_due = steady_ms >= self._expiration_due_ms
         if is_due:
-            self.expire_producers(now_ms)
+            self.expire_producers(steady_ms)
         return is_due
 
-    def expire_producers(self, now_ms: int) -> list[int]:
+    def expire_producers(self, steady_ms: int) -> list[int]:
         """Forget producers that were silent for `producer.id.expiration.ms`. Returns their ids.
 
         A producer with an open transaction stays.
         """
-        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
+        config = self.config
+        self._expiration_due_ms = steady_ms + config.producer_id_expiration_check_interval_ms
         return self.producers.expire(
-            now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
+            steady_ms - config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
 
     # Becoming durable.

@@ -27,16 +27,16 @@ class PartitionState:
         #: The CRC of the last batch accounted for: ties a snapshot to the log it was taken of.
         self.last_batch_crc = 0
 
-    def on_batch(self, header: BatchHeader, now_ms: int) -> None:
+    def on_batch(self, header: BatchHeader, steady_ms: int) -> None:
         """Account for a data batch at the log's end. Feed batches in offset order."""
         if header.producer_id >= 0:
-            self.producers.on_batch(header, now_ms)
+            self.producers.on_batch(header, steady_ms)
             if header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.on_batch(header)
         self._on_any(header)
 
     def on_marker(
-        self, header: BatchHeader, marker: Marker, now_ms: int
+        self, header: BatchHeader, marker: Marker, steady_ms: int
     ) -> CompletedTransaction | None:
         """Account for a marker at the log's end; return the transaction it completed, if any."""
         producer_id = header.producer_id
@@ -45,7 +45,7 @@ class PartitionState:
             header.producer_epoch,
             marker.coordinator_epoch,
             header.max_timestamp,
-            now_ms,
+            steady_ms,
             header.base_offset,
         )
         completed = self.transactions.on_marker(

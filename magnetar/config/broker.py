@@ -325,6 +325,9 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
     producer_id_expiration_ms = integer(
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
     )
+    producer_id_expiration_check_interval_ms = integer(
+        600000, minimum=1, since="3.4", doc="How often partitions look for silent producers."
+    )
     # An open transaction holds back read_committed readers, so this also bounds how long a dead
     # producer can do so.
     transaction_max_timeout_ms = integer(
@@ -422,10 +425,7 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         " and streams are not yet.",
     )
     group_consumer_session_timeout_ms = integer(
-        45000,
-        minimum=1,
-        since="3.7",
-        doc="How long a member of a consumer group may be silent.",
+        45000, minimum=1, since="3.7", doc="How long a member of a consumer group may be silent."
     )
     group_consumer_min_session_timeout_ms = integer(
         45000, minimum=1, since="3.7", doc="Least that a group may be configured with."
@@ -434,10 +434,7 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         60000, minimum=1, since="3.7", doc="Most that a group may be configured with."
     )
     group_consumer_heartbeat_interval_ms = integer(
-        5000,
-        minimum=1,
-        since="3.7",
-        doc="How often members of a consumer group are told to send heartbeats.",
+        5000, minimum=1, since="3.7", doc="How often members are told to send heartbeats."
     )
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, minimum=1, since="3.7", doc="Least that a group may be configured with."
@@ -466,8 +463,8 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         0,
         minimum=0,
         since="4.3",
-        doc="Least time between two assignments of a consumer group. Kafka's default is 1000, for"
-        " which a member that joins meanwhile waits until its next heartbeat.",
+        doc="Least time between two assignments of a consumer group. A member that joins meanwhile"
+        " waits until its next heartbeat. Kafka's default is 1000, as is 0 above 100 members.",
     )
     group_consumer_min_assignment_interval_ms = integer(
         0, minimum=0, since="4.3", doc="Least that a group may be configured with."
@@ -477,6 +474,9 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
     )
     offset_metadata_max_bytes = integer(
         4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
+    )
+    offsets_commit_timeout_ms = integer(
+        5000, minimum=1, since="0.8.2", doc="How long an offset commit may wait for the disk."
     )
     offsets_retention_minutes = integer(
         10080, minimum=1, since="0.9", doc="How long offsets of an empty group are kept."

@@ -12,9 +12,10 @@ operations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import Waiter
 from wire.message import Message
 
@@ -127,3 +128,29 @@ class DelayedResponse:
             self.is_late = is_late
             self.delayed.waiting.discard(self)
             on_end()
+
+
+def when_durable(
+    response: Message,
+    awaited: Sequence[tuple[PartitionLog, int]],
+    timeout_s: float,
+    on_late: Callable[[], None],
+) -> Message | DelayedResponse:
+    """Return `response` for when each log is durable up to its end offset (exclusive).
+
+    Where the time is over before, `on_late` says so in the response. Raises what failed the disk.
+    """
+
+    def make(is_late: bool) -> Message:
+        for log, end_offset in awaited:
+            if log.reader.high_watermark >= end_offset:
+                continue
+            log.ledger.check_open()
+            assert is_late, "one sync covers all that a step appends"
+            on_late()
+        return response
+
+    delayed = DelayedResponse(timeout_s, make)
+    for log, end_offset in awaited:
+        delayed.wait_for(log.ledger, end_offset)
+    return delayed if delayed.waits else response

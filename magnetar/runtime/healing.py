@@ -95,7 +95,7 @@ class Healing:
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             # An append does that too; here it is done for partitions without writes.
-            if log.expire_producers_if_due(self._clock.now_ms()):
+            if log.expire_producers_if_due():
                 await asyncio.sleep(0)
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):

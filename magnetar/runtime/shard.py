@@ -113,7 +113,7 @@ class RunningShard(Generic[StateT, RecordT]):
         """Append and apply `records` as one batch; return the log's end offset (exclusive) to
         await, also for no records. Raises MESSAGE_TOO_LARGE, and nothing has happened.
         """
-        return self._append_encoded(records, self._encoded(records, now_ms), now_ms, urgency)
+        return self._append_encoded(records, self._encoded(records, now_ms), urgency)
 
     def append_in_parts(self, records: Sequence[RecordT], now_ms: int) -> int:
         """As `append`, in as many batches as needed: for many records that need not be one batch.
@@ -128,10 +128,10 @@ class RunningShard(Generic[StateT, RecordT]):
             more = len(each.key or b"") + len(each.value or b"") + _RECORD_BYTES
             if size_bytes + more > limit and position > first:
                 part = slice(first, position)
-                self._append_encoded(records[part], encoded[part], now_ms, Urgency.AWAITED)
+                self._append_encoded(records[part], encoded[part], Urgency.AWAITED)
                 first, size_bytes = position, 0
             size_bytes += more
-        return self._append_encoded(records[first:], encoded[first:], now_ms, Urgency.AWAITED)
+        return self._append_encoded(records[first:], encoded[first:], Urgency.AWAITED)
 
     def append_pending(
         self, records: Sequence[RecordT], producer_id: int, producer_epoch: int, now_ms: int
@@ -145,7 +145,6 @@ class RunningShard(Generic[StateT, RecordT]):
             return base_offset
         appended = self.log.append_records(
             self._encoded(records, now_ms),
-            now_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=True,
@@ -173,14 +172,12 @@ class RunningShard(Generic[StateT, RecordT]):
         self,
         records: Sequence[RecordT],
         encoded: list[SimpleRecord],
-        now_ms: int,
         urgency: Urgency,
     ) -> int:
         if not encoded:
             return self.log.log_end_offset
         appended = self.log.append_records(
             encoded,
-            now_ms,
             may_wait=urgency is Urgency.RELAXED,
             is_atomic=urgency is Urgency.ONE_RECORD,
             is_bounded=self._format.is_bounded,

@@ -84,6 +84,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=config.min_compaction_lag_ms,
         max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=broker.producer_id_expiration_check_interval_ms,
     )
 
 
@@ -139,7 +140,7 @@ class Logs:
                 files,
                 self._group_commit,
                 LogConfig(),
-                now_ms=clock.now_ms,
+                steady_ms=clock.steady_ms,
                 on_damage=_tell_damage,
                 on_unreadable=self._on_unreadable,
                 accepts_journal_damage=config.journal_damage_accept,

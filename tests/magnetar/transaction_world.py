@@ -187,9 +187,13 @@ class World:
 
     def open(self, partition: TopicPartition) -> None:
         log = PartitionLog(
-            *partition, self.ledgers[partition], LogConfig(), leader_epoch=self.epoch
+            *partition,
+            self.ledgers[partition],
+            LogConfig(),
+            steady_ms=lambda: self.now_ms,
+            leader_epoch=self.epoch,
         )
-        complete(log.opening(self.now_ms))
+        complete(log.opening())
         self.logs[partition] = log
 
     def delete_topic(self, name: str) -> None:

@@ -63,7 +63,12 @@ class Process:
             disk, Durability.FSYNC, on_failure=lambda _: None, executor=self.executor
         )
         self.directory = LogDirectory(
-            "/data", disk, commit, CONFIG, now_ms=lambda: NOW_MS, call_later=lambda _, __: Never()
+            "/data",
+            disk,
+            commit,
+            CONFIG,
+            steady_ms=lambda: NOW_MS,
+            call_later=lambda _, __: Never(),
         )
 
     def open(self) -> PartitionLog:

@@ -63,7 +63,7 @@ CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=6_000)
 def opened(path):
     files = DiskFiles(path)
     commit = GroupCommit(files, Durability.FSYNC, on_failure=print)
-    return LogDirectory(path, files, commit, CONFIG, now_ms=lambda: NOW_MS), commit, files
+    return LogDirectory(path, files, commit, CONFIG, steady_ms=lambda: NOW_MS), commit, files
 """
 
 
@@ -103,7 +103,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         end_offset, stable_offset = write_until_killed(tmp_path, data, lines)
         files = DiskFiles(str(data))
         commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
-        directory = LogDirectory(str(data), files, commit, CONFIG, now_ms=lambda: NOW_MS)
+        directory = LogDirectory(str(data), files, commit, CONFIG, steady_ms=lambda: NOW_MS)
         assert not directory.was_clean
         log = directory.open("topic", 0)
         assert log.high_watermark >= end_offset

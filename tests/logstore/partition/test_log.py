@@ -279,9 +279,9 @@ def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     partition = SteppedPartition()
     records = [SimpleRecord(b"k1", b"v1", 1), SimpleRecord(b"k2", None, 2)]
     log = partition.log
-    log.append_records(records, 5)
-    log.append_records(records[:1], 5, producer_id=3, producer_epoch=0, is_transactional=True)
-    log.append_records(records[1:], 5, producer_id=3, producer_epoch=0, is_transactional=True)
+    log.append_records(records)
+    log.append_records(records[:1], producer_id=3, producer_epoch=0, is_transactional=True)
+    log.append_records(records[1:], producer_id=3, producer_epoch=0, is_transactional=True)
     assert log.transactions.is_open(3)
     partition.end(3, commit=True)
     found = [entry for _, entry in log.reader.iterate_records_from(1)]
@@ -289,7 +289,7 @@ def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     assert isinstance(found[-1], Marker) and found[-1].control_type == 1
     with pytest.raises(KafkaError) as refused:
         partition.end(3, commit=True, epoch=1)
-        log.append_records(records, 5, producer_id=3, producer_epoch=0, is_transactional=True)
+        log.append_records(records, producer_id=3, producer_epoch=0, is_transactional=True)
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
