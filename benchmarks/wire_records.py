@@ -94,7 +94,7 @@ def codec_rows() -> None:
         )
         row(
             f"validate_records, {name}, to {len(batch) / size_bytes:.0%}",
-            partial(validate_records, batch),
+            partial(validate_records, BatchHeader.parse(batch), batch),
             size_bytes,
             1000,
         )

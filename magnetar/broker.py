@@ -29,6 +29,7 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -163,6 +164,7 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        await self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -193,6 +195,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            batch_checks=BatchChecks(self.fail),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
         )

@@ -47,6 +47,7 @@ DYNAMIC = frozenset(
         "log.segment.delete.delay.ms",
         "max.active.transactions",
         "max.connections",
+        "max.decompressed.message.bytes",
         "max.connections.per.ip",
         "message.max.bytes",
         "min.insync.replicas",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 
 class Background:
@@ -63,7 +64,7 @@ class Tasks:
         report(task, self._fail)
 
 
-def report(task: asyncio.Task[None], fail: Callable[[BaseException], None]) -> None:
+def report(task: asyncio.Task[Any], fail: Callable[[BaseException], None]) -> None:
     """Pass to `fail` the exception of an ended task, unless the task was cancelled."""
     if not task.cancelled() and (failure := task.exception()) is not None:
         fail(failure)

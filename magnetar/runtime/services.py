@@ -11,6 +11,7 @@ from pathlib import Path
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
@@ -55,4 +56,6 @@ class Services:
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    #: Produced batches whose check takes long.
+    batch_checks: BatchChecks
     response_memory: ResponseMemory
