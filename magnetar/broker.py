@@ -29,6 +29,7 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
@@ -164,7 +165,8 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
-        await self.services.batch_checks.stop()
+        await self.services.whole_work.ended()
+        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -181,6 +183,7 @@ class Broker:
         self.logs.fail(failure)
 
     def _build_services(self, participants: LocalParticipants) -> Services:
+        whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -195,7 +198,8 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
-            batch_checks=BatchChecks(self.fail),
+            whole_work=whole_work,
+            batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             response_memory=self.response_memory,
         )

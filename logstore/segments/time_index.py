@@ -72,6 +72,13 @@ class TimeIndex:
         entry = bisect_right(self._timestamps, timestamp_ms - 1) - 1
         return self._base_offset + (self._offsets[entry] if entry >= 0 else 0)
 
+    def largest_until(self, offset: int) -> tuple[int, int] | None:
+        """Return the last entry for an offset `<= offset`: its timestamp and (absolute) offset."""
+        entry = bisect_right(self._offsets, offset - self._base_offset) - 1
+        if entry < 0:
+            return None
+        return self._timestamps[entry], self._offsets[entry] + self._base_offset
+
     def truncate(self, end_offset: int) -> None:
         """Drop all entries for offsets `>= end_offset`."""
         keep = bisect_left(self._offsets, end_offset - self._base_offset)

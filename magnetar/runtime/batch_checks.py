@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from logstore.partition.client_batch import CheckedBatch
-from magnetar.runtime.background import report
+from magnetar.runtime.background import WholeWork
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import Connection
 from wire.errors import KafkaError
@@ -34,14 +34,12 @@ Steps: TypeAlias = Generator[Check, CheckedBatch, None]
 class BatchChecks:
     """The requests whose batches are checked in threads."""
 
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        """`fail` gets what stops the broker, where no connection is left to tell of it."""
-        self._fail = fail
+    def __init__(self, whole_work: WholeWork) -> None:
+        self._whole_work = whole_work
         self._executor: ThreadPoolExecutor | None = None
         self._responses = DelayedResponses(asyncio.get_running_loop())
-        #: The last request of each connection that has one here.
-        self._last: dict[Connection, asyncio.Task[Message | None]] = {}
-        self._running: set[asyncio.Task[Message | None]] = set()
+        #: Of each connection that has a request here: done when its last one has appended.
+        self._last: dict[Connection, asyncio.Future[None]] = {}
 
     def is_before(self, connection: Connection) -> bool:
         """Return whether a request of the connection is here, so that the next one has to wait."""
@@ -60,40 +58,28 @@ class BatchChecks:
         the connection is closed meanwhile: a producer that asks for no answers may close it.
         """
         before = self._last.get(connection)
-        task = asyncio.get_running_loop().create_task(
-            self._perform(connection, before, check, steps, respond)
-        )
-        self._last[connection] = task
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(lambda ended: report(ended, self._fail))
-            raise
+        appended = self._last[connection] = asyncio.get_running_loop().create_future()
 
-    async def _perform(
-        self,
-        connection: Connection,
-        before: asyncio.Task[Message | None] | None,
-        check: Check | None,
-        steps: Steps,
-        respond: Callable[[], Message | DelayedResponse | None],
-    ) -> Message | None:
-        try:
-            if before is not None:
-                await asyncio.wait((before,))
-            await self._go_on(check, steps)
-        finally:
-            if self._last.get(connection) is asyncio.current_task():
-                del self._last[connection]
-        response = respond()
-        if isinstance(response, DelayedResponse):
-            ended = asyncio.get_running_loop().create_future()
-            self._responses.begin(response, lambda: ended.set_result(None))
-            await ended
-            return response.make(response.is_late)
-        return response
+        async def work() -> Message | None:
+            try:
+                if before is not None:
+                    await before
+                await self._go_on(check, steps)
+            finally:
+                appended.set_result(None)
+                if self._last[connection] is appended:
+                    del self._last[connection]
+            return await self._answer(respond())
+
+        return await self._whole_work.carry(work())
+
+    async def _answer(self, response: Message | DelayedResponse | None) -> Message | None:
+        if not isinstance(response, DelayedResponse):
+            return response
+        ended = asyncio.get_running_loop().create_future()
+        self._responses.begin(response, lambda: ended.set_result(None))
+        await ended
+        return response.make(response.is_late)
 
     async def _go_on(self, check: Check | None, steps: Steps) -> None:
         if self._executor is None:
@@ -112,11 +98,7 @@ class BatchChecks:
         except StopIteration:
             return
 
-    async def stop(self) -> None:
-        """End what is under way; no connection is left that could bring more."""
-        running = tuple(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    def stop(self) -> None:
+        """End the threads; all work that used them has ended."""
         if self._executor is not None:
             self._executor.shutdown()

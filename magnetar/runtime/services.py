@@ -11,6 +11,7 @@ from pathlib import Path
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
@@ -56,6 +57,8 @@ class Services:
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    #: What must not end half way because a client has gone.
+    whole_work: WholeWork
     #: Produced batches whose check takes long.
     batch_checks: BatchChecks
     response_memory: ResponseMemory
