@@ -16,10 +16,16 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import lt
 
 from logstore.disk.files import Buffer
 
 ENTRY_BYTES = 8
+
+
+def _ascend(column: array[int]) -> bool:
+    """Whether the numbers are above zero and strictly ascend: the usual column, in one go."""
+    return not column or (column[0] > 0 and all(map(lt, column, column[1:])))
 
 
 class OffsetIndex:
@@ -40,6 +46,9 @@ class OffsetIndex:
         if sys.byteorder == "little":
             numbers.byteswap()
         offsets, positions = numbers[0::2], numbers[1::2]
+        if _ascend(offsets) and _ascend(positions) and (not positions or positions[-1] < log_size):
+            index._offsets, index._positions = offsets, positions
+            return index
         count, last_offset, last_position = 0, 0, 0
         for offset, position in zip(offsets, positions, strict=True):
             # Zeros that Kafka preallocated end it, and so does the first torn or stale entry.

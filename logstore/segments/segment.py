@@ -132,10 +132,10 @@ class Segment:
 
     def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
         """Whether this batch has to begin a new segment. An empty segment takes any batch."""
-        if not self.size:
-            return False
         if self.offset_index is None:
             self.load_indexes()
+        if not self.size:
+            return False
         # Age is by the records' own time, as in Kafka: since the first batch's max timestamp.
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
@@ -273,6 +273,13 @@ class Segment:
             self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
 
     # Indexes on disk
+
+    @property
+    def index_memory_bytes(self) -> int:
+        """What the indexes take in memory."""
+        if self.offset_index is None or self.time_index is None:
+            return 0
+        return len(self.offset_index) * OFFSET_ENTRY_BYTES + len(self.time_index) * TIME_ENTRY_BYTES
 
     def load_indexes(self) -> None:
         """Read the indexes from their files. What they lack makes a search longer, never wrong."""

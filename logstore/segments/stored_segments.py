@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.offset_index import OffsetIndex
@@ -53,6 +54,7 @@ class StoredSegments:
         group_commit: GroupCommit,
         limits: SegmentLimits,
         unsynced: UnsyncedBytes,
+        cold_indexes: ColdIndexes,
     ) -> None:
         self.limits = limits
         #: The last segment; None: there is none yet.
@@ -63,6 +65,7 @@ class StoredSegments:
         self._directory = directory
         self._group_commit = group_commit
         self._unsynced = unsynced
+        self._cold_indexes = cold_indexes
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._sealed_bytes = 0  # of all segments but the last
@@ -146,6 +149,8 @@ class StoredSegments:
                     return None if data is None else memoryview(data)
                 if segment.offset_index is None:
                     return None
+                if segment is not self.active:
+                    self._cold_indexes.use(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
                 if found is not ABSENT:
@@ -206,12 +211,24 @@ class StoredSegments:
 
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(offset):
-            segment.load_indexes()
-            assert segment.offset_index is not None
-            start, file = segment.offset_index.lookup(offset), self._unsynced.file_of(segment)
+            start, file = self._position_before(segment, offset), self._unsynced.file_of(segment)
             for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data
+
+    def _position_before(self, segment: Segment, offset: int) -> int:
+        """Return where to begin to look for `offset` in a segment. Blocks.
+
+        Of a sealed segment it keeps no index.
+        """
+        if segment is self.active:
+            segment.load_indexes()
+        if offset <= segment.base_offset:
+            return 0
+        index = segment.offset_index
+        if index is None:
+            index, _ = segment.read_indexes()
+        return index.lookup(offset)
 
     def since(self, offset: int) -> Iterator[Segment]:
         """Yield the segment that contains `offset`, then those after it, as they are when asked."""
@@ -304,6 +321,8 @@ class StoredSegments:
             # Taken over here, not in the thread: an append may have loaded them meanwhile.
             segment.take_indexes(*await asyncio.get_running_loop().run_in_executor(None, work))
         assert segment.offset_index is not None and segment.time_index is not None
+        if segment is not self.active:
+            self._cold_indexes.use(segment)
         return segment.offset_index, segment.time_index
 
     # Trimming
@@ -316,6 +335,7 @@ class StoredSegments:
         if not keep:
             return
         trimmed, self._segments = self._segments[:keep], self._segments[keep:]
+        self._forget_indexes(trimmed)
         self._bases = self._bases[keep:]
         self._sealed_bytes -= sum(segment.size for segment in trimmed)
         self._may_have_leftovers = True
@@ -367,6 +387,7 @@ class StoredSegments:
         first = bisect_left(self._bases, new.base_offset)
         self._sealed_bytes += new.size - sum(segment.size for segment in old)
         self._segments[first : first + len(old)] = [new]
+        self._forget_indexes(old)
         self._bases[first : first + len(old)] = [new.base_offset]
 
     # The end
@@ -397,5 +418,10 @@ class StoredSegments:
         """Close all files. A read in a thread goes on with the file that it has pinned."""
         self._is_closed = True
         self.discard_later = None
+        self._forget_indexes(self._segments)
         for segment in self._segments:
             segment.close()
+
+    def _forget_indexes(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._cold_indexes.forget(segment)

@@ -10,8 +10,10 @@ come after `offset`. Source: org.apache.kafka.storage.internals.log.TimeIndex.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import le, lt
 from struct import Struct
 
 from logstore.disk.files import Buffer
@@ -20,6 +22,18 @@ ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
 
 _ENTRY = Struct(">qi")
+
+
+def _columns(entries: Buffer) -> tuple[array[int], array[int]]:
+    """Return the timestamps and the offsets of whole entries."""
+    numbers = array("i", bytes(entries))
+    halves = array("i", bytes(len(numbers) // 3 * 8))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+        halves[0::2], halves[1::2] = numbers[1::3], numbers[0::3]
+    else:
+        halves[0::2], halves[1::2] = numbers[0::3], numbers[1::3]
+    return array("q", halves.tobytes()), numbers[2::3]
 
 
 class TimeIndex:
@@ -36,6 +50,16 @@ class TimeIndex:
     def decode(cls, base_offset: int, data: Buffer) -> TimeIndex:
         """Read a file's entries, up to the first that does not ascend."""
         index = cls(base_offset)
+        timestamps, offsets = _columns(data[: len(data) - len(data) % ENTRY_BYTES])
+        if (
+            offsets
+            and timestamps[0] > 0
+            and offsets[0] >= 0
+            and all(map(lt, timestamps, timestamps[1:]))
+            and all(map(le, offsets, offsets[1:]))
+        ):
+            index._timestamps, index._offsets = timestamps, offsets
+            return index
         last_timestamp, last_offset = NO_TIMESTAMP, 0
         for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
             # Zeros that Kafka preallocated end it, and so does the first torn or stale entry.
