@@ -13,10 +13,11 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from operator import le, lt
+from operator import le
 from struct import Struct
 
 from logstore.disk.files import Buffer
+from logstore.segments.offset_index import ascend
 
 ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
@@ -55,8 +56,8 @@ class TimeIndex:
             offsets
             and timestamps[0] > 0
             and offsets[0] >= 0
-            and all(map(lt, timestamps, timestamps[1:]))
-            and all(map(le, offsets, offsets[1:]))
+            and ascend(timestamps)
+            and ascend(offsets, le)
         ):
             index._timestamps, index._offsets = timestamps, offsets
             return index
