@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_records import (
@@ -40,6 +42,7 @@ _Start: TypeAlias = tuple[DeleteRecordsPartitionResult, PartitionLog, int]
     DeleteRecordsRequest,
     versions="0-2",
     refuse=mirror(DeleteRecordsResponse, low_watermark=_NO_LOW_WATERMARK),
+    needs=[Each(Operation.DELETE, Resource.TOPIC, "topics")],
 )
 async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext

@@ -22,6 +22,7 @@ from functools import partial
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.client_batch import CheckedBatch, TakesLong
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Whole, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
@@ -30,6 +31,7 @@ from magnetar.runtime.batch_checks import Steps
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -62,7 +64,12 @@ def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message
     return None if request.acks == 0 else _refuse_each(request, version, error)
 
 
-@handles(ProduceRequest, versions="3-13", refuse=_refuse)
+@handles(
+    ProduceRequest,
+    versions="3-13",
+    refuse=_refuse,
+    needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
+)
 def produce(services: Services, request: ProduceRequest, context: RequestContext) -> Handled:
     appending = _Appending(services, request, context)
     steps, checks, connection = appending.steps(), services.batch_checks, context.connection
@@ -139,7 +146,7 @@ class _Appending:
                         self._holder = None
                     answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
-                    answers.append(self._refused(asked, data, refusal))
+                    answers.append(self._refused(asked, topic, data, refusal))
 
     def _topic_of(self, asked: TopicProduceData) -> Topic:
         if self._context.version >= _TOPIC_IDS_SINCE:
@@ -149,6 +156,9 @@ class _Appending:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
         else:
             topic = self._services.topics.by_name(asked.name)
+        if self._services.acls is not None:
+            name = asked.name if topic is None else topic.name
+            require(self._services, self._context, Operation.WRITE, Resource.TOPIC, name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
@@ -273,7 +283,11 @@ class _Appending:
         return delayed if delayed.waits else response
 
     def _refused(
-        self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
+        self,
+        asked: TopicProduceData,
+        topic: Topic | None,
+        data: PartitionProduceData,
+        refusal: KafkaError,
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
@@ -291,7 +305,7 @@ class _Appending:
             error_message=refusal.detail or None,
         )
         if isinstance(refusal, RecordsRefused):
-            name = asked.name or self._topic_of(asked).name
+            name = asked.name if topic is None else topic.name
             _name_records(answer, refusal, f"{name}-{data.index}")
         return answer
 

@@ -15,6 +15,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 from magnetar.apis.api_versions import unsupported_version_response
+from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
@@ -30,6 +31,7 @@ from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
 API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
@@ -75,12 +77,15 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, *, is_guarded: bool = False) -> None:
+        """`is_guarded`: there is an authorizer, which the API's needs are put before."""
         self.api = api
         self.api_key = api.key
         self.version = version
         self.overlaps = api.key in OVERLAPPING
         self.handler = api.handler
+        if is_guarded and api.needs:
+            self.handler = guarded(api.handler, api.refuse, api.needs)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -192,6 +197,30 @@ class Dispatcher:
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
+    def begin_guarded(
+        self, frame: bytearray, connection: Connection, client_address: str
+    ) -> Exchange:
+        """Begin a request that the connection's session must admit. Raises WireError."""
+        session = connection.session
+        now_ms = self._now_ms()
+        if session.takes_tokens:
+            return self._token_exchange(frame, connection, now_ms)
+        session.admit(int.from_bytes(frame[:2], "big"), now_ms)
+        return self.begin(frame, connection, client_address)
+
+    def _token_exchange(self, frame: bytearray, connection: Connection, now_ms: int) -> Exchange:
+        """Return a bare token of a login as a request, with its answer: a bare token too."""
+        try:
+            token, _ = connection.session.authenticate(bytes(frame), now_ms)
+        except KafkaError as refusal:
+            # Before KIP-152 the protocol has no answer that says no.
+            raise WireError(str(refusal)) from None
+        api = self._apis[SaslAuthenticateRequest.api_key]
+        context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
+        exchange = Exchange(Route(api, 0), SaslAuthenticateRequest(), context, 0)
+        exchange.answer = [len(token).to_bytes(SIZE_BYTES, "big") + token]
+        return exchange
+
     def version_0_exchange(
         self, unsupported: UnsupportedVersion, connection: Connection
     ) -> Exchange:
@@ -207,7 +236,9 @@ class Dispatcher:
         api = self._apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
-        route = self._routes[key_and_version] = Route(api, version)
+        route = self._routes[key_and_version] = Route(
+            api, version, is_guarded=self.services.acls is not None
+        )
         return route
 
     def _on_error(self, exchange: Exchange, error: Exception) -> Answer:
