@@ -211,24 +211,14 @@ class StoredSegments:
 
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(offset):
-            start, file = self._position_before(segment, offset), self._unsynced.file_of(segment)
+            segment.load_indexes()
+            if segment is not self.active:
+                self._cold_indexes.use(segment)
+            assert segment.offset_index is not None
+            start, file = segment.offset_index.lookup(offset), self._unsynced.file_of(segment)
             for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data
-
-    def _position_before(self, segment: Segment, offset: int) -> int:
-        """Return where to begin to look for `offset` in a segment. Blocks.
-
-        Of a sealed segment it keeps no index.
-        """
-        if segment is self.active:
-            segment.load_indexes()
-        if offset <= segment.base_offset:
-            return 0
-        index = segment.offset_index
-        if index is None:
-            index, _ = segment.read_indexes()
-        return index.lookup(offset)
 
     def since(self, offset: int) -> Iterator[Segment]:
         """Yield the segment that contains `offset`, then those after it, as they are when asked."""

@@ -113,9 +113,12 @@ class _Walk:
         self._flaws_count = 0
         self._has_late = False
         #: Timestamp deltas of so many bytes are within the bounds, whatever they say.
-        self._timestamp_width = _safe_width(
-            rules.timestamp_min - header.base_timestamp, rules.timestamp_max - header.base_timestamp
-        )
+        self._timestamp_width = 0
+        if header.record_count > 1:
+            base = header.base_timestamp
+            self._timestamp_width = _safe_width(
+                rules.timestamp_min - base, rules.timestamp_max - base
+            )
 
     def one(self) -> _Shape:
         """Check the next record, whatever its shape. Raises WireError."""
