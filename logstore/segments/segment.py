@@ -111,7 +111,7 @@ class Segment:
 
     @property
     def latest(self) -> tuple[int, int]:
-        """Return `max_timestamp` as far as it is known without reading."""
+        """The largest timestamp (-1: none) and the last offset of its batch, as far as known."""
         return self._max_timestamp, self._offset_of_max_timestamp
 
     def path(self, suffix: str) -> str:
@@ -237,13 +237,6 @@ class Segment:
         for at, header, _ in scan(self.file, position, self.size, whole=False):
             yield at, header
 
-    def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp (-1: none), and the last offset of the batch with it."""
-        if self.max_timestamp_known is None:
-            file = self._files.open(self.path(LOG_SUFFIX))
-            self.learn_max_timestamp(*self.read_max_timestamp(file))
-        return self._max_timestamp, self._offset_of_max_timestamp
-
     @property
     def max_timestamp_known(self) -> int | None:
         """The largest timestamp, -1 if there is none. None: it has to be read."""
@@ -252,7 +245,7 @@ class Segment:
         return self._max_timestamp
 
     def read_max_timestamp(self, file: File) -> tuple[int, int]:
-        """Read what `max_timestamp` returns from the `.log` file, and close the file.
+        """Return what `latest` is to tell, read from the `.log` file, and close the file.
 
         Changes nothing in this object: a thread may do it.
         """
