@@ -95,7 +95,7 @@ def check_batch(
     if config.compression is not None and codec != config.compression:
         if is_quick and len(records) > _QUICK_RECOMPRESSED_BYTES_MAX:
             raise TakesLong
-        batch = _in_codec(config.compression, header, records, config)
+        batch = _in_codec(config.compression, header, bytes(records), config)
         header = BatchHeader.parse(batch)
     return batch, header, now_ms
 

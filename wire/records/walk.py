@@ -65,7 +65,7 @@ class _Shape(NamedTuple):
     lengths: list[tuple[int, int]]
 
 
-def check_records(body: bytes, header: BatchHeader, rules: RecordRules) -> None:
+def check_records(body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
     """Check the records of a batch, decompressed, against its header and the topic's rules.
 
     Raises INVALID_RECORD where the bytes are not the records that the header announces, and
@@ -104,7 +104,7 @@ class _Walk:
         "position",
     )
 
-    def __init__(self, body: bytes, header: BatchHeader, rules: RecordRules) -> None:
+    def __init__(self, body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
         self.position = self.index = 0
         self._body = body
         self._base_timestamp = header.base_timestamp
@@ -197,10 +197,10 @@ class _Walk:
         for first, end in shape.lengths:
             for at in range(first, end):
                 same = body[start - size + at]
-                column = body[start + at : start + number * size : size]
+                column = bytes(body[start + at : start + number * size : size])
                 number -= len(column) - _leading(column, same)
         for at in range(shape.timestamp_at, shape.offset_at):
-            column = body[start + at : start + number * size : size]
+            column = bytes(body[start + at : start + number * size : size])
             runs = _LAST_BYTES if at == shape.offset_at - 1 else _FIRST_BYTES
             found = runs.match(column)
             assert found is not None, "the pattern matches nothing, too"
@@ -215,7 +215,7 @@ class _Walk:
         """Whether the offset deltas do not count up in `number` records whose first is at `at`."""
         end = at + (number - 1) * size + 1
         return any(
-            self._body[at + place : end + place : size] != column
+            bytes(self._body[at + place : end + place : size]) != column
             for place, column in enumerate(_offset_columns(self.index, number))
         )
 
@@ -266,7 +266,7 @@ class _Walk:
 
 
 def _past(
-    body: bytes,
+    body: bytes | memoryview,
     position: int,
     end: int,
     start: int,
@@ -284,7 +284,7 @@ def _past(
     return at + length
 
 
-def _past_headers(body: bytes, position: int) -> int:
+def _past_headers(body: bytes | memoryview, position: int) -> int:
     """Return the position behind usual headers, `_NOWHERE` behind others."""
     # A count's zigzag is twice the count: the number of fields.
     fields = body[position]
@@ -321,7 +321,7 @@ def _steps_of_two_bytes() -> list[int]:
 @cache
 def _heads(
     timestamp_bytes: int, offset_bytes: int
-) -> tuple[Callable[[bytes, int], _Head], Callable[[bytes, int], _Head]]:
+) -> tuple[Callable[[bytes | memoryview, int], _Head], Callable[[bytes | memoryview, int], _Head]]:
     """Return what reads a record up to the key's length: behind a length of two bytes, and of one.
 
     Length, timestamp, the first two bytes of the offset, the last one or b"", the key's length.
