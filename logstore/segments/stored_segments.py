@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.segments.cold_indexes import ColdIndexes
-from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
+from logstore.segments.ledger import (
+    UNREADABLE,
+    SegmentFacts,
+    SegmentLimits,
+    TimestampOffset,
+    Unreadable,
+)
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.replacement import FileReplacement, SealedFile
@@ -61,6 +67,8 @@ class StoredSegments:
         self.active: Segment | None = None
         #: Deletes files that segments have left, later; None: at once.
         self.discard_later: Callable[[Sequence[str]], None] | None = None
+        #: Is told of each read that failed with `Unreadable`. On the event loop.
+        self.on_unreadable: Callable[[OSError], None] | None = None
         self._files = files
         self._directory = directory
         self._group_commit = group_commit
@@ -129,7 +137,7 @@ class StoredSegments:
             file = self._files.open(segment.path(LOG_SUFFIX))
             found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         segment.learn_max_timestamp(*found)
 
     # Reading
@@ -156,7 +164,7 @@ class StoredSegments:
                 if found is not ABSENT:
                     return found
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         return _NOTHING
 
     async def read_cold(
@@ -178,7 +186,7 @@ class StoredSegments:
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
                 found = await loop.run_in_executor(None, work)
             except OSError as error:
-                raise self.failed(error) from error
+                raise self.failed_read(error) from error
             finally:
                 file.unpin()
             if found is not None and found is not ABSENT:
@@ -294,13 +302,13 @@ class StoredSegments:
 
     @contextmanager
     def _pinned(self, segment: Segment) -> Iterator[Readable]:
-        """Keep a segment's file open, to be read in threads. An OSError in it is final."""
+        """Keep a segment's file open, to be read in threads. Raises as `failed_read` for an OSError."""
         file = segment.file
         file.pin()
         try:
             yield self._unsynced.file_of(segment)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         finally:
             file.unpin()
 
@@ -391,6 +399,18 @@ class StoredSegments:
         """Fail for good: nothing of this process becomes durable any more."""
         return self._group_commit.failed(self._directory, error)
 
+    def failed_read(self, error: OSError) -> Exception:
+        """Return what a failed read raises: `Unreadable` for a bad sector, else as `failed`.
+
+        What cannot be read was durable, and nothing in memory rests on the read: so the broker
+        need not stop. After a failed write or sync it must.
+        """
+        if error.errno not in UNREADABLE or self._group_commit.failure is not None:
+            return self.failed(error)
+        if self.on_unreadable is not None:
+            self.on_unreadable(error)
+        return Unreadable(self._directory, error)
+
     def as_closed(self) -> ClosedSegments | None:
         """Return what the next start need not find out. None: there is nothing, or there are files
         left over that only a recovery deletes."""
@@ -407,7 +427,7 @@ class StoredSegments:
     def close(self) -> None:
         """Close all files. A read in a thread goes on with the file that it has pinned."""
         self._is_closed = True
-        self.discard_later = None
+        self.discard_later = self.on_unreadable = None
         self._forget_indexes(self._segments)
         for segment in self._segments:
             segment.close()

@@ -87,6 +87,8 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
+    #: Without an authorizer.
+    acls: None = None
 
 
 @dataclass
