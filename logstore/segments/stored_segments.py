@@ -302,7 +302,7 @@ class StoredSegments:
 
     @contextmanager
     def _pinned(self, segment: Segment) -> Iterator[Readable]:
-        """Keep a segment's file open, to be read in threads. Raises as `failed_read` for an OSError."""
+        """Keep a segment's file open, to be read in threads. Raises as `failed_read` does."""
         file = segment.file
         file.pin()
         try:
