@@ -171,9 +171,7 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
     )
 
     # Records and logs: the defaults of topics.
-    max_decompressed_message_bytes = integer(
-        2147483639, minimum=1, maximum=2147483639, since="4.4", doc="Largest compressed record."
-    )
+    max_decompressed_message_bytes = integer(2147483639, minimum=1, since="4.4", doc="Per topic.")
     message_max_bytes = integer(
         1048588, minimum=0, since="0.8", doc="Largest record batch, its 12 bytes of frame included."
     )
