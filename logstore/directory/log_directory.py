@@ -62,6 +62,7 @@ from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state_recovery import ClosedLog
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
@@ -116,6 +117,7 @@ class LogDirectory:
         self.defaults = defaults
         #: Whether the last stop was clean: then nothing has to be scanned.
         self.was_clean = False
+        self._cold_indexes = ColdIndexes()
         self._group_commit = group_commit
         self._steady_ms = steady_ms
         self._logs: dict[Key, PartitionLog] = {}
@@ -318,6 +320,7 @@ class LogDirectory:
             clean=self.was_clean,
             closed=None if closed is None else closed.ledger,
             topic_id=topic_id,
+            cold_indexes=self._cold_indexes,
         )
 
     def _set_stray_aside(self, key: Key, topic_id: UUID | None) -> bool:

@@ -23,7 +23,6 @@ from logstore.partition.client_batch import (
     Appended,
     CheckedBatch,
     appended_before,
-    as_stored,
     check_batch,
 )
 from logstore.partition.leader_epochs import EpochFiles
@@ -53,6 +52,7 @@ from wire.records import (
     build_batch,
     build_marker,
     placed,
+    set_log_append_time,
 )
 
 
@@ -183,19 +183,21 @@ class PartitionLog:
 
     # Writing.
 
-    def check(self, batch: bytearray | memoryview, now_ms: int) -> CheckedBatch:
-        """Return a client's batch for `append`, which follows in the same step. Changes nothing.
+    def check(
+        self, batch: bytearray | memoryview, now_ms: int, *, is_quick: bool = False
+    ) -> CheckedBatch:
+        """Return a client's batch for `append`. Changes nothing; any thread may call it.
 
-        Raises KafkaError for what can never be appended: as `check_batch`.
+        Raises KafkaError for what can never be appended, and TakesLong: as `check_batch`.
         """
-        return check_batch(batch, self.config, now_ms)
+        return check_batch(batch, self.config, now_ms, is_quick=is_quick)
 
     def append(self, checked: CheckedBatch) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
-        Raises KafkaError as `Producers.check` and `as_stored` do, and INVALID_TXN_STATE for a plain
-        batch of a producer that has a transaction open here; then nothing is changed. Producers are
-        checked here, not in `check`: a refusal by the transaction's coordinator comes before.
+        Raises KafkaError as `Producers.check` does, and INVALID_TXN_STATE for a plain batch of a
+        producer that has a transaction open here; then nothing is changed. Producers are checked
+        here, not in `check`: a refusal by the transaction's coordinator comes before.
         """
         batch, header, now_ms = checked
         if header.producer_id >= 0:
@@ -207,15 +209,10 @@ class PartitionLog:
         # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
-            checked = batch, header, now_ms
         append_time_ms = NO_APPEND_TIME
-        config = self.config
-        # Most topics store a batch as it comes.
-        if (
-            config.compression is not None
-            or config.message_timestamp_type is not TimestampType.CREATE_TIME
-        ):
-            batch, header, append_time_ms = as_stored(checked, config)
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            set_log_append_time(batch, now_ms)
+            header, append_time_ms = BatchHeader.parse(batch), now_ms
         header = placed(batch, header, self.state.end_offset, self.leader_epoch)
         return self._append(batch, header, append_time_ms)
 

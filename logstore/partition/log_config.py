@@ -24,6 +24,8 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     #: The largest batch, header included, as it arrives (compressed).
     max_message_bytes: int = 1_048_588
+    #: The largest record of a compressed batch, without its length.
+    max_decompressed_message_bytes: int = 2**31 - 9
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     #: How far a record's create time may lie behind and ahead of the broker's clock.
     message_timestamp_before_max_ms: int = INT64_MAX

@@ -19,6 +19,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.attachments import FileAttachments
 from logstore.segments.batch_recovery import Recovered, Recovery
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import LedgerFenced, SegmentLimits
 from logstore.segments.segment import Segment
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
@@ -47,9 +48,11 @@ class FileLedger(CommittedLedger):
         clean: bool = False,
         closed: ClosedSegments | None = None,
         topic_id: UUID | None = None,
+        cold_indexes: ColdIndexes | None = None,
     ) -> None:
         """`start_offset` and `recovery_point` as last checkpointed. `clean`: the log was closed
-        cleanly then. `closed`: and these segments have not changed since.
+        cleanly then. `closed`: and these segments have not changed since. `cold_indexes`: the
+        account that several ledgers share; None: one of its own.
 
         The caller keeps other processes out of the directory, by a lock above it.
         """
@@ -64,7 +67,14 @@ class FileLedger(CommittedLedger):
         self._closed = closed
         self._unsynced = UnsyncedBytes(directory, topic_id)
         self._names = UnsyncedNames(files, directory)
-        self.segments = StoredSegments(files, directory, group_commit, limits, self._unsynced)
+        self.segments = StoredSegments(
+            files,
+            directory,
+            group_commit,
+            limits,
+            self._unsynced,
+            ColdIndexes() if cold_indexes is None else cold_indexes,
+        )
         self.batches = self.segments
         self.attachments = FileAttachments(
             files, directory, self._names, self._unsynced, self, group_commit

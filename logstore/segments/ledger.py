@@ -155,16 +155,19 @@ class Batches(Protocol):
     def batch_at(self, offset: int) -> memoryview | None:
         """Return the batch that contains `offset`, or the next one after a gap. None: the end."""
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        """Return the first record in [start_offset, end_offset) that is not before `timestamp_ms`.
+        """Return the first record from `start_offset` on that is not before `timestamp_ms`.
 
-        Blocks for what is not in memory.
+        None where there is none, or it does not lie below `end_offset`. Reads in a thread.
         """
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record that has the largest timestamp of all."""
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        """Return the first record that has the largest timestamp of all below `end_offset`.
+
+        `end_offset` lies between two batches. Reads in a thread.
+        """
 
 
 class Segments(Protocol):

@@ -200,7 +200,7 @@ class MemorySegments:
             return memoryview(batch)
         return None
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
         for header, batch in self._since(start_offset):
@@ -209,8 +209,9 @@ class MemorySegments:
                 return found if found.offset < end_offset else None
         return None
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        batches = list(self._since(self._bases[0]))
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        everything = self._since(self._bases[0])
+        batches = [entry for entry in everything if entry[0].next_offset <= end_offset]
         if not batches:
             return None
         header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)

@@ -111,7 +111,7 @@ class Segment:
 
     @property
     def latest(self) -> tuple[int, int]:
-        """Return `max_timestamp` as far as it is known without reading."""
+        """The largest timestamp (-1: none) and the last offset of its batch, as far as known."""
         return self._max_timestamp, self._offset_of_max_timestamp
 
     def path(self, suffix: str) -> str:
@@ -132,10 +132,10 @@ class Segment:
 
     def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
         """Whether this batch has to begin a new segment. An empty segment takes any batch."""
-        if not self.size:
-            return False
         if self.offset_index is None:
             self.load_indexes()
+        if not self.size:
+            return False
         # Age is by the records' own time, as in Kafka: since the first batch's max timestamp.
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
@@ -249,13 +249,6 @@ class Segment:
         for at, header, _ in scan(self.file, position, self.size, whole=False):
             yield at, header
 
-    def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp (-1: none), and the last offset of the batch with it."""
-        if self.max_timestamp_known is None:
-            file = self._files.open(self.path(LOG_SUFFIX))
-            self.learn_max_timestamp(*self.read_max_timestamp(file))
-        return self._max_timestamp, self._offset_of_max_timestamp
-
     @property
     def max_timestamp_known(self) -> int | None:
         """The largest timestamp, -1 if there is none. None: it has to be read."""
@@ -264,7 +257,7 @@ class Segment:
         return self._max_timestamp
 
     def read_max_timestamp(self, file: File) -> tuple[int, int]:
-        """Read what `max_timestamp` returns from the `.log` file, and close the file.
+        """Return what `latest` is to tell, read from the `.log` file, and close the file.
 
         Changes nothing in this object: a thread may do it.
         """
@@ -285,6 +278,13 @@ class Segment:
             self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
 
     # Indexes on disk
+
+    @property
+    def index_memory_bytes(self) -> int:
+        """What the indexes take in memory."""
+        if self.offset_index is None or self.time_index is None:
+            return 0
+        return len(self.offset_index) * OFFSET_ENTRY_BYTES + len(self.time_index) * TIME_ENTRY_BYTES
 
     def load_indexes(self) -> None:
         """Read the indexes from their files. What they lack makes a search longer, never wrong."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
-from magnetar.config.security import AuthorizationConfig, SecurityConfig, SecurityProtocol
+from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -31,10 +31,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityConfig.settings}):
+class BrokerConfig(Config, stored=SECURITY_SETTINGS):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
-    Those of security are read through `listener_security` and `authorization`.
+    Those of `magnetar.config.security` are read through `view` and `listener_security`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """
@@ -57,28 +57,6 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
     # Declared, not only translated by `load`: Kafka's tools show both names.
     broker_id = integer(1, minimum=0, since="0.8", doc="The older name of node.id.")
     broker_rack = optional_string(since="0.10", doc="Rack shown to clients in Metadata.")
-    listeners = words(
-        ["PLAINTEXT://127.0.0.1:9092"],
-        since="0.8.3",
-        doc="Addresses to listen on, NAME://host:port. Default differs from Kafka's, which listens"
-        " on every interface: a broker without authentication should be asked to.",
-    )
-    advertised_listeners = words(
-        [],
-        since="0.8.3",
-        doc="Addresses told to clients, NAME://host:port, for those listeners whose own address"
-        " clients cannot use.",
-    )
-    listener_security_protocol_map = words(
-        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
-        since="0.10.2",
-        doc="Protocol of each listener's name.",
-    )
-    controller_listener_names = words(
-        [],
-        since="2.8",
-        doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
-    )
     log_dirs = words([], since="0.8", doc="The data directory; exactly one. Other name: log.dir.")
     # A name of its own, as in Kafka: `load` carries it over to log.dirs, which the rest of the
     # broker reads.
@@ -173,6 +151,7 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
     )
 
     # Records and logs: the defaults of topics.
+    max_decompressed_message_bytes = integer(2147483639, minimum=1, since="4.4", doc="Per topic.")
     message_max_bytes = integer(
         1048588, minimum=0, since="0.8", doc="Largest record batch, its 12 bytes of frame included."
     )

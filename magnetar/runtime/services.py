@@ -12,6 +12,8 @@ from pathlib import Path
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
@@ -63,6 +65,10 @@ class Services:
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
     fetch_timers: SharedTimers
+    #: What must not end half way because a client has gone.
+    whole_work: WholeWork
+    #: Produced batches whose check takes long.
+    batch_checks: BatchChecks
     response_memory: ResponseMemory
     #: How a handler lets others have their turn while it lists much.
     turns: Turns

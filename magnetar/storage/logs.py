@@ -68,6 +68,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         max_message_bytes=config.max_message_bytes,
+        max_decompressed_message_bytes=config.max_decompressed_message_bytes,
         message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
         message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,

@@ -1,6 +1,6 @@
 """Record batches (magic 2): header view, CRC, records, transaction markers, compression."""
 
-from wire.records.compression import DECOMPRESSED_BYTES_MAX
+from wire.records.compression import DECOMPRESSED_BYTES_MAX, InflatesTooFar
 from wire.records.control import ControlType, Marker, build_marker, parse_marker
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
@@ -25,7 +25,8 @@ from wire.records.record import (
     iterate_records,
     recompressed,
 )
-from wire.records.validation import check_timestamps, validate_batch, validate_records
+from wire.records.validation import check_max_timestamp, validate_batch, validate_records
+from wire.records.walk import RecordRules
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",
@@ -36,13 +37,15 @@ __all__ = [
     "Buffer",
     "Compression",
     "ControlType",
+    "InflatesTooFar",
     "Marker",
     "Record",
+    "RecordRules",
     "SimpleRecord",
     "TimestampType",
     "build_batch",
     "build_marker",
-    "check_timestamps",
+    "check_max_timestamp",
     "crc_ok",
     "end_of_batches",
     "iterate_batches",

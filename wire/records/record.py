@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
@@ -34,9 +33,6 @@ from wire.records.header import (
     pack_batch,
 )
 from wire.records.varint import VARINTS, read_varint, read_varlong
-
-#: Records that inflate to more are not compressed again: it is done on the event loop.
-RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 
 RecordHeader = tuple[str, bytes | None]
 
@@ -144,10 +140,8 @@ def _read_headers(
         value, position = _read_bytes(body, position, end)
         if key is None:
             raise WireError("a header without a key")
-        try:
-            headers.append((key.decode(), value))
-        except UnicodeDecodeError:
-            raise WireError("a header's key is no utf-8") from None
+        # Brokers store keys that are no UTF-8, and Java reads them in this way.
+        headers.append((key.decode(errors="replace"), value))
     return tuple(headers), position
 
 
@@ -226,17 +220,12 @@ def build_batch(
 
 
 def recompressed(
-    header: BatchHeader, batch: Buffer, codec: Compression, level: int | None = None
+    header: BatchHeader, records: bytes, codec: Compression, level: int | None = None
 ) -> bytearray:
-    """Return the batch with its records compressed by `codec`, CRC set.
+    """Return the batch with these records of its own, decompressed, in another codec, CRC set.
 
-    A topic's `compression.type` asks for it. No record is decoded. Raises INVALID_RECORD for a
-    malformed stream and for one that inflates beyond RECOMPRESSED_BYTES_MAX.
+    A topic's `compression.type` asks for it. No record is decoded.
     """
-    try:
-        records = records_of(header, batch, RECOMPRESSED_BYTES_MAX)
-    except WireError as failure:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
     body = compress(codec, records, level)
     made = header._replace(
         batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
