@@ -40,19 +40,17 @@ from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
-    ControlType,
-    Marker,
     SimpleRecord,
     TimestampType,
-    build_batch,
-    build_marker,
+    packed_batch,
     placed,
+    unplaced_marker,
 )
 
 #: How often to look for silent producers: Kafka's producer.id.expiration.check.interval.ms.
@@ -239,7 +237,7 @@ class PartitionLog:
             self.producers.check_epoch(producer_id, producer_epoch)
             if not is_transactional:
                 self.transactions.check_plain(producer_id)
-        batch = build_batch(
+        batch, header = packed_batch(
             records,
             base_offset=self.state.end_offset,
             leader_epoch=self.leader_epoch,
@@ -252,7 +250,6 @@ class PartitionLog:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
-        header = BatchHeader.parse(batch)
         return self._append(
             batch, header, now_ms, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
         )
@@ -267,34 +264,12 @@ class PartitionLog:
         producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
         is_open = self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
-        batch = build_marker(
-            base_offset=self.state.end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            commit=commit,
-            timestamp_ms=now_ms,
-            leader_epoch=self.leader_epoch,
+        made, header = unplaced_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit, now_ms
         )
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return self._append(
-            batch,
-            BatchHeader.parse(batch),
-            now_ms,
-            NO_APPEND_TIME,
-            is_atomic=True,
-            marker=Marker(kind, coordinator_epoch),
-        )
-
-    def _on_marker(self, header: BatchHeader, marker: Marker, now_ms: int) -> None:
-        completed = self.state.on_marker(header, marker, now_ms)
-        if completed is not None and completed.is_aborted:
-            # Durable in the same step as the marker, so the file is whole below every durable end.
-            offset = header.base_offset
-            self.ledger.attachments.append(
-                aborted_name(self.ledger.segments.base_offsets[-1]),
-                next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
-            )
+        batch = bytearray(made)
+        header = placed(batch, header, self.state.end_offset, self.leader_epoch)
+        return self._append(batch, header, now_ms, NO_APPEND_TIME, is_atomic=True, marker=marker)
 
     def _append(
         self,
@@ -305,7 +280,7 @@ class PartitionLog:
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
-        marker: Marker | None = None,
+        marker: TransactionMarker | None = None,
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
         # The directory's name may belong to the next partition of that name by now.
@@ -319,7 +294,11 @@ class PartitionLog:
         if marker is None:
             state.on_batch(header, now_ms)
         else:
-            self._on_marker(header, marker, now_ms)
+            completed = state.on_marker(
+                header, marker.coordinator_epoch, now_ms, commit=marker.commit
+            )
+            if completed is not None and completed.is_aborted:
+                self._note_aborted(header.base_offset)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
         if now_ms >= self._expiration_due_ms:
@@ -335,6 +314,14 @@ class PartitionLog:
             append_time_ms,
             ledger.start_offset,
             False,
+        )
+
+    def _note_aborted(self, offset: int) -> None:
+        """Write down the transaction that the marker at `offset` has aborted. The entry is durable
+        in the same step as the marker, so the file is whole below every durable end."""
+        self.ledger.attachments.append(
+            aborted_name(self.ledger.segments.base_offsets[-1]),
+            next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
         )
 
     def _write_epochs(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.producer_state import Producers
 from logstore.partition.transaction_buffer import CompletedTransaction, TransactionBuffer
-from wire.records import BatchHeader, ControlType, Marker
+from wire.records import BatchHeader
 from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 
 
@@ -36,14 +36,14 @@ class PartitionState:
         self._on_any(header)
 
     def on_marker(
-        self, header: BatchHeader, marker: Marker, now_ms: int
+        self, header: BatchHeader, coordinator_epoch: int, now_ms: int, *, commit: bool
     ) -> CompletedTransaction | None:
         """Account for a marker at the log's end; return the transaction it completed, if any."""
         producer_id = header.producer_id
         self.producers.on_marker(
             producer_id,
             header.producer_epoch,
-            marker.coordinator_epoch,
+            coordinator_epoch,
             header.max_timestamp,
             now_ms,
             header.base_offset,
@@ -51,7 +51,7 @@ class PartitionState:
         completed = self.transactions.on_marker(
             producer_id,
             header.base_offset,
-            commit=marker.control_type == ControlType.COMMIT,
+            commit=commit,
         )
         self._on_any(header)
         return completed

@@ -23,8 +23,7 @@ from logstore.segments.ledger import LedgerFenced, SegmentLimits
 from logstore.segments.segment import Segment
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, UnsyncedBytes, UnsyncedNames
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 from wire.records.header import LENGTH_OVERHEAD
 
@@ -203,7 +202,7 @@ class FileLedger(CommittedLedger):
             if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
                 self._checkpoint(active)
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
+        self.begun_bytes = self._appended_bytes
         written, held = self._unsynced.begin()
         sync = Sync(self.end_offset, files)
         if held:
@@ -252,7 +251,6 @@ class FileLedger(CommittedLedger):
         sync.is_flush = True
 
     def complete_sync(self, sync: Sync) -> None:
-        super().complete_sync(sync)
         if sync.directories:
             self._names.complete()
         if self._group_commit.durability is Durability.FSYNC:

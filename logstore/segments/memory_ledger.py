@@ -21,8 +21,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 
 
@@ -80,7 +79,7 @@ class MemoryLedger(CommittedLedger):
 
     def begin_sync(self) -> Sync:
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
+        self.begun_bytes = self._appended_bytes
         return Sync(self.end_offset)
 
     def roll(self) -> None:

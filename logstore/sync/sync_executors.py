@@ -1,9 +1,10 @@
-"""Where syncs run: beside the event loop, in the kernel or in a thread."""
+"""Where syncs run, beside the event loop, in the kernel or in a thread; and how long they take."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -12,8 +13,26 @@ from typing import Protocol, TypeAlias
 from logstore.disk.files import File
 from logstore.disk.linux import KernelSync, KernelSyncUnavailable
 
+#: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
+BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
 #: Called on the event loop with the error, if there was one.
 Done: TypeAlias = Callable[[OSError | None], None]
+
+
+class SyncDurations:
+    """A histogram of how long syncs took. One thread writes it, others may read it."""
+
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Account for one sync."""
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.total_seconds += seconds
 
 
 class SyncExecutor(Protocol):

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 
 from coordinator.groups.consumer.group import ConsumerGroup
-from logstore.sync.group_commit import BOUNDS_SECONDS, SyncDurations
+from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing

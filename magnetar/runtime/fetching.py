@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, Slice
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.runtime.response_memory import HeldResponse
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

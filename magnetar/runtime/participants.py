@@ -16,7 +16,7 @@ from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode

@@ -300,7 +300,7 @@ class Transactions:
         # What is visible is durable. A vote, and what a retry rests on, may not be yet.
         if shard.log.high_watermark < end_offset:
             await shard.durable(end_offset)
-        if commit and decision.records:
+        if commit and decision.records and decision.records[0].parent_id is not None:
             joint.refuse_late_vote(decision.records[0])
         if not is_visible:
             self.late_settlements += 1
