@@ -60,8 +60,8 @@ class _Commit:
         self.decided = decided
         #: Commits whose markers go before this one's COMPLETE_*.
         self.after = after
-        #: None: not appended yet.
-        self.markers: Sequence[AppendedMarker] | None = None
+        #: Those appended that may not be durable yet.
+        self.markers: Sequence[AppendedMarker] = ()
         self.task: asyncio.Task[None] | None = None
 
 
@@ -88,6 +88,8 @@ class Commits:
         #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
         self.owed: dict[str, MarkerWork] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: Held by the commit whose slice of markers the turn of the event loop has.
+        self._slicing = asyncio.Lock()
         #: By transactional id: the end offset of a COMPLETE_* of version 1, until it is known to be
         #: durable. In memory only: what a restart finds in the log is durable.
         self._completed: dict[str, int] = {}
@@ -118,7 +120,7 @@ class Commits:
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
                 commit.markers = self._participants.append(
-                    work, Part.MARKERS, log.leader_epoch, now_ms
+                    (work, *work.votes), Part.MARKERS, log.leader_epoch, now_ms
                 )
             commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
             commit.task.add_done_callback(partial(self._on_ended, transactional_id))
@@ -130,12 +132,16 @@ class Commits:
     async def _carry_out(self, commit: _Commit) -> None:
         if commit.decided is not None:
             await commit.decided
-        if commit.markers is None:
-            # The decision is durable: from here on no crash can undo what the markers say.
-            part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
+        # From here on the decision is durable: no crash can undo what the markers say.
+        if commit.plan is Plan.DECISION_FIRST:
+            work = commit.work
             commit.markers = self._participants.append(
-                commit.work, part, commit.log.leader_epoch, self._clock.now_ms()
+                (work, *work.votes), Part.MARKERS, commit.log.leader_epoch, self._clock.now_ms()
             )
+        elif commit.plan is Plan.IN_SLICES:
+            await self._mark_in_slices(commit, Part.SLICES)
+        elif commit.plan is Plan.REDRIVE:
+            await self._mark_in_slices(commit, Part.MISSING_MARKERS)
         await self._participants.durable(commit.markers)
         if commit.after:
             await asyncio.gather(*commit.after)
@@ -148,6 +154,21 @@ class Commits:
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit.work)
+
+    async def _mark_in_slices(self, commit: _Commit, part: Part) -> None:
+        """Append the markers of `part` slice by slice, one slice in a turn of the event loop.
+
+        At most two slices wait for the disk, so that no sync has more to tell than theirs.
+        """
+        for works in commit.work.slices():
+            # One slice in a turn over all commits: an abort may end hundreds of children.
+            async with self._slicing:
+                appended = self._participants.append(
+                    works, part, commit.log.leader_epoch, self._clock.now_ms()
+                )
+                await asyncio.sleep(0)
+            await self._participants.durable(commit.markers)
+            commit.markers = appended
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.

@@ -9,7 +9,7 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
@@ -43,12 +43,12 @@ class Participants(Protocol):
     """Where markers go."""
 
     def append(
-        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
+        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
     ) -> Sequence[AppendedMarker]:
-        """Append the markers of `work`, and of its votes, to every partition that exists.
+        """Append the own markers of each of `works` to every partition that exists; of
+        MISSING_MARKERS, only to those where the transaction is open.
 
-        `part`: MARKERS, or MISSING_MARKERS. In this step, so that they can be all or nothing with
-        a decision that was appended in it.
+        In this step, so that they can be all or nothing with a decision that was appended in it.
         """
         ...
 
@@ -103,10 +103,10 @@ class LocalParticipants:
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
-        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
+        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
     ) -> list[AppendedMarker]:
         markers = []
-        for one in (work, *work.votes):
+        for one in works:
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,
