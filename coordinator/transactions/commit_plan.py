@@ -17,7 +17,7 @@ work twice is harmless: what a partition has closed stays closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -126,8 +126,7 @@ class MarkerWork(NamedTuple):
     producer_id: int
     producer_epoch: int
     commit: bool
-    partitions: tuple[TopicPartition, ...]
-    """In order of topic and partition."""
+    partitions: Collection[TopicPartition]
     transaction_version: int = TRANSACTION_VERSION_1
     """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
     votes: tuple[MarkerWork, ...] = ()
@@ -144,10 +143,12 @@ class MarkerWork(NamedTuple):
         part: list[MarkerWork] = []
         room = MARKERS_AT_ONCE_MAX
         for one in (self, *self.votes):
+            # Here, slice by slice: hundreds of votes hold many thousand partitions.
+            partitions = sorted(one.partitions)
             first = 0
-            while first < len(one.partitions):
+            while first < len(partitions):
                 end = first + room
-                part.append(one._replace(partitions=one.partitions[first:end], votes=()))
+                part.append(one._replace(partitions=partitions[first:end], votes=()))
                 room -= len(part[-1].partitions)
                 first = end
                 if room == 0:
@@ -186,8 +187,7 @@ def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork |
         txn.producer_id,
         txn.producer_epoch,
         commit,
-        # Sorted, so that a retry after a restart meets the partitions in the same order.
-        tuple(sorted(txn.partitions)),
+        txn.partitions,
         txn.client_transaction_version,
         tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else (),
     )

@@ -261,8 +261,9 @@ class PartitionLog:
         Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
-        producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
-        is_open = self.transactions.is_open(producer_id)
+        producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
+        # Only version 2 asks.
+        is_open = transaction_version >= 2 and self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
         made, header = unplaced_marker(
             producer_id, producer_epoch, coordinator_epoch, commit, now_ms

@@ -33,7 +33,7 @@ class PartitionState:
             self.producers.on_batch(header, now_ms)
             if header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.on_batch(header)
-        self._on_any(header)
+        self.on_other(header)
 
     def on_marker(
         self, header: BatchHeader, coordinator_epoch: int, now_ms: int, *, commit: bool
@@ -53,14 +53,11 @@ class PartitionState:
             header.base_offset,
             commit=commit,
         )
-        self._on_any(header)
+        self.on_other(header)
         return completed
 
     def on_other(self, header: BatchHeader) -> None:
-        """Account for a batch that tells nothing of producers: compaction has emptied it."""
-        self._on_any(header)
-
-    def _on_any(self, header: BatchHeader) -> None:
+        """Account for what any batch tells; of one that compaction has emptied there is no more."""
         assert header.base_offset >= self.end_offset, "batches come in the order of their offsets"
         epochs = self.leader_epochs
         if header.partition_leader_epoch > epochs.latest:

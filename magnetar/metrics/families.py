@@ -73,6 +73,11 @@ FAMILIES = {
             "EndTxn answers given before all markers were durable: a participant was slow.",
         ),
         Family(
+            "magnetar_fenced_markers_total",
+            COUNTER,
+            "Markers that met a later coordinator's epoch in a partition, and took it.",
+        ),
+        Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"

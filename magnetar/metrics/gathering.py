@@ -44,6 +44,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
             "magnetar_transactions_healed_total",
             [((remedy.value,), count) for remedy, count in healing.counts.items()],
         ),
+        _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
         _syncs(services.logs.sync_durations),

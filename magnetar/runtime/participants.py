@@ -10,7 +10,7 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
@@ -29,14 +29,9 @@ _log = get_logger("transactions")
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
-class AppendedMarker(NamedTuple):
-    """A marker in a partition's log, not durable yet."""
-
-    work: MarkerWork
-    partition: TopicPartition
-    log: PartitionLog
-    end_offset: int
-    """The end of the log after the marker (exclusive): what to await."""
+#: A marker in a partition's log, not durable yet: whose it is, where, and the end of the log after
+#: the marker (exclusive), which is to be awaited. A plain tuple: a commit may make thousands.
+AppendedMarker: TypeAlias = tuple[MarkerWork, TopicPartition, PartitionLog, int]
 
 
 class Participants(Protocol):
@@ -87,6 +82,8 @@ class LocalParticipants:
     def __init__(self, topics: PartitionsByName, groups: PendingAcks) -> None:
         self._topics = topics
         self._groups = groups
+        #: Markers of ours that met a later coordinator's epoch in a partition.
+        self.fenced_markers = 0
 
     def append_marker(
         self, partition: TopicPartition, marker: TransactionMarker, now_ms: int
@@ -114,19 +111,43 @@ class LocalParticipants:
                 one.commit,
                 one.transaction_version,
             )
-            for partition in one.partitions:
+            # Sorted, so that a retry after a restart meets the partitions in the same order.
+            for partition in sorted(one.partitions):
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
-                    # Any other refusal ends the broker: a decision without its marker.
-                    if refusal.code not in _NOTHING_OPEN:
-                        raise
-                    _report_skipped(one, partition, refusal)
-                else:
-                    markers.append(AppendedMarker(one, partition, log, end_offset))
+                    if refusal.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                        log, end_offset = self._append_fenced(one, partition, marker, now_ms)
+                    elif refusal.code in _NOTHING_OPEN:
+                        _report_skipped(one, partition, refusal)
+                        continue
+                    else:
+                        raise  # It ends the broker: a decision would be without its marker.
+                markers.append((one, partition, log, end_offset))
         return markers
+
+    def _append_fenced(
+        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        """Append a marker to a log that knows a later coordinator of the producer; as
+        `append_marker`.
+
+        No other coordinator writes to the logs of this process. So the later one is another
+        cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
+        marker the outcome would be missing in this partition alone.
+        """
+        state = self._topics.partition(*partition).producers[marker.producer_id]
+        self.fenced_markers += 1
+        _log.error(
+            "a later coordinator has written to this partition; the marker takes its epoch",
+            coordinator_epoch=marker.coordinator_epoch,
+            later_coordinator_epoch=state.coordinator_epoch,
+            **_described(work, partition),
+        )
+        marker = marker._replace(coordinator_epoch=state.coordinator_epoch)
+        return self.append_marker(partition, marker, now_ms)
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         for work, partition, log, end_offset in markers:
@@ -151,13 +172,15 @@ class LocalParticipants:
 
 
 def _report_skipped(work: MarkerWork, partition: TopicPartition, reason: Exception) -> None:
-    _log.warning(
-        "marker skipped",
-        transactional_id=work.transactional_id,
-        producer_id=work.producer_id,
-        producer_epoch=work.producer_epoch,
-        commit=work.commit,
-        topic=partition.topic,
-        partition=partition.partition,
-        reason=str(reason),
-    )
+    _log.warning("marker skipped", reason=str(reason), **_described(work, partition))
+
+
+def _described(work: MarkerWork, partition: TopicPartition) -> dict[str, Any]:
+    return {
+        "transactional_id": work.transactional_id,
+        "producer_id": work.producer_id,
+        "producer_epoch": work.producer_epoch,
+        "commit": work.commit,
+        "topic": partition.topic,
+        "partition": partition.partition,
+    }
