@@ -17,7 +17,7 @@ work twice is harmless: what a partition has closed stays closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -137,25 +137,6 @@ class MarkerWork(NamedTuple):
         """The number of markers, those of the votes included."""
         count = len(self.partitions)
         return count + sum(vote.marker_count for vote in self.votes) if self.votes else count
-
-    def slices(self) -> Iterator[list[MarkerWork]]:
-        """Yield this work and its votes in parts of at most MARKERS_AT_ONCE_MAX markers."""
-        part: list[MarkerWork] = []
-        room = MARKERS_AT_ONCE_MAX
-        for one in (self, *self.votes):
-            # Here, slice by slice: hundreds of votes hold many thousand partitions.
-            partitions = sorted(one.partitions)
-            first = 0
-            while first < len(partitions):
-                end = first + room
-                part.append(one._replace(partitions=partitions[first:end], votes=()))
-                room -= len(part[-1].partitions)
-                first = end
-                if room == 0:
-                    yield part
-                    part, room = [], MARKERS_AT_ONCE_MAX
-        if part:
-            yield part
 
     @property
     def completion(self) -> Urgency:

@@ -16,7 +16,7 @@ See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -61,7 +61,7 @@ class _Commit:
         #: Commits whose markers go before this one's COMPLETE_*.
         self.after = after
         #: Those appended that may not be durable yet.
-        self.markers: Sequence[AppendedMarker] = ()
+        self.markers: list[AppendedMarker] = []
         self.task: asyncio.Task[None] | None = None
 
 
@@ -119,9 +119,7 @@ class Commits:
             commit = _Commit(work, plan, log, log.until_durable(end_offset), after)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
-                commit.markers = self._participants.append(
-                    (work, *work.votes), Part.MARKERS, log.leader_epoch, now_ms
-                )
+                self._mark(commit, now_ms)
             commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
             commit.task.add_done_callback(partial(self._on_ended, transactional_id))
             self.under_way[transactional_id] = commit
@@ -134,14 +132,9 @@ class Commits:
             await commit.decided
         # From here on the decision is durable: no crash can undo what the markers say.
         if commit.plan is Plan.DECISION_FIRST:
-            work = commit.work
-            commit.markers = self._participants.append(
-                (work, *work.votes), Part.MARKERS, commit.log.leader_epoch, self._clock.now_ms()
-            )
-        elif commit.plan is Plan.IN_SLICES:
-            await self._mark_in_slices(commit, Part.SLICES)
-        elif commit.plan is Plan.REDRIVE:
-            await self._mark_in_slices(commit, Part.MISSING_MARKERS)
+            self._mark(commit, self._clock.now_ms())
+        elif commit.plan is Plan.IN_SLICES or commit.plan is Plan.REDRIVE:
+            await self._mark_in_slices(commit)
         await self._participants.durable(commit.markers)
         if commit.after:
             await asyncio.gather(*commit.after)
@@ -155,20 +148,33 @@ class Commits:
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit.work)
 
-    async def _mark_in_slices(self, commit: _Commit, part: Part) -> None:
-        """Append the markers of `part` slice by slice, one slice in a turn of the event loop.
+    def _mark(self, commit: _Commit, now_ms: int) -> None:
+        """Append all markers of a commit in this step."""
+        for markers in self._appending(commit, Part.MARKERS, now_ms):
+            commit.markers += markers
+
+    async def _mark_in_slices(self, commit: _Commit) -> None:
+        """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
 
         At most two slices wait for the disk, so that no sync has more to tell than theirs.
         """
-        for works in commit.work.slices():
+        part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.SLICES
+        appending = self._appending(commit, part, self._clock.now_ms())
+        while True:
             # One slice in a turn over all commits: an abort may end hundreds of children.
             async with self._slicing:
-                appended = self._participants.append(
-                    works, part, commit.log.leader_epoch, self._clock.now_ms()
-                )
+                markers = next(appending, None)
                 await asyncio.sleep(0)
+            if markers is None:
+                return
             await self._participants.durable(commit.markers)
-            commit.markers = appended
+            commit.markers = [*markers]
+
+    def _appending(
+        self, commit: _Commit, part: Part, now_ms: int
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        works = (commit.work, *commit.work.votes)
+        return self._participants.append(works, part, commit.log.leader_epoch, now_ms)
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.

@@ -9,10 +9,10 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.commit_plan import MARKERS_AT_ONCE_MAX, MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
@@ -24,6 +24,8 @@ from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
+#: The first batch of a log makes its directory and files, which takes as long as so many markers.
+_FIRST_MARKER_COUNTS = 20
 #: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
 #: or a later epoch of the producer has passed and everything of this one is closed.
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -39,11 +41,12 @@ class Participants(Protocol):
 
     def append(
         self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
-    ) -> Sequence[AppendedMarker]:
+    ) -> Iterator[Sequence[AppendedMarker]]:
         """Append the own markers of each of `works` to every partition that exists; of
         MISSING_MARKERS, only to those where the transaction is open.
 
-        In this step, so that they can be all or nothing with a decision that was appended in it.
+        Yields the markers slice by slice. Take all slices in one step where they are to be all or
+        nothing with a decision that was appended in it; else one slice in a turn of the event loop.
         """
         ...
 
@@ -101,8 +104,9 @@ class LocalParticipants:
 
     def append(
         self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
-    ) -> list[AppendedMarker]:
-        markers = []
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        markers: list[AppendedMarker] = []
+        room = MARKERS_AT_ONCE_MAX
         for one in works:
             marker = TransactionMarker(
                 one.producer_id,
@@ -126,7 +130,11 @@ class LocalParticipants:
                     else:
                         raise  # It ends the broker: a decision would be without its marker.
                 markers.append((one, partition, log, end_offset))
-        return markers
+                room -= 1 if end_offset > 1 else _FIRST_MARKER_COUNTS
+                if room <= 0:
+                    yield markers
+                    markers, room = [], MARKERS_AT_ONCE_MAX
+        yield markers
 
     def _append_fenced(
         self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int

@@ -15,6 +15,7 @@ from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions import commit_plan, joint
 from coordinator.transactions.metadata import TransactionMetadata
 from logstore.disk.durability import Durability
+from magnetar.runtime import participants
 from tests.simulation.families import Parent
 from tests.simulation.history import History, Outcome
 from tests.simulation.simulated_broker import World
@@ -64,7 +65,8 @@ def test_no_crash_tears_a_joint_transaction(part: int) -> None:
 
 @pytest.mark.timeout(60 * 60)
 def test_no_crash_tears_a_family_that_is_marked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_plan, "MARKERS_AT_ONCE_MAX", 2)
+    for module in (commit_plan, participants):
+        monkeypatch.setattr(module, "MARKERS_AT_ONCE_MAX", 2)
     for seed in SEEDS[: HISTORIES_OF_A_PART * SOAK]:
         run(seed, parents_of, NAMES)
 

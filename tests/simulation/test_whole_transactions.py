@@ -20,6 +20,7 @@ from coordinator.transactions import commit_plan
 from coordinator.transactions.commit_plan import MarkerWork, Plan
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
+from magnetar.runtime import participants
 from magnetar.runtime.commit import Commits
 from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.history import History, Outcome
@@ -78,7 +79,8 @@ def test_no_crash_loses_tears_dirties_duplicates_or_hangs(part: int) -> None:
 
 @pytest.mark.timeout(60 * 60)
 def test_no_crash_tears_what_is_marked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_plan, "MARKERS_AT_ONCE_MAX", 1)
+    for module in (commit_plan, participants):
+        monkeypatch.setattr(module, "MARKERS_AT_ONCE_MAX", 1)
     committed = 0
     for seed in SEEDS[: HISTORIES_OF_A_PART * SOAK]:
         _, history = run(seed, workers_of, NAMES)
