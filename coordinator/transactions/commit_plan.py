@@ -135,8 +135,7 @@ class MarkerWork(NamedTuple):
     @property
     def marker_count(self) -> int:
         """The number of markers, those of the votes included."""
-        count = len(self.partitions)
-        return count + sum(vote.marker_count for vote in self.votes) if self.votes else count
+        return sum(len(one.partitions) for one in (self, *self.votes))
 
     @property
     def completion(self) -> Urgency:
@@ -218,7 +217,10 @@ def planned(
     if own is None:
         return Planned(records)
     kind = Decided.VERSION_2
-    if own.marker_count + sum(one.marker_count for one in work) > MARKERS_AT_ONCE_MAX:
+    count = len(own.partitions)
+    if work or own.votes:
+        count = sum(one.marker_count for one in (own, *work))
+    if count > MARKERS_AT_ONCE_MAX:
         kind = Decided.LARGE
     elif work or own.votes or is_ending:
         kind = Decided.WITH_OTHERS

@@ -13,7 +13,6 @@ Source: KIP-98, KIP-101, KIP-890.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
@@ -308,14 +307,10 @@ class PartitionLog:
         snapshots.bytes_until_due -= header.batch_length
         if snapshots.bytes_until_due <= 0:
             snapshots.take(state, for_kafka=False)
-        return Appended(
-            header.base_offset,
-            end_offset - 1,
-            end_offset,
-            append_time_ms,
-            ledger.start_offset,
-            False,
-        )
+        first, start = header.base_offset, ledger.start_offset
+        # Not the constructor, which is Python: every batch passes here.
+        place = (first, end_offset - 1, end_offset, append_time_ms, start, False)
+        return tuple.__new__(Appended, place)
 
     def _note_aborted(self, offset: int) -> None:
         """Write down the transaction that the marker at `offset` has aborted. The entry is durable
@@ -361,13 +356,6 @@ class PartitionLog:
             if self.reader.is_deleted:
                 raise PartitionDeleted(self.topic, self.partition) from None
             raise
-
-    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return a future that resolves once all below `end_offset` is durable; None: it is now.
-
-        Futures resolve in the order in which they were asked for. A deletion raises LedgerClosed.
-        """
-        return self.ledger.until_durable(end_offset)
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)

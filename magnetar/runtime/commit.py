@@ -116,10 +116,11 @@ class Commits:
             if (known := self.under_way.get(transactional_id)) is not None:
                 assert known.task is not None
                 after = [*after, known.task]
-            commit = _Commit(work, plan, log, log.until_durable(end_offset), after)
+            commit = _Commit(work, plan, log, log.ledger.until_durable(end_offset), after)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
-                self._mark(commit, now_ms)
+                for markers in self._appending(commit, Part.MARKERS, now_ms):
+                    commit.markers += markers
             commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
             commit.task.add_done_callback(partial(self._on_ended, transactional_id))
             self.under_way[transactional_id] = commit
@@ -132,7 +133,8 @@ class Commits:
             await commit.decided
         # From here on the decision is durable: no crash can undo what the markers say.
         if commit.plan is Plan.DECISION_FIRST:
-            self._mark(commit, self._clock.now_ms())
+            for markers in self._appending(commit, Part.MARKERS, self._clock.now_ms()):
+                commit.markers += markers
         elif commit.plan is Plan.IN_SLICES or commit.plan is Plan.REDRIVE:
             await self._mark_in_slices(commit)
         await self._participants.durable(commit.markers)
@@ -147,11 +149,6 @@ class Commits:
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit.work)
-
-    def _mark(self, commit: _Commit, now_ms: int) -> None:
-        """Append all markers of a commit in this step."""
-        for markers in self._appending(commit, Part.MARKERS, now_ms):
-            commit.markers += markers
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.

@@ -159,7 +159,7 @@ class LocalParticipants:
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         for work, partition, log, end_offset in markers:
-            if log.high_watermark >= end_offset:
+            if log.reader.high_watermark >= end_offset:
                 continue
             try:
                 await log.durable(end_offset)
