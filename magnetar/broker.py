@@ -29,6 +29,7 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -47,6 +48,7 @@ from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.logs import Logs
+from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 
@@ -62,6 +64,7 @@ class Broker:
     broker_configs: BrokerConfigs
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
+    authentication: Authentication
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -110,6 +113,7 @@ class Broker:
         self.server.bind(parse_listeners(self.config))
         try:
             self._open_storage()
+            self.authentication.serve(self.listeners)
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
@@ -190,6 +194,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
+            authentication=self.authentication,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
@@ -228,6 +233,7 @@ class Broker:
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
+        self.authentication = Authentication(self.config, ScramCredentials(catalog))
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
+from magnetar.config.security import SecurityConfig, SecurityProtocol
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -30,8 +31,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config):
+class BrokerConfig(Config, stored=SecurityConfig.settings):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
+
+    Those of `SecurityConfig` are read for one listener each, by `listener_security`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """
@@ -67,9 +70,9 @@ class BrokerConfig(Config):
         " clients cannot use.",
     )
     listener_security_protocol_map = words(
-        ["PLAINTEXT:PLAINTEXT"],
+        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
         since="0.10.2",
-        doc="Protocol of each listener's name. PLAINTEXT is the one served.",
+        doc="Protocol of each listener's name.",
     )
     controller_listener_names = words(
         [],

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
+from magnetar.config.security import listener_setting
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 
 #: The broker reads these when it needs them, or carries them over to topics and logs. Two of
@@ -64,7 +65,7 @@ def find_setting(name: str) -> Setting[object] | None:
     declared: Setting[object] | None = BrokerConfig.settings.get(name)
     if declared is not None:
         return declared
-    return inert_settings().get(name)
+    return inert_settings().get(name) or listener_setting(name)
 
 
 def setting_names(config: BrokerConfig) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import wire.address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
+from magnetar.config.security import SecurityProtocol
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
@@ -24,6 +25,7 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def bound_to(self, port: int) -> Listener:
         """Return this listener after the operating system chose `port` for it."""
@@ -57,17 +59,26 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
         if name in for_controllers:
             continue
         # As in Kafka, a name that the map lacks is the name of its protocol.
-        protocol = protocols.get(name, name)
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listeners: {name} speaks {protocol}; magnetar serves PLAINTEXT.")
+        protocol = _protocol(name, protocols.get(name, name))
         shown_host, shown_port = advertised.get(name, ("", 0))
         # Clients connect to what they are told, and cannot connect to "every interface".
         if not shown_host:
             shown_host = socket.gethostname() if host in _EVERY_INTERFACE else host
-        listeners.append(Listener(name, host, port, shown_host, shown_port or port))
+        listeners.append(Listener(name, host, port, shown_host, shown_port or port, protocol))
     if not listeners:
         raise ConfigError("listeners: names no listener for clients.")
     return listeners
+
+
+def _protocol(listener: str, text: str) -> SecurityProtocol:
+    try:
+        return SecurityProtocol(text.upper())
+    except ValueError:
+        known = ", ".join(SecurityProtocol)
+        raise ConfigError(
+            f"listeners: {listener} speaks {text}, which is none of {known}."
+            " Name its protocol in listener.security.protocol.map."
+        ) from None
 
 
 def _parse(place: str, entries: list[str]) -> dict[str, tuple[str, int]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
@@ -49,6 +50,7 @@ class Services:
     catalog: Catalog
     config_resources: ConfigResources
     client_quotas: ClientQuotas
+    authentication: Authentication
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -24,6 +24,9 @@ from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from magnetar.security.names import MappingRule, certificate_name, mapped
+from magnetar.security.principal import user
+from magnetar.security.session import Session
 from magnetar.server.dispatch import (
     API_VERSIONS,
     OVERLAPPING,
@@ -80,8 +83,17 @@ class Shared:
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted connection."""
 
-    def __init__(self, shared: Shared, listener: Listener) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        listener: Listener,
+        session: Session,
+        name_rules: Sequence[MappingRule] = (),
+    ) -> None:
+        """`name_rules` make a user of the name in a client's certificate."""
         self.listener = listener
+        self.session = session
+        self._name_rules = name_rules
         self.client_id: str | None = None
         self.client_address = "?"
         self.host = "?"
@@ -95,6 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Answers that the operating system did not take at once.
         self._unread = HeldResponse(shared.response_memory)
         self._reader = FrameReader(shared.buffer, shared.memory, shared.frame_bytes_max)
+        self._limit_frames()
         # The event loop asks the reader itself, which saves a call for each read.
         self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
         self._backlog: deque[bytearray] = deque()
@@ -166,6 +179,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = str(peer[0]) if peer else "?"
         self.client_address = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._shared.on_opened(self, connected)
+        handshake = transport.get_extra_info("ssl_object")
+        if handshake is not None and not self.listener.protocol.has_sasl:
+            self._take_name(handshake.getpeercert(binary_form=True))
+
+    def _take_name(self, certificate: bytes | None) -> None:
+        """Make the client of a TLS connection the user that its certificate names."""
+        if certificate is None:
+            return
+        try:
+            self.session.principal = user(mapped(certificate_name(certificate), self._name_rules))
+        except ValueError as mistake:
+            self._refuse(WireError(f"its certificate: {mistake}"))
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -290,7 +316,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(self._reader.error)
             return
         try:
-            exchange = self._dispatcher.begin(frame, self, self.client_address)
+            if self.session.is_guarded:
+                exchange = self._begin_guarded(frame)
+            else:
+                exchange = self._dispatcher.begin(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
             self._refuse_version(unsupported)
             return
@@ -303,6 +332,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._exchanges.append(exchange)
         if exchange.answer is None:
             self._wait(exchange)
+
+    def _begin_guarded(self, frame: bytearray) -> Exchange:
+        """Begin a request of a client that has not authenticated, or whose session may end."""
+        exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
+        self._limit_frames()
+        return exchange
+
+    def _limit_frames(self) -> None:
+        """Take small requests only, until the client has authenticated."""
+        shared = self._shared
+        is_open = self.session.is_open
+        self._reader.frame_bytes_max = (
+            shared.frame_bytes_max
+            if is_open
+            else min(shared.frame_bytes_max, self.session.frame_bytes_max)
+        )
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
@@ -384,6 +429,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if unsupported.api_key != API_VERSIONS:
             self._refuse(unsupported)
             return
+        self.session.expect_versions()
         # KIP-511: a client newer than the broker learns from a version 0 answer which to use.
         self._exchanges.append(self._dispatcher.version_0_exchange(unsupported, self))
 

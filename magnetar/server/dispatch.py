@@ -30,6 +30,7 @@ from wire.errors import KafkaError, WireError
 from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
 API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
@@ -191,6 +192,30 @@ class Dispatcher:
             exchange.answer = _encode(exchange, await rest.resume())
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
+
+    def begin_guarded(
+        self, frame: bytearray, connection: Connection, client_address: str
+    ) -> Exchange:
+        """Begin a request that the connection's session must admit. Raises WireError."""
+        session = connection.session
+        now_ms = self._now_ms()
+        if session.takes_tokens:
+            return self._token_exchange(frame, connection, now_ms)
+        session.admit(int.from_bytes(frame[:2], "big"), now_ms)
+        return self.begin(frame, connection, client_address)
+
+    def _token_exchange(self, frame: bytearray, connection: Connection, now_ms: int) -> Exchange:
+        """Return a bare token of a login as a request, with its answer: a bare token too."""
+        try:
+            token, _ = connection.session.authenticate(bytes(frame), now_ms)
+        except KafkaError as refusal:
+            # Before KIP-152 the protocol has no answer that says no.
+            raise WireError(str(refusal)) from None
+        api = self._apis[SaslAuthenticateRequest.api_key]
+        context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
+        exchange = Exchange(Route(api, 0), SaslAuthenticateRequest(), context, 0)
+        exchange.answer = [len(token).to_bytes(SIZE_BYTES, "big") + token]
+        return exchange
 
     def version_0_exchange(
         self, unsupported: UnsupportedVersion, connection: Connection

@@ -17,19 +17,30 @@ SIZE_BYTES = 4
 SHARED_BUFFER_BYTES = 256 * 1024
 _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
+#: How a TLS handshake begins: record type and major version.
+_TLS_HELLO = 0x1603
 _SIZE = Struct(">i")
 
 
 class FrameReader:
     """One connection's half-received frame. Call `buffer`, fill it, call `received`, repeat."""
 
-    __slots__ = ("_filled", "_frame", "_head", "_max_bytes", "_memory", "_shared", "_size", "error")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_head",
+        "frame_bytes_max",
+        "_memory",
+        "_shared",
+        "_size",
+        "error",
+    )
 
     def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
         """All readers may use `shared`: each does so between a `buffer` and its `received` only."""
         self._shared = shared
         self._memory = memory
-        self._max_bytes = max_bytes
+        self.frame_bytes_max = max_bytes
         self._head = b""  # the first bytes of a size, fewer than 4
         self._frame: bytearray | None = None
         self._filled = 0
@@ -70,10 +81,8 @@ class FrameReader:
         position = 0
         while count - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data, position)
-            if not 0 < size <= self._max_bytes:
-                self.error = WireError(
-                    f"a frame of {size} bytes; 1 to {self._max_bytes} are accepted"
-                )
+            if not 0 < size <= self.frame_bytes_max:
+                self.error = WireError(_refusal(size, self.frame_bytes_max))
                 frames.append(bytearray())
                 return frames
             position += SIZE_BYTES
@@ -119,3 +128,9 @@ class FrameReader:
         self._memory.resize_partial(len(grown) - len(frame))
         self._frame = grown
         return grown
+
+
+def _refusal(size: int, bytes_max: int) -> str:
+    if size >> 16 == _TLS_HELLO:
+        return "it speaks TLS, and this listener does not: is its port or security.protocol wrong?"
+    return f"a frame of {size} bytes; 1 to {bytes_max} are accepted"

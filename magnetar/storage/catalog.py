@@ -69,6 +69,19 @@ _MIGRATIONS = (
     """
     ALTER TABLE cluster ADD COLUMN change_count INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE cluster ADD COLUMN secret BLOB NOT NULL DEFAULT x'';
+    UPDATE cluster SET secret = randomblob(32);
+    CREATE TABLE scram_credentials (
+        user TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        salt BLOB NOT NULL,
+        iterations INTEGER NOT NULL,
+        stored_key BLOB NOT NULL,
+        server_key BLOB NOT NULL,
+        PRIMARY KEY (user, mechanism)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 _SYNCHRONOUS = {
@@ -233,6 +246,27 @@ class Catalog:
                     "INSERT INTO client_quotas VALUES (?, ?, ?)",
                     [(entity, *each) for each in values.items()],
                 )
+
+    def secret(self) -> bytes:
+        """Return the 32 random bytes that the catalog got when it was created."""
+        with self._failing("read the secret"):
+            return bytes(self._database.execute("SELECT secret FROM cluster").fetchone()[0])
+
+    def scram_credentials(self) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential."""
+        with self._failing("read SCRAM credentials"):
+            return self._database.execute("SELECT * FROM scram_credentials").fetchall()
+
+    def set_scram_credentials(
+        self, user: str, credentials: Iterable[tuple[str, bytes, int, bytes, bytes]]
+    ) -> None:
+        """Replace all credentials of a user, each without the user's name."""
+        with self._change("set SCRAM credentials") as database:
+            database.execute("DELETE FROM scram_credentials WHERE user = ?", (user,))
+            database.executemany(
+                "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
+                [(user, *each) for each in credentials],
+            )
 
     def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
         """Remove topics and their configs, and remember that their files must go."""

@@ -24,6 +24,7 @@ from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import RequestContext
+from magnetar.security.session import Session
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
@@ -286,6 +287,7 @@ class _Unconnected:
     """Nobody hangs up here."""
 
     is_closing = False
+    session = Session()
     listener: Any = None
 
     def close(self) -> None:
