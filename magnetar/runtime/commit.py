@@ -16,9 +16,10 @@ See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
@@ -35,6 +36,10 @@ VISIBLE_TIMEOUT_MS = 5_000
 
 #: How long an owed COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
 COMPLETION_DELAY_MS = 50
+
+#: Slices of markers of one commit that wait for the disk at once. One would be enough for a fast
+#: disk; on a slow one each sync should cover some.
+SLICES_WAITING_MAX = 4
 
 #: Completions in one turn of the event loop: a few milliseconds.
 _SLICE = 50
@@ -153,19 +158,22 @@ class Commits:
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
 
-        At most two slices wait for the disk, so that no sync has more to tell than theirs.
+        Some slices at most wait for the disk, so that no sync has more to tell than theirs.
         """
         part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.SLICES
         appending = self._appending(commit, part, self._clock.now_ms())
+        waiting: deque[Sequence[AppendedMarker]] = deque()
         while True:
             # One slice in a turn over all commits: an abort may end hundreds of children.
             async with self._slicing:
                 markers = next(appending, None)
                 await asyncio.sleep(0)
             if markers is None:
-                return
-            await self._participants.durable(commit.markers)
-            commit.markers = [*markers]
+                break
+            waiting.append(markers)
+            if len(waiting) == SLICES_WAITING_MAX:
+                await self._participants.durable(waiting.popleft())
+        commit.markers = [*chain.from_iterable(waiting)]
 
     def _appending(
         self, commit: _Commit, part: Part, now_ms: int

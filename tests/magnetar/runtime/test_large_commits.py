@@ -17,9 +17,10 @@ from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import Sync
+from magnetar.runtime.commit import SLICES_WAITING_MAX
 from tests.magnetar.transaction_world import A0, World
 
-COUNT = 3 * MARKERS_AT_ONCE_MAX + 50
+COUNT = 6 * MARKERS_AT_ONCE_MAX + 50
 BIG = [TopicPartition("big", index) for index in range(COUNT)]
 
 
@@ -77,8 +78,9 @@ async def test_no_turn_of_the_event_loop_appends_more_than_a_slice_of_markers(
     assert sum(turns.done["append"].values()) == COUNT
     assert max(turns.done["append"].values()) <= MARKERS_AT_ONCE_MAX
     if world.storage is not Storage.APART:
-        # Two slices at most wait for one sync; and the coordinator's log.
-        assert max(turns.done["complete"].values()) <= 2 * MARKERS_AT_ONCE_MAX + 1
+        # So many slices at most wait for one sync; and the coordinator's log.
+        bound = SLICES_WAITING_MAX * MARKERS_AT_ONCE_MAX + 1
+        assert max(turns.done["complete"].values()) <= bound
     assert all(world.stable(partition) for partition in BIG)
     assert world.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
 
