@@ -43,6 +43,7 @@ from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.listening import Server
+from magnetar.storage.acls import Acls, load_acls
 from magnetar.storage.adoption import adopt, stay_above
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
@@ -65,6 +66,7 @@ class Broker:
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
     authentication: Authentication
+    acls: Acls | None
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -195,6 +197,7 @@ class Broker:
             ),
             client_quotas=self.client_quotas,
             authentication=self.authentication,
+            acls=self.acls,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
@@ -233,6 +236,7 @@ class Broker:
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
+        self.acls = load_acls(self.config, catalog)
         self.authentication = Authentication(self.config, ScramCredentials(catalog))
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
 

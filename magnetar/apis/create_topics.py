@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog import TopicRow
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
 from magnetar.storage.topics import Topic
@@ -32,7 +34,11 @@ from wire.messages.create_topics import (
 )
 
 
-@handles(CreateTopicsRequest, versions="2-7")
+@handles(
+    CreateTopicsRequest,
+    versions="2-7",
+    needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=True)],
+)
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:

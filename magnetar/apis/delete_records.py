@@ -12,12 +12,14 @@ in Kafka.
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_records import (
@@ -34,6 +36,7 @@ _NO_LOW_WATERMARK = -1
     DeleteRecordsRequest,
     versions="0-2",
     refuse=mirror(DeleteRecordsResponse, low_watermark=_NO_LOW_WATERMARK),
+    needs=[Each(Operation.DELETE, Resource.TOPIC, "topics")],
 )
 async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext

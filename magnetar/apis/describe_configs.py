@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
@@ -34,6 +35,7 @@ from magnetar.config.topic import TopicConfig
 from magnetar.runtime.logger_levels import check_node, described_levels
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security import acls
 from magnetar.storage.broker_configs import EVERY_BROKER
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -49,7 +51,11 @@ from wire.resource_type import ResourceType
 _UNKNOWN_TYPE = 0
 
 
-@handles(DescribeConfigsRequest, versions="1-4")
+@handles(
+    DescribeConfigsRequest,
+    versions="1-4",
+    needs=[Each(acls.Operation.DESCRIBE_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+)
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:

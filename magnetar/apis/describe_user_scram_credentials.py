@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.security.scram import MECHANISM_IDS
 from magnetar.storage.scram_credentials import ScramCredentials
 from wire.error_code import ErrorCode
@@ -23,7 +25,11 @@ from wire.messages.describe_user_scram_credentials import (
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, versions="0")
+@handles(
+    DescribeUserScramCredentialsRequest,
+    versions="0",
+    needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)],
+)
 async def describe_user_scram_credentials(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
+from magnetar.apis.authorization import require
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
@@ -26,6 +27,7 @@ from magnetar.runtime.fetching import Fetch, PartitionRead
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -50,7 +52,7 @@ async def fetch(
 ) -> FetchResponse:
     # Before any partition: what the session refuses answers the whole request.
     session = services.fetch_sessions.open(request, context.version, context.now_ms)
-    reads = [_resolve(services, asked, context.version) for asked in session.partitions]
+    reads = [_resolve(services, asked, context) for asked in session.partitions]
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory)
     await Fetch(
@@ -79,10 +81,12 @@ async def fetch(
     )
 
 
-def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionRead:
+def _resolve(
+    services: Services, asked: FetchPartitionRequest, context: RequestContext
+) -> PartitionRead:
     """Find the partition's log and check the client's idea of its leader."""
     try:
-        log = _find(services, asked, version)
+        log = _find(services, asked, context)
         check_leader_epoch(log, asked.current_leader_epoch)
         read = PartitionRead(log, asked.fetch_offset, asked.max_bytes)
         if asked.last_fetched_epoch != UNKNOWN_EPOCH:
@@ -92,14 +96,19 @@ def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> 
     return read
 
 
-def _find(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionLog:
+def _find(
+    services: Services, asked: FetchPartitionRequest, context: RequestContext
+) -> PartitionLog:
     name = asked.topic
     # From here on the request has no names.
-    if version >= TOPIC_IDS_SINCE:
+    if context.version >= TOPIC_IDS_SINCE:
         found = services.topics.by_id(asked.topic_id)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic_id}")
         name = found.name
+    # Of each request, also of one that a session leaves out: what was allowed may be no more.
+    if services.acls is not None:
+        require(services, context, Operation.READ, Resource.TOPIC, name)
     return services.topics.partition(name, asked.partition)
 
 

@@ -11,10 +11,12 @@ The response comes when the generation is formed; it lists the members for the l
 from __future__ import annotations
 
 from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.errors import KafkaError
 from wire.messages.join_group import (
     JoinGroupRequest,
@@ -28,7 +30,9 @@ _NULL_NAMES_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-@handles(JoinGroupRequest, versions="0-9")
+@handles(
+    JoinGroupRequest, versions="0-9", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+)
 async def join_group(
     services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse:

@@ -16,10 +16,12 @@ from collections import Counter
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
+from magnetar.apis.authorization import Each
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.messages.list_offsets import (
@@ -50,7 +52,9 @@ _SINCE = {
 }
 
 
-@handles(ListOffsetsRequest, versions="1-11")
+@handles(
+    ListOffsetsRequest, versions="1-11", needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics")]
+)
 async def list_offsets(
     services: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:

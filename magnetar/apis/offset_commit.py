@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
+from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -31,7 +33,14 @@ _GROUP_NOT_FOUND_SINCE = 9
 _TOPIC_IDS_SINCE = 10
 
 
-@handles(OffsetCommitRequest, versions="2-10")
+@handles(
+    OffsetCommitRequest,
+    versions="2-10",
+    needs=[
+        Whole([Operation.READ], Resource.GROUP, "group_id"),
+        Each(Operation.READ, Resource.TOPIC, "topics"),
+    ],
+)
 async def offset_commit(
     services: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:

@@ -10,14 +10,17 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
+from magnetar.apis.authorization import may, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.offset_fetch import (
@@ -48,15 +51,27 @@ async def offset_fetch(
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
         return OffsetFetchResponse(
-            groups=[await _group(services, group, stable, by_id) for group in request.groups]
+            groups=[
+                await _group(services, context, group, stable, by_id) for group in request.groups
+            ]
         )
+    require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
     found: list[tuple[str, list[FetchedOffset]]] = []
     if request.topics is None:
         everything = await services.groups.offsets.fetch_all(
             request.group_id, require_stable=request.require_stable
         )
-        found.extend(everything.items())
+        found.extend(
+            (name, offsets)
+            for name, offsets in everything.items()
+            if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
+        )
     for asked in request.topics or ():
+        if (
+            refused := _refused(services, context, asked.name, asked.partition_indexes)
+        ) is not None:
+            found.append((asked.name, refused))
+            continue
         offsets = await services.groups.offsets.fetch(
             request.group_id,
             asked.name,
@@ -74,26 +89,46 @@ async def offset_fetch(
     )
 
 
+def _refused(
+    services: Services, context: RequestContext, topic: str, partitions: Sequence[int]
+) -> list[FetchedOffset] | None:
+    """Return the refusal of each partition of a topic that the client may not know of."""
+    try:
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, topic)
+    except KafkaError as refusal:
+        return [FetchedOffset(index, error_code=refusal.code) for index in partitions]
+    return None
+
+
 async def _group(
-    services: Services, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+    services: Services,
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    by_id: bool,
 ) -> OffsetFetchResponseGroup:
     try:
+        require(services, context, Operation.DESCRIBE, Resource.GROUP, group.group_id)
         services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
         # Each group stands alone: a member that is fenced in one may read the offsets of another.
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
-        topics = await _all_topics(services, group.group_id, require_stable, by_id)
+        topics = await _all_topics(services, context, group.group_id, require_stable, by_id)
     else:
         topics = [
-            await _topic(services, group.group_id, asked, require_stable, by_id)
+            await _topic(services, context, group.group_id, asked, require_stable, by_id)
             for asked in group.topics
         ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
 async def _all_topics(
-    services: Services, group_id: str, require_stable: bool, by_id: bool
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    require_stable: bool,
+    by_id: bool,
 ) -> list[OffsetFetchResponseTopics]:
     """Return everything committed; where topics go by id, what is left of deleted ones is not."""
     everything = await services.groups.offsets.fetch_all(group_id, require_stable=require_stable)
@@ -102,6 +137,8 @@ async def _all_topics(
         topic = services.topics.by_name(name)
         # A client of version 10 knows topics by id alone, and this one has none any more.
         if by_id and topic is None:
+            continue
+        if not may(services, context, Operation.DESCRIBE, Resource.TOPIC, name):
             continue
         topics.append(
             OffsetFetchResponseTopics(
@@ -118,6 +155,7 @@ async def _all_topics(
 
 async def _topic(
     services: Services,
+    context: RequestContext,
     group_id: str,
     asked: OffsetFetchRequestTopics,
     require_stable: bool,
@@ -138,6 +176,12 @@ async def _topic(
         # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
         # left out.
         name = topic.name
+    if (refused := _refused(services, context, name, asked.partition_indexes)) is not None:
+        return OffsetFetchResponseTopics(
+            name="" if by_id else name,
+            topic_id=asked.topic_id,
+            partitions=[_partition(OffsetFetchResponsePartitions, each) for each in refused],
+        )
     offsets = await services.groups.offsets.fetch(
         group_id,
         name,

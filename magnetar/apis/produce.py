@@ -19,6 +19,7 @@ from collections.abc import Sequence, Set
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Whole, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
@@ -26,6 +27,7 @@ from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -61,7 +63,12 @@ def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message
     return None if request.acks == 0 else _refuse_each(request, version, error)
 
 
-@handles(ProduceRequest, versions="3-13", refuse=_refuse)
+@handles(
+    ProduceRequest,
+    versions="3-13",
+    refuse=_refuse,
+    needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
+)
 def produce(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | DelayedResponse | None:
@@ -131,6 +138,9 @@ class _Appending:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
         else:
             topic = self._services.topics.by_name(asked.name)
+        if self._services.acls is not None:
+            name = asked.name if topic is None else topic.name
+            require(self._services, self._context, Operation.WRITE, Resource.TOPIC, name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"

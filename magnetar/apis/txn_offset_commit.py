@@ -17,6 +17,7 @@ from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
+from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import (
@@ -25,6 +26,7 @@ from magnetar.apis.transaction_versions import (
 )
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.txn_offset_commit import (
@@ -35,7 +37,15 @@ from wire.messages.txn_offset_commit import (
 )
 
 
-@handles(TxnOffsetCommitRequest, versions="0-5")
+@handles(
+    TxnOffsetCommitRequest,
+    versions="0-5",
+    needs=[
+        Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
+        Whole([Operation.READ], Resource.GROUP, "group_id"),
+        Each(Operation.READ, Resource.TOPIC, "topics"),
+    ],
+)
 async def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:

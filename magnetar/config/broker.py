@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
-from magnetar.config.security import SecurityConfig, SecurityProtocol
+from magnetar.config.security import AuthorizationConfig, SecurityConfig, SecurityProtocol
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -31,10 +31,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored=SecurityConfig.settings):
+class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityConfig.settings}):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
-    Those of `SecurityConfig` are read for one listener each, by `listener_security`.
+    Those of security are read through `listener_security` and `authorization`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """

@@ -68,7 +68,6 @@ _TABLE: dict[str, str] = {
     """,
     "classes of Java cannot be loaded": """
         alter.config.policy.class.name class
-        authorizer.class.name string ""
         client.quota.callback.class class
         config.providers* list ""
         create.topic.policy.class.name class

@@ -12,6 +12,7 @@ from magnetar.config.setting import (
     Config,
     ConfigType,
     Setting,
+    boolean,
     integer,
     long,
     optional_string,
@@ -124,6 +125,31 @@ class SecurityConfig(Config):
     connection_failed_authentication_delay_ms = integer(
         100, minimum=0, since="2.1", doc="How long the answer to a failed login is held back."
     )
+
+
+class AuthorizationConfig(Config):
+    """Who may do what; the same for all listeners."""
+
+    authorizer_class_name = string(
+        "",
+        since="0.9",
+        doc="org.apache.kafka.metadata.authorizer.StandardAuthorizer: what no ACL allows is denied."
+        " Empty: who may connect may do everything.",
+    )
+    super_users = string(
+        "",
+        since="0.9",
+        doc="Principals that may do everything, separated by semicolons: User:ada;User:bob.",
+    )
+    allow_everyone_if_no_acl_found = boolean(
+        False, since="0.9", doc="Allow what concerns a resource that no ACL is about."
+    )
+
+
+def authorization(config: Config) -> AuthorizationConfig:
+    """Return the broker's settings of who may do what."""
+    names = AuthorizationConfig.settings.keys() & config.explicit
+    return AuthorizationConfig({name: config[name] for name in names})
 
 
 def listener_setting(name: str) -> Setting[object] | None:

@@ -18,6 +18,7 @@ from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.transactions import Transactions
+from magnetar.storage.acls import Acls
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.logs import Logs
@@ -51,6 +52,8 @@ class Services:
     config_resources: ConfigResources
     client_quotas: ClientQuotas
     authentication: Authentication
+    #: Who may do what; None without an authorizer.
+    acls: Acls | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions

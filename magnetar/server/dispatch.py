@@ -15,6 +15,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 from magnetar.apis.api_versions import unsupported_version_response
+from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
@@ -76,12 +77,15 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, *, is_guarded: bool = False) -> None:
+        """`is_guarded`: there is an authorizer, which the API's needs are put before."""
         self.api = api
         self.api_key = api.key
         self.version = version
         self.overlaps = api.key in OVERLAPPING
         self.handler = api.handler
+        if is_guarded and api.needs:
+            self.handler = guarded(api.handler, api.refuse, api.needs)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -232,7 +236,9 @@ class Dispatcher:
         api = self._apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
-        route = self._routes[key_and_version] = Route(api, version)
+        route = self._routes[key_and_version] = Route(
+            api, version, is_guarded=self.services.acls is not None
+        )
         return route
 
     def _on_error(self, exchange: Exchange, error: Exception) -> Answer:

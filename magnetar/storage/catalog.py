@@ -81,6 +81,16 @@ _MIGRATIONS = (
         server_key BLOB NOT NULL,
         PRIMARY KEY (user, mechanism)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE acls (
+        resource INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        pattern INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        host TEXT NOT NULL,
+        operation INTEGER NOT NULL,
+        permission INTEGER NOT NULL,
+        PRIMARY KEY (resource, name, pattern, principal, host, operation, permission)
+    ) STRICT, WITHOUT ROWID;
     """,
 )
 
@@ -89,6 +99,10 @@ _SYNCHRONOUS = {
     Durability.PAGE_CACHE: "OFF",
     Durability.MEMORY: "OFF",
 }
+
+
+#: Resource, name, pattern, principal, host, operation and permission of one ACL.
+AclRow = tuple[int, str, int, str, str, int, int]
 
 
 class CatalogFailure(OSError):
@@ -266,6 +280,25 @@ class Catalog:
             database.executemany(
                 "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
                 [(user, *each) for each in credentials],
+            )
+
+    def acls(self) -> list[AclRow]:
+        """Return every access control list."""
+        with self._failing("read ACLs"):
+            return self._database.execute("SELECT * FROM acls").fetchall()
+
+    def add_acls(self, acls: Iterable[AclRow]) -> None:
+        """Add access control lists."""
+        with self._change("add ACLs") as database:
+            database.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
+
+    def remove_acls(self, acls: Iterable[AclRow]) -> None:
+        """Remove access control lists."""
+        with self._change("remove ACLs") as database:
+            database.executemany(
+                "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+                " AND host = ? AND operation = ? AND permission = ?",
+                acls,
             )
 
     def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
