@@ -48,7 +48,7 @@ class Part(Enum):
     SLICES = "markers in slices"
     """The same markers, at most MARKERS_AT_ONCE_MAX of them in one step of the event loop."""
     MISSING_MARKERS = "missing markers"
-    """In slices too, to the partitions in which the producer still has something open."""
+    """To the partitions in which the producer still has something open."""
     COMPLETE = "COMPLETE_*"
     """Nothing is open."""
 

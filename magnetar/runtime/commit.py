@@ -44,6 +44,9 @@ SLICES_WAITING_MAX = 4
 #: Completions in one turn of the event loop: a few milliseconds.
 _SLICE = 50
 
+#: The plans whose markers are appended in one step once the decision is durable, and which markers.
+_MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_MARKERS}
+
 
 class _Commit:
     """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
@@ -137,11 +140,13 @@ class Commits:
         if commit.decided is not None:
             await commit.decided
         # From here on the decision is durable: no crash can undo what the markers say.
-        if commit.plan is Plan.DECISION_FIRST:
-            for markers in self._appending(commit, Part.MARKERS, self._clock.now_ms()):
-                commit.markers += markers
-        elif commit.plan is Plan.IN_SLICES or commit.plan is Plan.REDRIVE:
+        if commit.plan is Plan.IN_SLICES:
             await self._mark_in_slices(commit)
+        elif commit.plan in _MARKED_LATER:
+            # At once, however many: a redrive is over before the first client is served.
+            part = _MARKED_LATER[commit.plan]
+            for markers in self._appending(commit, part, self._clock.now_ms()):
+                commit.markers += markers
         await self._participants.durable(commit.markers)
         if commit.after:
             await asyncio.gather(*commit.after)
@@ -160,8 +165,7 @@ class Commits:
 
         Some slices at most wait for the disk, so that no sync has more to tell than theirs.
         """
-        part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.SLICES
-        appending = self._appending(commit, part, self._clock.now_ms())
+        appending = self._appending(commit, Part.SLICES, self._clock.now_ms())
         waiting: deque[Sequence[AppendedMarker]] = deque()
         while True:
             # One slice in a turn over all commits: an abort may end hundreds of children.
