@@ -9,6 +9,7 @@ that does not exist is INVALID_REPLICA_ASSIGNMENT, and there is no move that cou
 from __future__ import annotations
 
 from magnetar.apis.authorization import Whole
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -29,6 +30,7 @@ from wire.messages.alter_partition_reassignments import (
 @handles(
     AlterPartitionReassignmentsRequest,
     versions="0-1",
+    refuse=mirror(AlterPartitionReassignmentsResponse, at_each=True),
     needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
 )
 async def alter_partition_reassignments(

@@ -64,14 +64,14 @@ class Each(NamedTuple):
     """Needed for each thing in the request's list `field`.
 
     A thing is a name, or has one as `name`, `topic` or by its `topic_id`; else `target` names it.
-    `or_cluster`: the same operation on the cluster will do.
+    `or_cluster`: this operation on the cluster will do as well.
     """
 
     operation: Operation
     resource: Resource
     field: str
     target: Callable[[Any], Target] | None = None
-    or_cluster: bool = False
+    or_cluster: Operation | None = None
 
 
 Need = Whole | Each
@@ -200,7 +200,7 @@ def _split(
     services: Services, request: Any, context: RequestContext, need: Each
 ) -> tuple[Any, list[tuple[Any, KafkaError]]]:
     """Return the request without what is denied, and what is denied with its error, by kind."""
-    if need.or_cluster and may(services, context, need.operation, Resource.CLUSTER):
+    if need.or_cluster and may(services, context, need.or_cluster, Resource.CLUSTER):
         return request, []
     allowed = []
     by_kind: dict[Resource, tuple[str, list[Any]]] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from magnetar.apis.authorization import Each
+from magnetar.apis.authorization import Each, may
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.described import describe_setting
@@ -37,7 +37,7 @@ from wire.messages.create_topics import (
 @handles(
     CreateTopicsRequest,
     versions="2-7",
-    needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=True)],
+    needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=Operation.CREATE)],
 )
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
@@ -54,8 +54,18 @@ async def create_topics(
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             result = await _create(services, topic, validate_only=request.validate_only)
+        if not may(services, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+            _hide_configs(result)
         results.append(result)
     return CreateTopicsResponse(topics=results)
+
+
+def _hide_configs(result: CreatableTopicResult) -> None:
+    """Leave out the configs, for a client that may create a topic but not describe them."""
+    if result.error_code == ErrorCode.NONE:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
 
 
 def _check_total(services: Services, asked: list[CreatableTopic]) -> None:

@@ -58,6 +58,8 @@ async def delete_topics(
             asked_for = DeleteTopicState(name=name, topic_id=topic_id)
             topic = _find(services, asked_for, context)
             result.name, result.topic_id = topic.name, topic.id
+            if not may(services, context, Operation.DELETE, Resource.CLUSTER):
+                require(services, context, Operation.DELETE, Resource.TOPIC, topic.name)
             # Collected, not deleted yet: all of them leave the catalog by one transaction.
             going[topic.id] = topic, result
         results.append(result)
@@ -107,8 +109,9 @@ def _find(services: Services, asked: DeleteTopicState, context: RequestContext) 
         topic = services.topics.by_name(asked.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     known_as = asked.name if topic is None else topic.name
-    if known_as is not None and not may(services, context, Operation.DELETE, Resource.CLUSTER):
-        require(services, context, Operation.DELETE, Resource.TOPIC, known_as)
+    may_all = may(services, context, Operation.DELETE, Resource.CLUSTER)
+    if known_as is not None and not may_all:
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, known_as)
     if topic is None:
         raise KafkaError(missing, "There is no such topic.")
     if topic.is_internal:

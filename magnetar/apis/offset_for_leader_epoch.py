@@ -27,7 +27,7 @@ from wire.messages.offset_for_leader_epoch import (
 @handles(
     OffsetForLeaderEpochRequest,
     versions="2-4",
-    needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics")],
+    needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics", or_cluster=Operation.CLUSTER_ACTION)],
 )
 async def offset_for_leader_epoch(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
