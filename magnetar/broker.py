@@ -3,10 +3,10 @@
 A start, after a clean stop or after `kill -9`:
 
 1. bind the addresses; lock the data directory; write what the journal holds to its files again
-   (`logstore.directory.log_directory`, `logstore.sync.journal`); open the catalog;
-2. adopt logs that the catalog does not know (`storage.adoption`), open all others, and recover
-   those that were not stopped cleanly (`logstore.segments.batch_recovery`, then
-   `logstore.partition.state_recovery`);
+   (`logstore.directory.journal_replay`); open the catalog; adopt logs that the catalog does not
+   know (`storage.adoption`), and only then begin the epoch of this start;
+2. open all logs, and recover those that were not stopped cleanly
+   (`logstore.segments.batch_recovery`, then `logstore.partition.state_recovery`);
 3. replay groups, then transactions, and do the work that they owe (`runtime.shard`);
 4. heal the transactions that are open in a partition and unknown to their coordinator;
 5. accept connections. Nothing is answered before this.
@@ -44,7 +44,7 @@ from magnetar.runtime.services import Node, Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.server.listening import Server
 from magnetar.storage.acls import Acls, load_acls
-from magnetar.storage.adoption import adopt, stay_above
+from magnetar.storage.adoption import adopt, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
@@ -93,6 +93,7 @@ class Broker:
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
+        self._adopted: list[str] = []
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self.is_stopped = False
@@ -125,13 +126,12 @@ class Broker:
         await self.server.start(self.services)
 
     async def _recover(self) -> None:
-        adopted = adopt(self.logs, self.catalog)
         self.topics = Topics(self.catalog, self.logs, self.config)
         await self.topics.start()
-        for name in adopted:
+        for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
-            stay_above(topic.partitions, self.catalog)
+            tell_open(topic.partitions)
         # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
         participants = LocalParticipants(self.topics, self.groups)
@@ -230,7 +230,8 @@ class Broker:
         self.use_storage(logs, catalog)
 
     def use_storage(self, logs: Logs, catalog: Catalog) -> None:
-        """Keep everything in `logs` and `catalog`, and begin the next epoch of this broker."""
+        """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
+        begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
@@ -238,6 +239,8 @@ class Broker:
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
         self.authentication = Authentication(self.config, ScramCredentials(catalog))
+        # In this order: the epoch of this start is above every epoch in the adopted logs.
+        self._adopted = adopt(logs, catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
 
 

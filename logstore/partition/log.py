@@ -117,7 +117,8 @@ class PartitionLog:
         assert state.end_offset == ledger.end_offset, "the state is not that of the log's end"
         self._take_state(state)
         self.leader_epoch = max(self.leader_epoch, state.leader_epochs.latest)
-        self._epoch_files.leader_epoch = state.leader_epochs.latest
+        stored_id = None if closed is None else closed.topic_id
+        self._epoch_files.begin(state.leader_epochs.latest, stored_id)
         self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
         self._recovery_point_seen = ledger.recovery_point
         self.reader.begin(state)
@@ -421,8 +422,8 @@ class PartitionLog:
             raise PartitionDeleted(self.topic, self.partition)
         end_offset = self.state.end_offset
         self._snapshots.take(self.state, for_kafka=False, synced=True)
-        self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
+        self._snapshots.finish(end_offset)
         await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
@@ -451,10 +452,11 @@ class PartitionLog:
         state = encode_snapshot(self.state)
         if len(state) > STATE_BYTES_MAX:
             return None
-        return ClosedLog(self.topic_id, segments, *self._snapshots.written, state)
+        return ClosedLog(self._epoch_files.stored_id, segments, *self._snapshots.written, state)
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
+        self._snapshots.abandon()
         self.ledger.close()
 
     def become_unknown(self) -> None:
@@ -464,5 +466,5 @@ class PartitionLog:
     def close_deleted(self) -> None:
         """Release the log of a deleted partition, and wake everything that waits for it."""
         self.become_unknown()
-        self.ledger.close()
+        self.close()
         self.reader.on_deleted()

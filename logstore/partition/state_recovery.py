@@ -35,6 +35,7 @@ STATE_BYTES_MAX = 16 * 1024
 class ClosedLog(NamedTuple):
     """What is known of one log at a clean stop, so that the next start need not find it out."""
 
+    #: As it stands in partition.metadata; None: perhaps it does not.
     topic_id: UUID | None
     ledger: ClosedSegments
     #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.

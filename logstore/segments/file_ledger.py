@@ -142,7 +142,11 @@ class FileLedger(CommittedLedger):
         group_commit, segments = self._group_commit, self.segments
         group_commit.touch(self, may_wait=may_wait)
         segment = segments.active
-        if segment is None or segment.is_full_for(header, segments.limits):
+        try:
+            is_full = segment is None or segment.is_full_for(header, segments.limits)
+        except OSError as error:
+            raise segments.failed_read(error) from error
+        if segment is None or is_full:
             segment = self._begin_segment()
         position = segment.size
         if is_atomic and group_commit.has_journal:

@@ -23,19 +23,32 @@ it makes the ledger, whose procedures then yield no barrier, for there is no loc
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
 from logstore.sync.group_commit import Waiter
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.records import BatchHeader
 
 _Result = TypeVar("_Result")
 
+#: A sector that the disk cannot read, and what file systems answer for a checksum that is wrong.
+UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+
 
 class LedgerFenced(Exception):
     """A ledger was opened with a lower epoch than one that has already written to it."""
+
+
+class Unreadable(KafkaError):
+    """The disk cannot read a part of a segment. All that is elsewhere can be read and written."""
+
+    def __init__(self, where: str, error: OSError) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be read: {error}")
 
 
 class TimestampOffset(NamedTuple):
@@ -198,6 +211,19 @@ class Attachments(Protocol):
 
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         """Replace an attachment as `write` does, durably, without blocking for the syncs."""
+
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        """Replace an attachment as `write` does, durably, with the syncs beside the event loop.
+
+        Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
+        false after a sync; it must be false once the ledger is closed.
+        """
 
     def append(self, name: str, data: Buffer) -> None:
         """Append to an attachment. Durable with the batches appended in the same step, or later.

@@ -274,6 +274,16 @@ class MemoryAttachments:
         self.write(name, data)
         yield from ()
 
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        self.write(name, data)
+        done()
+
     def append(self, name: str, data: Buffer) -> None:
         self._data[name] = self._data.get(name, b"") + bytes(data)
 

@@ -14,7 +14,13 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
-from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
+from logstore.segments.ledger import (
+    UNREADABLE,
+    SegmentFacts,
+    SegmentLimits,
+    TimestampOffset,
+    Unreadable,
+)
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.replacement import FileReplacement, SealedFile
 from logstore.segments.segment import Segment
@@ -57,6 +63,8 @@ class StoredSegments:
         self.active: Segment | None = None
         #: Deletes files that segments have left, later; None: at once.
         self.discard_later: Callable[[Sequence[str]], None] | None = None
+        #: Is told of each read that failed with `Unreadable`. On the event loop.
+        self.on_unreadable: Callable[[OSError], None] | None = None
         self._files = files
         self._directory = directory
         self._group_commit = group_commit
@@ -124,7 +132,7 @@ class StoredSegments:
             file = self._files.open(segment.path(LOG_SUFFIX))
             found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         segment.learn_max_timestamp(*found)
 
     # Reading
@@ -149,7 +157,7 @@ class StoredSegments:
                 if found is not ABSENT:
                     return found
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         return _NOTHING
 
     async def read_cold(
@@ -173,7 +181,7 @@ class StoredSegments:
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
                 found = await loop.run_in_executor(None, work)
             except OSError as error:
-                raise self.failed(error) from error
+                raise self.failed_read(error) from error
             finally:
                 file.unpin()
             if found is not None and found is not ABSENT:
@@ -224,14 +232,20 @@ class StoredSegments:
     def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        found = first_in_segments(list(self._segments), timestamp_ms, start_offset)
+        try:
+            found = first_in_segments(list(self._segments), timestamp_ms, start_offset)
+        except OSError as error:
+            raise self.failed_read(error) from error
         return found if found is not None and found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        found = [segment.max_timestamp() for segment in self._segments if segment.size]
-        best = max(found, key=itemgetter(0), default=None)
-        if best is None or (batch := self.batch_at(best[1])) is None:
-            return None
+        try:
+            found = [segment.max_timestamp() for segment in self._segments if segment.size]
+            best = max(found, key=itemgetter(0), default=None)
+            if best is None or (batch := self.batch_at(best[1])) is None:
+                return None
+        except OSError as error:
+            raise self.failed_read(error) from error
         return latest_record(batch, BatchHeader.parse(batch))
 
     # Trimming
@@ -308,6 +322,18 @@ class StoredSegments:
         """Fail for good: nothing of this process becomes durable any more."""
         return self._group_commit.failed(self._directory, error)
 
+    def failed_read(self, error: OSError) -> Exception:
+        """Return what a failed read raises: `Unreadable` for a bad sector, else as `failed`.
+
+        What cannot be read was durable, and nothing in memory rests on the read: so the broker
+        need not stop. After a failed write or sync it must.
+        """
+        if error.errno not in UNREADABLE or self._group_commit.failure is not None:
+            return self.failed(error)
+        if self.on_unreadable is not None:
+            self.on_unreadable(error)
+        return Unreadable(self._directory, error)
+
     def as_closed(self) -> ClosedSegments | None:
         """Return what the next start need not find out. None: there is nothing, or there are files
         left over that only a recovery deletes."""
@@ -324,6 +350,6 @@ class StoredSegments:
     def close(self) -> None:
         """Close all files. A read in a thread goes on with the file that it has pinned."""
         self._is_closed = True
-        self.discard_later = None
+        self.discard_later = self.on_unreadable = None
         for segment in self._segments:
             segment.close()

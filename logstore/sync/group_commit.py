@@ -25,12 +25,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
@@ -131,9 +131,9 @@ class GroupCommit:
 
         Raises the failure, if there was one.
         """
+        if self.failure is not None:
+            raise self.failure
         if self._journal is not None:
-            if self.failure is not None:
-                raise self.failure
             settled = asyncio.get_running_loop().create_future()
             self._settling.append(settled)
             self._schedule()
@@ -195,6 +195,31 @@ class GroupCommit:
         failure = StorageFailure(f"{what}: {error}")
         self.fail(failure)
         return failure
+
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """Do a procedure on the event loop, but its syncs beside it; then call `done`.
+
+        After each sync the rest is given up unless `is_wanted`. Raises StorageFailure.
+        """
+        assert self._files is not None
+        with self.storing("a small file"):
+            barrier = next(procedure, None)
+        if barrier is None:
+            done()
+            return
+
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                self.failed("sync failed", error)
+            if self.failure is not None or not is_wanted():
+                procedure.close()
+                return
+            with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
+                self.carry_out(procedure, is_wanted, done)
+
+        self._executor.submit(partial(sync_barriers, self._files, (barrier,)), synced)
 
     @contextmanager
     def storing(self, what: str) -> Iterator[None]:
@@ -311,8 +336,7 @@ class GroupCommit:
         elif settles or directories or len(files) >= self._sync_all_from:
             # A new name needs what is written beside it unsynced: the topic id, by which a start
             # knows whose entries the journal has.
-            self._files.sync_all()
-            self._journal.restart()
+            self._journal.begin_round()
         else:
             sync_barriers(self._files, [Barrier(files)])
 

@@ -91,6 +91,10 @@ class BrokerConfig(Config, stored={**AuthorizationConfig.settings, **SecurityCon
         " survives the end of the process but not a power loss. memory: nothing is kept.",
     )
 
+    journal_damage_accept = boolean(
+        False, since=_OWN, doc="Start with what is left of a damaged journal. Meant for one start."
+    )
+
     # Connections.
     socket_request_max_bytes = integer(
         104857600,

@@ -78,6 +78,12 @@ FAMILIES = {
             "Markers that met a later coordinator's epoch in a partition, and took it.",
         ),
         Family(
+            "magnetar_unreadable_reads_total",
+            COUNTER,
+            "Reads that failed because the disk could not read a part of a segment. The partitions"
+            " are in the broker's log.",
+        ),
+        Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"

@@ -48,6 +48,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         _groups(services.groups),
         *_server(server),
         _syncs(services.logs.sync_durations),
+        _plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
     ]
     # Last, because it alone gives up its turn: all that is above is of one moment.
     return families + await _partitions(services.topics.all())

@@ -301,10 +301,14 @@ class Catalog:
                 acls,
             )
 
-    def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
-        """Remove topics and their configs, and remember that their files must go."""
+    def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
+        """Remove topics and their configs, and remember that their files must go.
+
+        Forgets that of deleted topics whose files are durably `gone`.
+        """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         with self._change("remove topics") as database:
+            _forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
@@ -313,6 +317,11 @@ class Catalog:
         with self._failing("read deleted topics"):
             rows = self._database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
+
+    def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
+        """Forget deleted topics whose files are durably gone."""
+        with self._change("forget deleted topics") as database:
+            _forget_deleted(database, gone)
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
@@ -417,6 +426,12 @@ def _insert_configs(
     database.executemany(
         "INSERT INTO topic_configs VALUES (?, ?, ?)",
         [(topic_id.bytes, name, value) for name, value in configs.items()],
+    )
+
+
+def _forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
+    database.executemany(
+        "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]
     )
 
 

@@ -31,7 +31,6 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.participants import LocalParticipants, PendingAcks
 from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
-from magnetar.storage.acls import Acls
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
@@ -88,8 +87,8 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
-    #: Every client may do everything.
-    acls: Acls | None = None
+    #: Without an authorizer.
+    acls: None = None
 
 
 @dataclass

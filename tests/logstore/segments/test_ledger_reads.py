@@ -15,6 +15,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
+from logstore.segments.ledger import Unreadable
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
 from tests.logstore.ledgers import close_cleanly, open_now
@@ -83,12 +84,25 @@ async def test_cold_pages_are_read_in_a_thread() -> None:
     assert bytes(await ledger.batches.read_cold(40, 200, ALL)) == b""
 
 
-async def test_a_read_that_fails_is_final() -> None:
+async def test_a_sector_that_cannot_be_read_fails_its_readers_alone() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.fail("read", errno.EIO)
+    with pytest.raises(Unreadable, match="Input/output"):
+        await ledger.batches.read_cold(0, 200, ALL)
+    disk.fail("read", errno.EIO)
+    with pytest.raises(Unreadable, match="Input/output"):
+        ledger.batches.read(39, 200, ALL)
+    assert bytes(ledger.batches.read(39, 200, ALL) or b"") == batches[39]
+
+
+async def test_a_read_that_fails_in_another_way_is_final() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
     ledger, _ = filled(disk, "/data/t-0")
-    disk.fail("read", errno.EIO)
-    with pytest.raises(StorageFailure, match="Input/output"):
+    disk.fail("read", errno.EBADF)
+    with pytest.raises(StorageFailure, match="Bad file"):
         await ledger.batches.read_cold(0, 200, ALL)
     disk.fail("read", errno.EIO)
     with pytest.raises(StorageFailure, match="Input/output"):
