@@ -35,6 +35,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
+from logstore.sync.sync_executors import Sync as Sync
 
 #: How long an append that may wait stays without a sync. Bounds what a power loss may take back.
 PATIENCE_SECONDS = 0.05
@@ -42,26 +43,6 @@ PATIENCE_SECONDS = 0.05
 #: Called in the step of the sync once what it waits for is durable, or with why that never will be.
 #: A failure is told in the middle of a step: do nothing then but remember it, or call later.
 Waiter: TypeAlias = Callable[[Exception | None], None]
-
-
-class Sync:
-    """What one ledger wants of one sync, and the end offset that is durable after it."""
-
-    # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
-    # than files and `written`.
-    directories: Sequence[str] = ()
-    #: Whether to perform it also where durability asks for none: `flush.messages`.
-    is_flush: bool = False
-    #: What was appended to the files, if nothing else has to be durable. The journal may take these
-    #: entries in place of a sync of the files. None: it may not.
-    written: Sequence[Entry] | None = None
-    #: What is in no file yet, and may be after this sync. None of these entries may become durable
-    #: without all of them, over all ledgers, and without all that is written. Needs a journal.
-    held: Sequence[Entry] = ()
-
-    def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
-        self.end_offset = end_offset
-        self.files = files
 
 
 class LedgerClosed(Exception):
