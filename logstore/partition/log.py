@@ -13,7 +13,6 @@ Source: KIP-98, KIP-101, KIP-890.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
@@ -39,20 +38,18 @@ from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
-    ControlType,
-    Marker,
     SimpleRecord,
     TimestampType,
-    build_batch,
-    build_marker,
+    packed_batch,
     placed,
     set_log_append_time,
+    unplaced_marker,
 )
 
 
@@ -238,7 +235,7 @@ class PartitionLog:
             self.producers.check_epoch(producer_id, producer_epoch)
             if not is_transactional:
                 self.transactions.check_plain(producer_id)
-        batch = build_batch(
+        batch, header = packed_batch(
             records,
             base_offset=self.state.end_offset,
             leader_epoch=self.leader_epoch,
@@ -251,7 +248,6 @@ class PartitionLog:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
-        header = BatchHeader.parse(batch)
         return self._append(batch, header, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic)
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
@@ -261,36 +257,16 @@ class PartitionLog:
         Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
-        producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
-        is_open = self.transactions.is_open(producer_id)
+        producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
+        # Only version 2 asks.
+        is_open = transaction_version >= 2 and self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
-        batch = build_marker(
-            base_offset=self.state.end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            commit=commit,
-            timestamp_ms=now_ms,
-            leader_epoch=self.leader_epoch,
+        made, header = unplaced_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit, now_ms
         )
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return self._append(
-            batch,
-            BatchHeader.parse(batch),
-            NO_APPEND_TIME,
-            is_atomic=True,
-            marker=Marker(kind, coordinator_epoch),
-        )
-
-    def _on_marker(self, header: BatchHeader, marker: Marker, steady_ms: int) -> None:
-        completed = self.state.on_marker(header, marker, steady_ms)
-        if completed is not None and completed.is_aborted:
-            # Durable in the same step as the marker, so the file is whole below every durable end.
-            offset = header.base_offset
-            self.ledger.attachments.append(
-                aborted_name(self.ledger.segments.base_offsets[-1]),
-                next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
-            )
+        batch = bytearray(made)
+        header = placed(batch, header, self.state.end_offset, self.leader_epoch)
+        return self._append(batch, header, NO_APPEND_TIME, is_atomic=True, marker=marker)
 
     def _append(
         self,
@@ -300,7 +276,7 @@ class PartitionLog:
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
-        marker: Marker | None = None,
+        marker: TransactionMarker | None = None,
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
         # The directory's name may belong to the next partition of that name by now.
@@ -316,7 +292,11 @@ class PartitionLog:
         if marker is None:
             state.on_batch(header, steady_ms)
         else:
-            self._on_marker(header, marker, steady_ms)
+            completed = state.on_marker(
+                header, marker.coordinator_epoch, steady_ms, commit=marker.commit
+            )
+            if completed is not None and completed.is_aborted:
+                self._note_aborted(header.base_offset)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
         if steady_ms >= self._expiration_due_ms:
@@ -325,13 +305,17 @@ class PartitionLog:
         snapshots.bytes_until_due -= header.batch_length
         if snapshots.bytes_until_due <= 0:
             snapshots.take(state, for_kafka=False)
-        return Appended(
-            header.base_offset,
-            end_offset - 1,
-            end_offset,
-            append_time_ms,
-            ledger.start_offset,
-            False,
+        first, start = header.base_offset, ledger.start_offset
+        # Not the constructor, which is Python: every batch passes here.
+        place = (first, end_offset - 1, end_offset, append_time_ms, start, False)
+        return tuple.__new__(Appended, place)
+
+    def _note_aborted(self, offset: int) -> None:
+        """Write down the transaction that the marker at `offset` has aborted. The entry is durable
+        in the same step as the marker, so the file is whole below every durable end."""
+        self.ledger.attachments.append(
+            aborted_name(self.ledger.segments.base_offsets[-1]),
+            next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
         )
 
     def _write_epochs(self) -> None:
@@ -374,13 +358,6 @@ class PartitionLog:
             if self.reader.is_deleted:
                 raise PartitionDeleted(self.topic, self.partition) from None
             raise
-
-    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return a future that resolves once all below `end_offset` is durable; None: it is now.
-
-        Futures resolve in the order in which they were asked for. A deletion raises LedgerClosed.
-        """
-        return self.ledger.until_durable(end_offset)
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedTransaction
 from logstore.segments.ledger import Ledger, TimestampOffset
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.records import (

@@ -26,7 +26,7 @@ from logstore.segments.ledger import Ledger
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
 from logstore.segments.stored_segments import ClosedSegments
 from wire.errors import WireError
-from wire.records import BatchHeader, parse_marker
+from wire.records import BatchHeader, ControlType, parse_marker
 
 #: A state of up to this size is kept at a clean stop: that of some fifty producers.
 STATE_BYTES_MAX = 16 * 1024
@@ -128,7 +128,8 @@ def _replay_control(
         # A control batch that compaction has emptied, or one that is not about transactions.
         state.on_other(header)
     else:
-        state.on_marker(header, marker, steady_ms)
+        commit = marker.control_type is ControlType.COMMIT
+        state.on_marker(header, marker.coordinator_epoch, steady_ms, commit=commit)
 
 
 def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:

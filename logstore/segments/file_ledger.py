@@ -24,8 +24,7 @@ from logstore.segments.ledger import LedgerFenced, SegmentLimits
 from logstore.segments.segment import Segment
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, UnsyncedBytes, UnsyncedNames
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 from wire.records.header import LENGTH_OVERHEAD
 
@@ -264,7 +263,6 @@ class FileLedger(CommittedLedger):
         sync.is_flush = True
 
     def complete_sync(self, sync: Sync) -> None:
-        super().complete_sync(sync)
         if sync.directories:
             self._names.complete()
         if self._group_commit.durability is Durability.FSYNC:

@@ -21,8 +21,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 
 

@@ -73,6 +73,11 @@ FAMILIES = {
             "EndTxn answers given before all markers were durable: a participant was slow.",
         ),
         Family(
+            "magnetar_fenced_markers_total",
+            COUNTER,
+            "Markers that met a later coordinator's epoch in a partition, and took it.",
+        ),
+        Family(
             "magnetar_unreadable_reads_total",
             COUNTER,
             "Reads that failed because the disk could not read a part of a segment. The partitions"

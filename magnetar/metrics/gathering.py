@@ -20,7 +20,7 @@ from prometheus_client.core import (
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
-from logstore.sync.group_commit import BOUNDS_SECONDS, SyncDurations
+from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
@@ -46,6 +46,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
             "magnetar_transactions_healed_total",
             [((remedy.value,), count) for remedy, count in healing.counts.items()],
         ),
+        _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
         _labelled(

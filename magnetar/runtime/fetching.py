@@ -17,7 +17,7 @@ from typing import Any
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, Slice
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.response_memory import HeldResponse

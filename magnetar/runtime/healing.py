@@ -22,7 +22,7 @@ from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger

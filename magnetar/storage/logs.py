@@ -23,8 +23,9 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.sync.group_commit import GroupCommit, SyncDurations
+from logstore.sync.group_commit import GroupCommit
 from logstore.sync.journal import JournalDamaged
+from logstore.sync.sync_executors import SyncDurations
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError

@@ -344,6 +344,12 @@ class World:
         log = self.logs[partition]
         return log.last_stable_offset == log.log_end_offset
 
+    def reads(self, partition: TopicPartition, isolation: Isolation) -> bool:
+        """Whether a reader of that isolation gets anything of the partition."""
+        found = self.logs[partition].reader.read(0, 1 << 20, isolation)
+        assert found is not None
+        return bool(found.records)
+
     def aborted(self, partition: TopicPartition) -> bool:
         found = self.logs[partition].reader.read(0, 1 << 20, Isolation.READ_COMMITTED)
         assert found is not None

@@ -16,11 +16,13 @@ import pytest
 
 import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
+from coordinator.transactions import commit_plan
 from coordinator.transactions.commit_plan import MarkerWork, Plan
 from logstore.directory.journal_replay import Replayed
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from magnetar.apis import txn_offset_commit
+from magnetar.runtime import participants
 from magnetar.runtime.commit import Commits
 from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.history import History, Outcome
@@ -76,6 +78,17 @@ def test_no_crash_loses_tears_dirties_duplicates_or_hangs(part: int) -> None:
         _, history = run(seed, workers_of, NAMES)
         committed += sum(one.outcome is Outcome.COMMITTED for one in history.transactions)
     assert committed > count
+
+
+@pytest.mark.timeout(60 * 60)
+def test_no_crash_tears_what_is_marked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (commit_plan, participants):
+        monkeypatch.setattr(module, "MARKERS_AT_ONCE_MAX", 1)
+    committed = 0
+    for seed in SEEDS[: HISTORIES_OF_A_PART * SOAK]:
+        _, history = run(seed, workers_of, NAMES)
+        committed += sum(one.outcome is Outcome.COMMITTED for one in history.transactions)
+    assert committed > HISTORIES_OF_A_PART * SOAK
 
 
 def test_without_syncs_it_holds_for_the_end_of_the_process() -> None:

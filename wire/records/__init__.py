@@ -1,7 +1,13 @@
 """Record batches (magic 2): header view, CRC, records, transaction markers, compression."""
 
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, InflatesTooFar
-from wire.records.control import ControlType, Marker, build_marker, parse_marker
+from wire.records.control import (
+    ControlType,
+    Marker,
+    build_marker,
+    parse_marker,
+    unplaced_marker,
+)
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_TRANSACTIONAL,
@@ -23,6 +29,7 @@ from wire.records.record import (
     SimpleRecord,
     build_batch,
     iterate_records,
+    packed_batch,
     recompressed,
 )
 from wire.records.validation import check_max_timestamp, validate_batch, validate_records
@@ -53,9 +60,11 @@ __all__ = [
     "next_sequence",
     "parse_marker",
     "place",
+    "packed_batch",
     "placed",
     "recompressed",
     "set_log_append_time",
+    "unplaced_marker",
     "validate_batch",
     "validate_records",
 ]

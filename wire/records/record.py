@@ -12,7 +12,7 @@ Source: KIP-98, the protocol guide's "Record".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wire.errors import WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
@@ -31,6 +31,7 @@ from wire.records.header import (
     Compression,
     TimestampType,
     pack_batch,
+    packed,
 )
 from wire.records.varint import VARINTS, read_varint, read_varlong
 
@@ -166,7 +167,12 @@ def encode_record(record: SimpleRecord, offset_delta: int, base_timestamp: int) 
     return VARINTS[len(encoded)] + encoded
 
 
-def build_batch(
+def build_batch(records: Sequence[SimpleRecord], **fields: Any) -> bytearray:
+    """Return the batch that `packed_batch` makes, by itself."""
+    return packed_batch(records, **fields)[0]
+
+
+def packed_batch(
     records: Sequence[SimpleRecord],
     *,
     base_offset: int = 0,
@@ -177,8 +183,9 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
-) -> bytearray:
-    """Return one batch of these records, at consecutive offsets, timestamps by creation, CRC set.
+) -> tuple[bytearray, BatchHeader]:
+    """Return one batch of these records, at consecutive offsets, timestamps by creation, CRC set;
+    and its header.
 
     At least one record: a batch that a client reads is never empty.
     """
@@ -216,7 +223,7 @@ def build_batch(
         base_sequence,
         count,
     )
-    return pack_batch(header, body)
+    return packed(header, body)
 
 
 def recompressed(

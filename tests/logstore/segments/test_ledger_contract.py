@@ -15,8 +15,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger, LedgerFenced, SegmentFacts, TimestampOffset
 from logstore.segments.memory_ledger import MemoryLedger
-from logstore.sync.durable_end import LedgerClosed
-from logstore.sync.group_commit import GroupCommit
+from logstore.sync.group_commit import GroupCommit, LedgerClosed
 from tests.logstore.ledgers import close_cleanly, durable, open_now
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor

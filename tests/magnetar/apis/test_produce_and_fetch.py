@@ -166,7 +166,7 @@ async def test_what_is_not_durable_in_time_is_said_to_be_so_and_stays(
 ) -> None:
     began_s = time.monotonic()
     with monkeypatch.context() as held:
-        held.setattr(MemoryLedger, "complete_sync", lambda ledger, sync: None)
+        held.setattr(MemoryLedger, "begin_sync", lambda ledger: Sync(ledger.durable_end_offset))
         answer = await produce(client, batch(b"apple"), timeout_ms=0)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert time.monotonic() - began_s >= 1
