@@ -72,6 +72,8 @@ def check_records(body: bytes | memoryview, header: BatchHeader, rules: RecordRu
     RecordsRefused for records that the topic does not take.
     """
     count = header.record_count
+    if count == 1 and _is_plain(body, header.base_timestamp, rules):
+        return
     if count * RECORD_BYTES_MIN > len(body):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records in {len(body)} bytes")
     walk = _Walk(body, header, rules)
@@ -87,6 +89,31 @@ def check_records(body: bytes | memoryview, header: BatchHeader, rules: RecordRu
         detail = f"{len(body) - walk.position} bytes after the last of {count} records"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
     walk.refuse_flawed()
+
+
+def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> bool:
+    """Whether `body` is one valid record as most clients send one alone.
+
+    It has the batch's timestamp, no headers, and lengths of one byte, or two where it is the
+    record's or the value's. Any other record is for the walk to look at.
+    """
+    if not (rules.timestamp_min <= timestamp <= rules.timestamp_max):
+        return False
+    steps = _STEPS_NOT_NULL if rules.key_required else _STEPS
+    size = len(body)
+    try:
+        at, length = (1, body[0]) if body[0] < 0x80 else (2, body[0] & 0x7F | body[1] << 7)
+        # Twice the length; an odd zigzag is negative, and the second byte may want a third one.
+        if length != 2 * (size - at) or length >= 1 << 14 or size - at > rules.record_bytes_max:
+            return False
+        if body[at + 1] or body[at + 2]:
+            return False
+        at += 3 + steps[body[at + 3]]
+        byte = body[at]
+        at += _STEPS[byte] if byte < 0x80 else _steps_of_two_bytes()[byte << 8 | body[at + 1]]
+        return at + 1 == size and not body[at]
+    except IndexError:
+        return False
 
 
 class _Walk:
