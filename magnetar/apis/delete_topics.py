@@ -15,10 +15,12 @@ from collections import Counter
 from uuid import UUID
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
+from magnetar.apis.authorization import may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -56,8 +58,11 @@ async def delete_topics(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
                 )
-            topic = _find(services, DeleteTopicState(name=name, topic_id=topic_id))
+            asked_for = DeleteTopicState(name=name, topic_id=topic_id)
+            topic = _find(services, asked_for, context)
             result.name, result.topic_id = topic.name, topic.id
+            if not may(services, context, Operation.DELETE, Resource.CLUSTER):
+                require(services, context, Operation.DELETE, Resource.TOPIC, topic.name)
             # Collected, not deleted yet: all of them leave the catalog by one transaction.
             going[topic.id] = topic, result
         results.append(result)
@@ -94,7 +99,7 @@ def _named_by_both(services: Services, asked: list[DeleteTopicState]) -> dict[UU
     }
 
 
-def _find(services: Services, asked: DeleteTopicState) -> Topic:
+def _find(services: Services, asked: DeleteTopicState, context: RequestContext) -> Topic:
     by_id = asked.topic_id != ZERO_UUID
     if by_id == (asked.name is not None):
         raise KafkaError(
@@ -106,6 +111,10 @@ def _find(services: Services, asked: DeleteTopicState) -> Topic:
     else:
         topic = services.topics.by_name(asked.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    known_as = asked.name if topic is None else topic.name
+    may_all = may(services, context, Operation.DELETE, Resource.CLUSTER)
+    if known_as is not None and not may_all:
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, known_as)
     if topic is None:
         raise KafkaError(missing, "There is no such topic.")
     if topic.is_internal:

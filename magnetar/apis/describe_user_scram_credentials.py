@@ -1,40 +1,80 @@
-"""DescribeUserScramCredentials (API key 50): the users that have credentials: none (KIP-554).
+"""DescribeUserScramCredentials (API key 50): mechanisms and iterations of users (KIP-554).
 
 Version 0.
 
-SASL is not served and no credential can be made, so no user has one: each user that is named is
-RESOURCE_NOT_FOUND.
+No user named means all. Nothing secret is told.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
+from magnetar.security.scram import MECHANISM_IDS
+from magnetar.storage.scram_credentials import ScramCredentials
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, versions="0")
-async def describe_user_scram_credentials(
-    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+def _refuse(
+    request: DescribeUserScramCredentialsRequest, version: int, error: KafkaError
 ) -> DescribeUserScramCredentialsResponse:
-    named = Counter(user.name for user in request.users or ())
+    """Refuse the request, and each user that it names."""
+    message = error.detail or None
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
-        results=[_refused(name, count) for name, count in named.items()],
+        error_code=error.code,
+        error_message=message,
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=user.name, error_code=error.code, error_message=message
+            )
+            for user in request.users or ()
+        ],
     )
 
 
-def _refused(name: str, count: int) -> DescribeUserScramCredentialsResult:
+@handles(
+    DescribeUserScramCredentialsRequest,
+    versions="0",
+    refuse=_refuse,
+    needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)],
+)
+async def describe_user_scram_credentials(
+    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    users = services.authentication.credentials
+    named = Counter(user.name for user in request.users or ()) or Counter(users.users())
+    return DescribeUserScramCredentialsResponse(
+        error_message=None,
+        results=[_described(users, name, count) for name, count in named.items()],
+    )
+
+
+def _described(
+    users: ScramCredentials, name: str, count: int
+) -> DescribeUserScramCredentialsResult:
+    result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+    credentials = users.of(name)
     if count > 1:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name} is named {count} times."
+        result.error_code = ErrorCode.DUPLICATE_RESOURCE
+        result.error_message = f"{name} is named {count} times."
+    elif not credentials:
+        result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+        result.error_message = f"{name} has no credentials."
     else:
-        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name} has no credentials."
-    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+        result.credential_infos = [
+            CredentialInfo(mechanism=number, iterations=credentials[mechanism].iterations)
+            for number, mechanism in MECHANISM_IDS.items()
+            if mechanism in credentials
+        ]
+    return result

@@ -20,11 +20,10 @@ Each API below is served in these versions and in no others. They are the versio
 
 #: APIs that Kafka 4.3.1 lists for clients, and why they are not served.
 NOT_SERVED: dict[str, str] = {
-    "CreateDelegationToken": "delegation tokens need SASL",
-    "RenewDelegationToken": "delegation tokens need SASL",
-    "ExpireDelegationToken": "delegation tokens need SASL",
-    "DescribeDelegationToken": "delegation tokens need SASL",
-    "AlterUserScramCredentials": "SASL is not served, so no client could use a credential",
+    "CreateDelegationToken": "delegation tokens are not served (KIP-48)",
+    "RenewDelegationToken": "delegation tokens are not served (KIP-48)",
+    "ExpireDelegationToken": "delegation tokens are not served (KIP-48)",
+    "DescribeDelegationToken": "delegation tokens are not served (KIP-48)",
     "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
     "PushTelemetry": "Kafka serves it where a plugin receives metrics",
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",

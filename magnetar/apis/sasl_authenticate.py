@@ -1,12 +1,17 @@
-"""SaslAuthenticate (API key 36): authenticate, for which there is no way (KIP-152).
+"""SaslAuthenticate (API key 36): one token of a login, and the answer to it (KIP-152).
 
-Versions 0-2.  1: how long a session lasts (KIP-368).  2: flexible.
+Versions 0-2.  1: how long the session lasts (KIP-368).  2: flexible.
 
-ILLEGAL_SASL_STATE, as from a PLAINTEXT listener of Kafka.
+A failed login is answered SASL_AUTHENTICATION_FAILED after a delay
+(`connection.failed.authentication.delay.ms`), and the connection is closed. The words are the same
+for an unknown user and a wrong password.
 """
 
 from __future__ import annotations
 
+import asyncio
+
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -19,4 +24,17 @@ from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthent
 async def sasl_authenticate(
     services: Services, request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not served here")
+    connection = context.connection
+    try:
+        answer, lifetime_ms = connection.session.authenticate(request.auth_bytes, context.now_ms)
+    except KafkaError as refusal:
+        if refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+            raise
+        log_refused_request(services, context, request, refusal)
+        security = services.authentication.security(connection.listener)
+        await asyncio.sleep(security.connection_failed_authentication_delay_ms / 1000)
+        connection.close()
+        return SaslAuthenticateResponse(error_code=refusal.code, error_message=refusal.detail)
+    return SaslAuthenticateResponse(
+        error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
+    )

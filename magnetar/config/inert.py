@@ -49,7 +49,6 @@ _TABLE: dict[str, str] = {
         leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
         num.replica.fetchers* int>=1 1
-        offsets.commit.timeout.ms int>=1 5000
         replica.fetch.backoff.ms int>=0 1000
         replica.fetch.max.bytes int>=0 1048576
         replica.fetch.min.bytes int 1
@@ -68,7 +67,6 @@ _TABLE: dict[str, str] = {
     """,
     "classes of Java cannot be loaded": """
         alter.config.policy.class.name class
-        authorizer.class.name string ""
         client.quota.callback.class class
         config.providers* list ""
         create.topic.policy.class.name class
@@ -121,16 +119,12 @@ _TABLE: dict[str, str] = {
         metadata.max.retention.ms long 604800000
         process.roles list
     """,
-    "SASL is not served": """
-        connection.failed.authentication.delay.ms int>=0 100
-        connections.max.reauth.ms long 0
+    "Kerberos, OAUTHBEARER and delegation tokens are not served": """
         delegation.token.expiry.check.interval.ms long>=1 3600000
         delegation.token.expiry.time.ms long>=1 86400000
         delegation.token.max.lifetime.ms long>=1 604800000
         delegation.token.secret.key password
         sasl.client.callback.handler.class class
-        sasl.enabled.mechanisms* list GSSAPI
-        sasl.jaas.config* password
         sasl.kerberos.kinit.cmd* string /usr/bin/kinit
         sasl.kerberos.min.time.before.relogin* long 60000
         sasl.kerberos.principal.to.local.rules* list DEFAULT
@@ -176,7 +170,6 @@ _TABLE: dict[str, str] = {
         sasl.oauthbearer.sub.claim.name string sub
         sasl.oauthbearer.token.endpoint.url string
         sasl.server.callback.handler.class class
-        sasl.server.max.receive.size int 524288
     """,
     "quotas are stored, and not enforced": """
         controller.quota.window.num int>=1 11
@@ -282,30 +275,16 @@ _TABLE: dict[str, str] = {
         offsets.topic.compression.codec int 0
         transaction.state.log.load.buffer.size int>=1 5242880
     """,
-    "TLS is not served": """
+    "TLS is that of OpenSSL": """
         ssl.allow.dn.changes boolean false
         ssl.allow.san.changes boolean false
-        ssl.cipher.suites* list ""
-        ssl.client.auth* string none
-        ssl.enabled.protocols* list TLSv1.2,TLSv1.3
         ssl.endpoint.identification.algorithm* string https
         ssl.engine.factory.class* class
-        ssl.key.password* password
         ssl.keymanager.algorithm* string SunX509
-        ssl.keystore.certificate.chain* password
-        ssl.keystore.key* password
-        ssl.keystore.location* string
-        ssl.keystore.password* password
-        ssl.keystore.type* string JKS
-        ssl.principal.mapping.rules string DEFAULT
         ssl.protocol* string TLSv1.3
         ssl.provider* string
         ssl.secure.random.implementation* string
         ssl.trustmanager.algorithm* string PKIX
-        ssl.truststore.certificates* password
-        ssl.truststore.location* string
-        ssl.truststore.password* password
-        ssl.truststore.type* string JKS
     """,
     "timeouts are exact: nothing looks for them periodically": """
         transaction.abort.timed.out.transaction.cleanup.interval.ms int>=1 10000

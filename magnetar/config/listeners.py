@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import wire.address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
+from magnetar.config.security import ListenersConfig, SecurityProtocol
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
@@ -24,6 +25,7 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def bound_to(self, port: int) -> Listener:
         """Return this listener after the operating system chose `port` for it."""
@@ -41,33 +43,43 @@ def parse_address(text: str, place: str) -> tuple[str, int]:
 
 def parse_listeners(config: BrokerConfig) -> list[Listener]:
     """Return the listeners of `config`, Kafka's controller listeners left out."""
-    bound = _parse("listeners", config.listeners)
-    advertised = _parse("advertised.listeners", config.advertised_listeners)
+    given = config.view(ListenersConfig)
+    bound = _parse("listeners", given.listeners)
+    advertised = _parse("advertised.listeners", given.advertised_listeners)
     # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
     protocols = {
         name.upper(): protocol
         for name, _, protocol in (
-            entry.partition(":") for entry in config.listener_security_protocol_map
+            entry.partition(":") for entry in given.listener_security_protocol_map
         )
     }
-    for_controllers = {name.upper() for name in config.controller_listener_names}
+    for_controllers = {name.upper() for name in given.controller_listener_names}
     listeners = []
     for name, (host, port) in bound.items():
         # A server.properties of a combined KRaft node has one, which is not for clients.
         if name in for_controllers:
             continue
         # As in Kafka, a name that the map lacks is the name of its protocol.
-        protocol = protocols.get(name, name)
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listeners: {name} speaks {protocol}; magnetar serves PLAINTEXT.")
+        protocol = _protocol(name, protocols.get(name, name))
         shown_host, shown_port = advertised.get(name, ("", 0))
         # Clients connect to what they are told, and cannot connect to "every interface".
         if not shown_host:
             shown_host = socket.gethostname() if host in _EVERY_INTERFACE else host
-        listeners.append(Listener(name, host, port, shown_host, shown_port or port))
+        listeners.append(Listener(name, host, port, shown_host, shown_port or port, protocol))
     if not listeners:
         raise ConfigError("listeners: names no listener for clients.")
     return listeners
+
+
+def _protocol(listener: str, text: str) -> SecurityProtocol:
+    try:
+        return SecurityProtocol(text.upper())
+    except ValueError:
+        known = ", ".join(SecurityProtocol)
+        raise ConfigError(
+            f"listeners: {listener} speaks {text}, which is none of {known}."
+            " Name its protocol in listener.security.protocol.map."
+        ) from None
 
 
 def _parse(place: str, entries: list[str]) -> dict[str, tuple[str, int]]:

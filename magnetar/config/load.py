@@ -14,6 +14,7 @@ from typing import NamedTuple
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.properties import PropertiesError, parse_properties
+from magnetar.config.security import listener_setting
 from magnetar.config.setting import InvalidValue, Setting
 
 
@@ -67,7 +68,9 @@ def load(given: Sequence[Given]) -> Loaded:
     warnings: list[str] = []
     places: dict[str, Given] = {}
     for item in given:
-        setting: Setting[object] | None = BrokerConfig.settings.get(item.name)
+        setting: Setting[object] | None = BrokerConfig.settings.get(item.name) or listener_setting(
+            item.name
+        )
         if setting is None:
             warnings.append(f"{item.place}: {_unknown(item.name)}")
             # A setting without effect is still parsed: a typing mistake in it would fail on Kafka.

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from magnetar.config.listeners import Listener
 from magnetar.runtime.response_memory import HeldResponse
+from magnetar.security.principal import Principal
+from magnetar.security.session import Session
 
 
 class Connection(Protocol):
@@ -14,6 +16,11 @@ class Connection(Protocol):
     @property
     def listener(self) -> Listener:
         """The listener that accepted the connection: clients are told its advertised address."""
+        ...
+
+    @property
+    def session(self) -> Session:
+        """The login of the connection, and who its requests come from."""
         ...
 
     @property
@@ -59,6 +66,11 @@ class RequestContext:
         #: The memory that a large response holds until it is sent; None for a small one.
         self.held: HeldResponse | None = None
         self.connection = connection
+
+    @property
+    def principal(self) -> Principal:
+        """Who the request comes from."""
+        return self.connection.session.principal
 
     @property
     def client_host(self) -> str:

@@ -13,23 +13,32 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
+from magnetar.config.security import listener_security
 from magnetar.logging import get_logger
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.delayed_response import DelayedResponses
-from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
+from magnetar.runtime.turns import Turns
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
+from magnetar.server.tls import ListenerTls
 from magnetar.storage import open_files
 
-#: The bytes of answers that may wait for a slow client. Above it no more requests of the
-#: connection are started.
-WRITE_BUFFER_BYTES = 1 << 20
+#: The bytes of answers that may wait for a slow client in no account. Above it they are accounted
+#: for, and no more requests of the connection are started.
+WRITE_BUFFER_BYTES = ROOM_BYTES_MIN
 #: The time that a stop waits for answers under way.
 STOP_GRACE_SECONDS = 1.0
 #: The interval of the search for idle connections, and for slow ones while memory is short.
 _SWEEP_SECONDS = 1.0
+#: How many of these searches are made between two looks at the files of certificates.
+_SWEEPS_PER_RELOAD = 10
+#: The time that a client has for its part of a TLS handshake, and for the end of its connection.
+_TLS_HANDSHAKE_S = 10.0
+_TLS_SHUTDOWN_S = 2.0
 
 _log = get_logger("server")
 
@@ -42,11 +51,12 @@ class Server:
         config: BrokerConfig,
         clock: Clock,
         response_memory: ResponseMemory,
+        turns: Turns,
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(clock, apis, on_fatal)
+        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns)
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.response_memory = response_memory
         self.shared = Shared(
@@ -55,6 +65,7 @@ class Server:
             delayed_responses=DelayedResponses(self.loop),
             memory=self.memory,
             response_memory=response_memory,
+            turns=turns,
             buffer=memoryview(bytearray(SHARED_BUFFER_BYTES)),
             frame_bytes_max=config.socket_request_max_bytes,
             in_flight_max=config.connection_max_in_flight_requests,
@@ -64,6 +75,7 @@ class Server:
         self.listeners: list[Listener] = []
         self._config = config
         self._connections_max = open_files.connections_max()
+        self._tls: dict[str, ListenerTls] = {}
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: set[ClientConnection] = set()
@@ -71,6 +83,7 @@ class Server:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
+        self._sweep_count = 0
         #: The traffic of connections that have ended.
         self._received_bytes = 0
         self._sent_bytes = 0
@@ -103,6 +116,9 @@ class Server:
                 raise
             self._bound.append(bound)
             self.listeners.append(listener.bound_to(bound.getsockname()[1]))
+            if listener.protocol.has_tls:
+                security = listener_security(self._config, listener.name)
+                self._tls[listener.name] = ListenerTls(listener, security)
 
     def unbind(self) -> None:
         """Give back the addresses that `bind` took. For a start that fails before `start`."""
@@ -113,11 +129,15 @@ class Server:
         """Accept connections; `services` answer their requests."""
         self.dispatcher.services = services
         for bound, listener in zip(self._bound, self.listeners, strict=True):
+            tls = self._tls.get(listener.name)
             self._servers.append(
                 await self.loop.create_server(
-                    functools.partial(ClientConnection, self.shared, listener),
+                    functools.partial(self._connection, services.authentication, listener),
                     sock=bound,
                     backlog=self._config.socket_listen_backlog_size,
+                    ssl=None if tls is None else tls.context,
+                    ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
+                    ssl_shutdown_timeout=None if tls is None else _TLS_SHUTDOWN_S,
                 )
             )
         self._sweep()
@@ -140,6 +160,12 @@ class Server:
                 for connection in tuple(self._connections):
                     connection.abort()
                 await asyncio.sleep(0)
+        self.dispatcher.close()
+
+    def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
+        tls = self._tls.get(listener.name)
+        rules = () if tls is None else tls.rules
+        return ClientConnection(self.shared, listener, authentication.session(listener), rules)
 
     def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a connection that was accepted, or close it where it is one too many."""
@@ -211,16 +237,20 @@ class Server:
             )
 
     def _sweep(self) -> None:
-        """Close connections that were idle for too long, also those with half a request."""
+        """Close connections that were idle for too long, and those that hold memory others need."""
+        self._sweep_count += 1
+        if self._sweep_count % _SWEEPS_PER_RELOAD == 0:
+            for tls in self._tls.values():
+                tls.reload()
         overdue = self.memory.overdue()
         if isinstance(overdue, ClientConnection):
-            _log.warning(
-                "connection closed",
-                client_address=overdue.client_address,
-                client_id=overdue.client_id,
-                reason="it sends too slowly while queued.max.request.bytes is used up",
-            )
-            overdue.abort()
+            overdue.cut_off("it sends too slowly while queued.max.request.bytes is used up")
+        if self.response_memory.room_bytes <= 0:
+            for connection in tuple(self._connections):
+                if connection.is_stuck():
+                    connection.cut_off(
+                        "it does not read its answers while they hold queued.max.request.bytes"
+                    )
         now = self.loop.time()
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:

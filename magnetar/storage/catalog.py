@@ -69,6 +69,29 @@ _MIGRATIONS = (
     """
     ALTER TABLE cluster ADD COLUMN change_count INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE cluster ADD COLUMN secret BLOB NOT NULL DEFAULT x'';
+    UPDATE cluster SET secret = randomblob(32);
+    CREATE TABLE scram_credentials (
+        user TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        salt BLOB NOT NULL,
+        iterations INTEGER NOT NULL,
+        stored_key BLOB NOT NULL,
+        server_key BLOB NOT NULL,
+        PRIMARY KEY (user, mechanism)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE acls (
+        resource INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        pattern INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        host TEXT NOT NULL,
+        operation INTEGER NOT NULL,
+        permission INTEGER NOT NULL,
+        PRIMARY KEY (resource, name, pattern, principal, host, operation, permission)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 _SYNCHRONOUS = {
@@ -76,6 +99,10 @@ _SYNCHRONOUS = {
     Durability.PAGE_CACHE: "OFF",
     Durability.MEMORY: "OFF",
 }
+
+
+#: Resource, name, pattern, principal, host, operation and permission of one ACL.
+AclRow = tuple[int, str, int, str, str, int, int]
 
 
 class CatalogFailure(OSError):
@@ -234,10 +261,54 @@ class Catalog:
                     [(entity, *each) for each in values.items()],
                 )
 
-    def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
-        """Remove topics and their configs, and remember that their files must go."""
+    def secret(self) -> bytes:
+        """Return the 32 random bytes that the catalog got when it was created."""
+        with self._failing("read the secret"):
+            return bytes(self._database.execute("SELECT secret FROM cluster").fetchone()[0])
+
+    def scram_credentials(self) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential."""
+        with self._failing("read SCRAM credentials"):
+            return self._database.execute("SELECT * FROM scram_credentials").fetchall()
+
+    def set_scram_credentials(
+        self, user: str, credentials: Iterable[tuple[str, bytes, int, bytes, bytes]]
+    ) -> None:
+        """Replace all credentials of a user, each without the user's name."""
+        with self._change("set SCRAM credentials") as database:
+            database.execute("DELETE FROM scram_credentials WHERE user = ?", (user,))
+            database.executemany(
+                "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
+                [(user, *each) for each in credentials],
+            )
+
+    def acls(self) -> list[AclRow]:
+        """Return every access control list."""
+        with self._failing("read ACLs"):
+            return self._database.execute("SELECT * FROM acls").fetchall()
+
+    def add_acls(self, acls: Iterable[AclRow]) -> None:
+        """Add access control lists."""
+        with self._change("add ACLs") as database:
+            database.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
+
+    def remove_acls(self, acls: Iterable[AclRow]) -> None:
+        """Remove access control lists."""
+        with self._change("remove ACLs") as database:
+            database.executemany(
+                "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+                " AND host = ? AND operation = ? AND permission = ?",
+                acls,
+            )
+
+    def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
+        """Remove topics and their configs, and remember that their files must go.
+
+        Forgets that of deleted topics whose files are durably `gone`.
+        """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         with self._change("remove topics") as database:
+            _forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
@@ -246,6 +317,11 @@ class Catalog:
         with self._failing("read deleted topics"):
             rows = self._database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
+
+    def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
+        """Forget deleted topics whose files are durably gone."""
+        with self._change("forget deleted topics") as database:
+            _forget_deleted(database, gone)
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
@@ -350,6 +426,12 @@ def _insert_configs(
     database.executemany(
         "INSERT INTO topic_configs VALUES (?, ?, ?)",
         [(topic_id.bytes, name, value) for name, value in configs.items()],
+    )
+
+
+def _forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
+    database.executemany(
+        "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]
     )
 
 

@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 from magnetar.apis.api_versions import FEATURES_EPOCH
-from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from magnetar.broker import Broker
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -78,6 +77,11 @@ SERVED = {
     74: (0, 1),
     75: (0, 0),
 }
+
+
+#: What Apache Kafka 4.3.1 answers where everything is allowed.
+CLUSTER_OPERATIONS = 8096
+TOPIC_OPERATIONS = 3576
 
 
 def metadata_topic(name: str | None, **fields: Any) -> MetadataRequestTopic:

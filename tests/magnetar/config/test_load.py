@@ -282,7 +282,7 @@ def test_a_group_setting_out_of_bounds_is_told_with_the_bound_that_there_is() ->
 
 
 @pytest.mark.parametrize(
-    "listeners", ["SSL://127.0.0.1:9092", "127.0.0.1:9092", "A://h:1,A://h:2", ""]
+    "listeners", ["TLS://127.0.0.1:9092", "127.0.0.1:9092", "A://h:1,A://h:2", ""]
 )
 def test_listeners_that_cannot_be_served_are_refused(listeners: str) -> None:
     with pytest.raises(ConfigError):

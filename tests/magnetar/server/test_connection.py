@@ -14,6 +14,7 @@ from magnetar.apis.registry import Api
 from magnetar.broker import Broker
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.session import Session
 from magnetar.server.connection import ClientConnection
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -69,6 +70,7 @@ def replace_handler(
         response,
         handler,
         mirror(response),
+        (),
     )
 
 
@@ -434,7 +436,10 @@ async def test_a_connection_accepted_as_the_last_one_before_a_stop_is_closed(
     broker: Broker,
 ) -> None:
     await broker.server.stop()
-    connection, accepted = ClientConnection(broker.server.shared, broker.listeners[0]), Accepted()
+    connection, accepted = (
+        ClientConnection(broker.server.shared, broker.listeners[0], Session()),
+        Accepted(),
+    )
     connection.connection_made(accepted)
     assert accepted.is_aborted
     connection.connection_lost(None)

@@ -1,0 +1,99 @@
+"""AlterUserScramCredentials (API key 51): add, change and remove users of SCRAM (KIP-554).
+
+Version 0.
+
+The client sends the salted password, never the password. A user may be named once in a request,
+whatever the mechanisms: the second is DUPLICATE_RESOURCE for both, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from magnetar.apis.authorization import Whole
+from magnetar.apis.refusals import refused_in
+from magnetar.apis.registry import handles
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
+from magnetar.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_IDS, credential
+from magnetar.storage.scram_credentials import Credentials, ScramCredentials
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+
+
+def _refuse(
+    request: AlterUserScramCredentialsRequest, version: int, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name, error_code=error.code, error_message=error.detail or None
+            )
+            for name in {change.name: None for change in _changes(request)}
+        ]
+    )
+
+
+def _changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
+    return [*request.deletions, *request.upsertions]
+
+
+@handles(
+    AlterUserScramCredentialsRequest,
+    versions="0",
+    refuse=_refuse,
+    needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+)
+async def alter_user_scram_credentials(
+    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    changes = _changes(request)
+    named = Counter(change.name for change in changes)
+    results: dict[str, AlterUserScramCredentialsResult] = {}
+    for change in changes:
+        result = AlterUserScramCredentialsResult(user=change.name, error_message=None)
+        results[change.name] = result
+        with refused_in(result):
+            if named[change.name] > 1:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            users = services.authentication.credentials
+            users.replace(change.name, _changed(users, change))
+    return AlterUserScramCredentialsResponse(results=list(results.values()))
+
+
+def _changed(users: ScramCredentials, change: Change) -> Credentials:
+    """Return the user's credentials after a change. Raises KafkaError."""
+    if not change.name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanism = MECHANISM_IDS.get(change.mechanism)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    credentials = dict(users.of(change.name))
+    if isinstance(change, ScramCredentialDeletion):
+        if credentials.pop(mechanism, None) is None:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND,
+                "Attempt to delete a user credential that does not exist",
+            )
+        return credentials
+    if change.iterations > ITERATIONS_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if change.iterations < ITERATIONS_MIN:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    credentials[mechanism] = credential(
+        mechanism, bytes(change.salt), change.iterations, bytes(change.salted_password)
+    )
+    return credentials

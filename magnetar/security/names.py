@@ -1,0 +1,121 @@
+"""The principal of a client's certificate: its name as Java writes it, and rules that map it.
+
+Source: RFC 2253 as `X500Principal.getName` follows it; KIP-371 for `ssl.principal.mapping.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Name, NameAttribute
+
+#: Java's keywords. Any other type is written by its number, its value as hexadecimal DER.
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+_ESCAPED = re.compile(r'([,+"\\<>;])')
+_RULE = re.compile(
+    r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
+    r"/(?P<case>[LU]?))\s*(?:,|$)"
+)
+_GROUP = re.compile(r"\$(\d)")
+
+
+class NameRefused(ValueError):
+    """No rule maps the name of a certificate: its client is not let in."""
+
+
+class MappingRule(NamedTuple):
+    """One rule; `pattern` None is DEFAULT, which takes the whole name."""
+
+    #: Compiled by RE2.
+    pattern: Any | None
+    replacement: str
+    case: str
+
+
+def certificate_name(der: bytes) -> str:
+    """Return the subject of a certificate as Java prints it: `CN=ada,OU=eng`."""
+    from cryptography.x509 import load_der_x509_certificate
+
+    return java_name(load_der_x509_certificate(der).subject)
+
+
+def java_name(name: Name) -> str:
+    """Return a name in RFC 2253's form: the last part first."""
+    return ",".join(
+        "+".join(_written(attribute) for attribute in part) for part in reversed(name.rdns)
+    )
+
+
+def _written(attribute: NameAttribute[str | bytes]) -> str:
+    oid = attribute.oid.dotted_string
+    keyword = _KEYWORDS.get(oid)
+    if keyword is None:
+        value = attribute.value if isinstance(attribute.value, bytes) else attribute.value.encode()
+        return f"{oid}=#{_der(attribute._type.value, value).hex()}"
+    text = attribute.value
+    assert isinstance(text, str), "the types with keywords are texts"
+    text = _ESCAPED.sub(r"\\\1", text)
+    if text.startswith(("#", " ")):
+        text = f"\\{text}"
+    if text.endswith(" ") and len(text) > 1:
+        text = f"{text[:-1]}\\ "
+    return f"{keyword}={text}"
+
+
+def _der(tag: int, value: bytes) -> bytes:
+    length = len(value)
+    if length < 128:
+        return bytes((tag, length)) + value
+    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes((tag, 0x80 | len(size))) + size + value
+
+
+def parse_rules(text: str) -> list[MappingRule]:
+    """Return the rules of `ssl.principal.mapping.rules`. Raises ValueError for a mistake."""
+    # The import loads a native library, which few brokers ever need.
+    import re2  # type: ignore[import-untyped]  # it has no stubs
+
+    options = re2.Options()
+    options.log_errors = False
+    rules: list[MappingRule] = []
+    position = 0
+    while position < len(text):
+        found = _RULE.match(text, position)
+        if found is None:
+            raise ValueError(f"is no rule from {text[position : position + 40]!r} on")
+        position = found.end()
+        if found["default"]:
+            rules.append(MappingRule(None, "", ""))
+            continue
+        try:
+            pattern = re2.compile(found["pattern"], options=options)
+        except re2.error as error:
+            # Patterns that backtrack could hold the event loop; RE2 has none.
+            raise ValueError(f"has a pattern that RE2 refuses: {error}") from None
+        rules.append(MappingRule(pattern, _GROUP.sub(r"\\\1", found["replacement"]), found["case"]))
+    return rules or [MappingRule(None, "", "")]
+
+
+def mapped(name: str, rules: Sequence[MappingRule]) -> str:
+    """Return the user that the first fitting rule makes of a name. Raises NameRefused."""
+    for pattern, replacement, case in rules:
+        if pattern is None:
+            return name
+        found = pattern.fullmatch(name)
+        if found is not None:
+            user = str(found.expand(replacement))
+            return {"L": user.lower(), "U": user.upper()}.get(case, user)
+    raise NameRefused(f"no rule of ssl.principal.mapping.rules fits {name}")

@@ -1,0 +1,67 @@
+"""Users of SCRAM: kept in the catalog, held in memory, by name and mechanism (KIP-554)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from magnetar.security.scram import ScramCredential
+from magnetar.storage.catalog import Catalog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: Most users with credentials: all of them are held in memory.
+USERS_MAX = 100_000
+
+#: A user's credentials by the mechanism's name.
+Credentials = Mapping[str, ScramCredential]
+
+
+class ScramCredentials:
+    """The credentials of every user."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._users: dict[str, dict[str, ScramCredential]] = {}
+        for (
+            user,
+            mechanism,
+            salt,
+            iterations,
+            stored_key,
+            server_key,
+        ) in catalog.scram_credentials():
+            self._users.setdefault(user, {})[mechanism] = ScramCredential(
+                salt, iterations, stored_key, server_key
+            )
+        #: The broker's own secret: salts of users that do not exist are made from it.
+        self.secret = catalog.secret()
+
+    def find(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return a user's credential for a mechanism, where there is one."""
+        return self._users.get(user, {}).get(mechanism)
+
+    def of(self, user: str) -> Credentials:
+        """Return all credentials of a user; none for an unknown one."""
+        return self._users.get(user, {})
+
+    def users(self) -> Iterable[str]:
+        """Return the names of all users, sorted."""
+        return sorted(self._users)
+
+    def replace(self, user: str, credentials: Credentials) -> None:
+        """Replace a user's credentials, durably; without any the user is forgotten.
+
+        Raises POLICY_VIOLATION for one user too many.
+        """
+        if credentials and user not in self._users and len(self._users) >= USERS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{USERS_MAX} users have credentials, no more can."
+            )
+        # The catalog first: memory never says what the disk might not have.
+        self._catalog.set_scram_credentials(
+            user, [(mechanism, *kept) for mechanism, kept in credentials.items()]
+        )
+        if credentials:
+            self._users[user] = dict(credentials)
+        else:
+            self._users.pop(user, None)

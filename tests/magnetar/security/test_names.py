@@ -1,0 +1,54 @@
+"""Names of certificates as Java writes them, and the rules that map them."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from magnetar.security.names import NameRefused, java_name, mapped, parse_rules
+from magnetar.testing.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, named
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        (named((COUNTRY, "DE"), (COMMON_NAME, "ada")), "CN=ada,C=DE"),
+        (named((ORGANIZATION, 'a,b+"c"\\<>;')), r"O=a\,b\+\"c\"\\\<\>\;"),
+        (named((COMMON_NAME, " #x ")), r"CN=\ #x\ "),
+        (named((COMMON_NAME, "#x")), r"CN=\#x"),
+        (
+            named((COMMON_NAME, "ada"), (EMAIL, "a@b.c")),
+            "1.2.840.113549.1.9.1=#16056140622e63,CN=ada",
+        ),
+        (named((NameOID.DOMAIN_COMPONENT, "org"), (NameOID.USER_ID, "u")), "UID=u,DC=org"),
+    ],
+)
+def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
+    assert java_name(name) == written
+
+
+@pytest.mark.parametrize(
+    ("rules", "user"),
+    [
+        ("DEFAULT", "CN=Ada,OU=Eng"),
+        ("RULE:^CN=(.*?),.*$/$1/", "Ada"),
+        ("RULE:^CN=(.*?),.*$/$1/L", "ada"),
+        ("RULE:^CN=(.*?),OU=(.*)$/$1@$2/U,DEFAULT", "ADA@ENG"),
+        ("RULE:^OU=.*$/x/, RULE:^CN=(.*?),OU=Eng$/$1/L", "ada"),
+        ("RULE:^OU=.*$/x/, DEFAULT", "CN=Ada,OU=Eng"),
+    ],
+)
+def test_the_first_rule_that_fits_the_whole_name_maps_it(rules: str, user: str) -> None:
+    assert mapped("CN=Ada,OU=Eng", parse_rules(rules)) == user
+
+
+def test_a_name_that_no_rule_fits_is_refused() -> None:
+    with pytest.raises(NameRefused):
+        mapped("CN=Ada", parse_rules("RULE:^OU=.*$/x/"))
+
+
+@pytest.mark.parametrize("rules", ["RULE:a", "RULE:(?=x)y/z/", "DEFAULT RULE:a/b/", "X"])
+def test_a_mistake_in_the_rules_is_told(rules: str) -> None:
+    with pytest.raises(ValueError, match="is no rule|RE2 refuses"):
+        parse_rules(rules)

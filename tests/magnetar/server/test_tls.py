@@ -1,0 +1,140 @@
+"""TLS listeners: key and trust from every kind of store, client certificates, renewal."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+from magnetar.config.listeners import Listener
+from magnetar.config.load import ConfigError
+from magnetar.config.security import SecurityConfig, SecurityProtocol
+from magnetar.server.tls import ListenerTls
+from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
+
+AUTHORITY = make(named((COMMON_NAME, "authority")))
+SERVER = make(named((COMMON_NAME, "server")), AUTHORITY)
+CLIENT = make(named((COMMON_NAME, "client")), AUTHORITY)
+LISTENER = Listener("SECURE", "127.0.0.1", 0, "127.0.0.1", 0, SecurityProtocol.SSL)
+
+
+def listener_tls(**settings: object) -> ListenerTls:
+    named_as_kafka = {name.replace("_", "."): value for name, value in settings.items()}
+    return ListenerTls(LISTENER, SecurityConfig(named_as_kafka))
+
+
+def shaken(tls: ListenerTls, client: ssl.SSLContext) -> tuple[bytes | None, bytes | None]:
+    """Do a handshake in memory; return the certificate of the server and of the client."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server_side = tls.context.wrap_bio(to_server, to_client, server_side=True)
+    client_side = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    for _ in range(4):
+        for side in (client_side, server_side):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return (
+        client_side.getpeercert(binary_form=True),
+        server_side.getpeercert(binary_form=True),
+    )
+
+
+def client_context(pair: KeyPair | None, directory: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    if pair is not None:
+        context.load_cert_chain(pair.write_pem(directory / "client.pem"))
+    return context
+
+
+def der(pair: KeyPair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair.certificate_pem)
+
+
+def test_key_and_chain_come_from_a_pem_file_a_pkcs12_file_or_the_settings(tmp_path: Path) -> None:
+    pem = str(SERVER.write_pem(tmp_path / "server.pem"))
+    p12 = str(SERVER.write_pkcs12(tmp_path / "server.p12", "pw"))
+    for settings in (
+        {"ssl_keystore_type": "PEM", "ssl_keystore_location": pem},
+        {
+            "ssl_keystore_type": "PKCS12",
+            "ssl_keystore_location": p12,
+            "ssl_keystore_password": "pw",
+        },
+        # Java reads such a file under its own type too.
+        {"ssl_keystore_location": p12, "ssl_keystore_password": "pw"},
+        {
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_key": SERVER.key_pem,
+            "ssl_keystore_certificate_chain": SERVER.certificate_pem,
+        },
+    ):
+        server, _ = shaken(listener_tls(**settings), client_context(None, tmp_path))
+        assert server == der(SERVER)
+
+
+def test_a_client_shows_its_certificate_where_it_is_asked(tmp_path: Path) -> None:
+    settings = {
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_location": str(SERVER.write_pem(tmp_path / "server.pem")),
+        "ssl_truststore_certificates": AUTHORITY.certificate_pem,
+    }
+    asked = listener_tls(**settings, ssl_client_auth="requested")
+    required = listener_tls(**settings, ssl_client_auth="required")
+    for tls in (asked, required):
+        _, client = shaken(tls, client_context(CLIENT, tmp_path))
+        assert client == der(CLIENT)
+    assert shaken(asked, client_context(None, tmp_path))[1] is None
+    with pytest.raises(ssl.SSLError):
+        shaken(required, client_context(None, tmp_path))
+    stranger = make(named((COMMON_NAME, "client")), make(named((COMMON_NAME, "another"))))
+    with pytest.raises(ssl.SSLError):
+        shaken(required, client_context(stranger, tmp_path))
+
+
+def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    path = SERVER.write_pem(tmp_path / "server.pem")
+    tls = listener_tls(ssl_keystore_type="PEM", ssl_keystore_location=str(path))
+    client = client_context(None, tmp_path)
+    renewed = make(named((COMMON_NAME, "renewed")), AUTHORITY)
+    for step, (written, expected) in enumerate(
+        [(renewed.key_pem + renewed.certificate_pem, renewed), ("rubbish", renewed)]
+    ):
+        path.write_text(written)
+        os.utime(path, ns=(step, step))
+        tls.reload()
+        assert shaken(tls, client)[0] == der(expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "ssl.keystore.location is missing"),
+        ({"ssl_keystore_location": "/no/such/file"}, "cannot read /no/such/file"),
+        ({"ssl_keystore_location": "JKS"}, "is JKS, which magnetar does not read"),
+        ({"ssl_keystore_type": "PEM", "ssl_keystore_location": "JKS"}, "cannot use its TLS"),
+        ({"ssl_principal_mapping_rules": "RULE:"}, "ssl.principal.mapping.rules"),
+    ],
+)
+def test_settings_that_cannot_be_served_are_refused(
+    settings: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    store.write_bytes(bytes.fromhex("feedfeed00000002"))
+    given = {name: str(store) if text == "JKS" else text for name, text in settings.items()}
+    with pytest.raises(ConfigError, match=said):
+        listener_tls(**given)
+
+
+def test_a_cipher_suite_may_have_its_java_name(tmp_path: Path) -> None:
+    tls = listener_tls(
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(SERVER.write_pem(tmp_path / "server.pem")),
+        ssl_enabled_protocols=["TLSv1.2"],
+        ssl_cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"],
+    )
+    names = {cipher["name"] for cipher in tls.context.get_ciphers()}
+    assert "ECDHE-ECDSA-AES256-GCM-SHA384" in names
+    assert "ECDHE-ECDSA-AES128-GCM-SHA256" not in names
