@@ -199,6 +199,14 @@ def _with_later(**changes: Any) -> Callable[[Any], Any]:
     )
 
 
+def _round_not_counted(real: Any) -> Any:
+    def restart(self: Any) -> None:
+        real(self)
+        self._generation -= 1
+
+    return restart
+
+
 def _one_marker_back(real: Any) -> Any:
     def work_due(txn: Any, *args: Any) -> Any:
         return None
@@ -247,7 +255,7 @@ FAULTS = (
         "journal-round-not-counted",
         "logstore.sync.journal:Journal.restart",
         "The next round of the journal has the number of the last.",
-        lambda real: lambda self: (real(self), setattr(self, "_generation", self._generation - 1)),
+        _round_not_counted,
     ),
     Fault(
         "directories-not-synced",
@@ -490,8 +498,8 @@ async def _true() -> bool:
 def _measured(recovery: Any, segments: list[Any], result: Any) -> Any:
     if segments:
         recovery._measure(segments[-1], result)
+    yield from ()
     return segments
-    yield
 
 
 @contextmanager
