@@ -31,7 +31,7 @@ def tell(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_histories_of_the_whole_broker_have_no_witness() -> None:
-    told = tell("--seeds", f"0-{12 * SOAK}")
+    told = tell("--seeds", f"0-{6 * SOAK}")
     assert told.returncode == 0, told.stdout + told.stderr
 
 
