@@ -6,25 +6,12 @@ each is found, and what the simulation lacks for those that it does not find.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from coordinator.transactions.epochs import Relation
-
-
-class Fault(NamedTuple):
-    """A function of the product, and what stands in its place."""
-
-    name: str
-    where: str
-    """module:attribute, or module:Class.method"""
-    what: str
-    """The fault in a sentence, for the table."""
-    make: Callable[[Any], Any]
-    """The real function -> the faulty one."""
+from tests.simulation.planting import Fault
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -502,21 +489,6 @@ def _measured(recovery: Any, segments: list[Any], result: Any) -> Any:
     return segments
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Plant the fault of that name, or none for an empty one."""
-    if not name:
-        yield
-        return
-    (fault,) = (each for each in FAULTS if each.name == name)
-    module, _, path = fault.where.partition(":")
-    holder: Any = importlib.import_module(module)
-    *classes, attribute = path.split(".")
-    for each in classes:
-        holder = getattr(holder, each)
-    real = getattr(holder, attribute)
-    setattr(holder, attribute, fault.make(real))
-    try:
-        yield
-    finally:
-        setattr(holder, attribute, real)
+def fault_named(name: str) -> Fault | None:
+    """Return the fault of that name, or none for an empty one."""
+    return next(each for each in FAULTS if each.name == name) if name else None

@@ -15,8 +15,9 @@ from typing import Any
 from logstore.disk.durability import Durability
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
+from magnetar.runtime.turns import Turns
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
-from tests.simulation.world.clock import ProcessClock, WallClock
+from tests.simulation.world.clock import ProcessClock, WallClock, WorkingTime
 from tests.simulation.world.network import ListeningSocket, Network
 from tests.simulation.world.process import Process, ProcessEnded, Scheduler
 from tests.simulation.world.storage import ProcessExecutor, StoredCatalog, open_simulated
@@ -78,6 +79,7 @@ class Machine:
         self.random = random
         self.durability = durability
         self.wall = WallClock(scheduler)
+        self.worked = WorkingTime(scheduler)
         self.disk = SimulatedDisk(seed=random.getrandbits(32), can_sync_all=random.random() < 0.8)
         self.stored = StoredCatalog()
         self.incarnations = 0
@@ -114,6 +116,7 @@ class Machine:
                 open_storage=storage,
                 bind=lambda _: ListeningSocket(),
             )
+            broker.turns = Turns(self.worked)
             self.broker = broker
             try:
                 await broker.start()
