@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.transactions.epochs import Relation
+from logstore.directory.journal_replay import Replayed
 from tests.simulation.planting import Fault
 
 
@@ -53,10 +54,14 @@ def _without_last_batches(real: Any) -> Any:
 
 
 def _all_but_last_partition(real: Any) -> Any:
-    def append(self: Any, work: Any, *args: Any) -> Any:
-        if len(work.partitions) > 1:
-            work = work._replace(partitions=sorted(work.partitions)[:-1])
-        return real(self, work, *args)
+    def append(self: Any, works: Any, *args: Any) -> Any:
+        fewer = [
+            work._replace(partitions=sorted(work.partitions)[:-1])
+            if len(work.partitions) > 1
+            else work
+            for work in works
+        ]
+        return real(self, fewer, *args)
 
     return append
 
@@ -70,9 +75,9 @@ def _stable_is_durable(_: Any) -> Any:
 
 
 def _all_served(_: Any) -> Any:
-    def take_served(self: Any, served: list[Any]) -> None:
-        served += [waiter for _, waiter in self._waiters]
-        self._waiters = []
+    def take_served(self: Any) -> list[Any]:
+        waiting, self.waiters = self.waiters, []
+        return [waiter for _, waiter in waiting]
 
     return take_served
 
@@ -187,11 +192,11 @@ def _with_later(**changes: Any) -> Callable[[Any], Any]:
 
 
 def _round_not_counted(real: Any) -> Any:
-    def restart(self: Any) -> None:
+    def begin_round(self: Any) -> None:
         real(self)
         self._generation -= 1
 
-    return restart
+    return begin_round
 
 
 def _one_marker_back(real: Any) -> Any:
@@ -216,13 +221,13 @@ FAULTS = (
     ),
     Fault(
         "durable-not-awaited",
-        "logstore.sync.durable_end:CommittedLedger.when_durable",
+        "logstore.sync.group_commit:CommittedLedger.when_durable",
         "A batch is acknowledged when it is appended.",
         _always(False),
     ),
     Fault(
         "waiters-served-early",
-        "logstore.sync.durable_end:CommittedLedger.take_served",
+        "logstore.sync.group_commit:CommittedLedger.take_served",
         "A sync answers also those whose bytes it does not cover.",
         _all_served,
     ),
@@ -236,11 +241,11 @@ FAULTS = (
         "journal-not-replayed",
         "logstore.directory.log_directory:replay_journal",
         "A start does not look at the journal.",
-        _always(0),
+        _always(Replayed()),
     ),
     Fault(
         "journal-round-not-counted",
-        "logstore.sync.journal:Journal.restart",
+        "logstore.sync.journal:Journal.begin_round",
         "The next round of the journal has the number of the last.",
         _round_not_counted,
     ),
@@ -254,7 +259,7 @@ FAULTS = (
         "files-not-flushed",
         "logstore.sync.group_commit:GroupCommit._sync",
         "The thread begins a new round of the journal, and has synced no file.",
-        lambda _: lambda self, *_, **__: self._journal and self._journal.restart(),
+        lambda _: lambda self, *_, **__: self._journal and self._journal.begin_round(),
     ),
     Fault(
         "tail-trusted",

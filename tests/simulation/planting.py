@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,6 +18,17 @@ class Fault(NamedTuple):
     """The fault in a sentence, for the table."""
     make: Callable[[Any], Any]
     """The real function -> the faulty one."""
+
+
+class BrokenPlant(Exception):
+    """A planted function does not fit the product any more: what is found says nothing."""
+
+
+def check_plant(errors: Iterable[BaseException]) -> None:
+    """Raise BrokenPlant where one of these errors comes of a call that does not fit."""
+    for error in errors:
+        if isinstance(error, TypeError | AttributeError | NameError):
+            raise BrokenPlant(repr(error)) from error
 
 
 @contextmanager

@@ -12,11 +12,17 @@ from tests.soak import SOAK
 #: Planted faults, and the last seed that finds them, counted from 0. `docs/testing.md` has all.
 FOUND_BY = {
     "sync-skipped": 0,
-    "files-not-flushed": 0,
-    "duplicate-misplaced": 0,
+    "durable-not-awaited": 0,
+    "sequence-not-checked": 0,
+    "epoch-not-checked": 0,
+    "fence-removed": 0,
     "marker-lost": 0,
-    "redrive-forgotten": 0,
-    "pending-acks-forgotten": 0,
+    "abort-commits": 0,
+    "stable-is-durable": 0,
+    "aborted-not-told": 0,
+    "pending-acks-kept": 0,
+    "start-not-persisted": 1,
+    "retention-too-early": 0,
     "answers-swapped": 0,
 }
 
@@ -42,5 +48,5 @@ def test_a_seed_is_the_same_history_alone_and_among_others() -> None:
 
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_a_planted_fault_is_found(name: str) -> None:
-    told = tell("--seeds", f"0-{FOUND_BY[name] + 3}", "--plant", name, "--until-found")
+    told = tell("--seeds", f"0-{FOUND_BY[name] + 3 * SOAK}", "--plant", name, "--until-found")
     assert told.returncode == 1, told.stdout + told.stderr

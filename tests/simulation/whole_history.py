@@ -26,7 +26,7 @@ from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
 from tests.simulation.planted_faults import fault_named
-from tests.simulation.planting import planted
+from tests.simulation.planting import check_plant, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.clock import simulated_work
@@ -263,6 +263,8 @@ def tell(seed: int, plant: str = "") -> Verdict:
             whole.scheduler.run(whole.process, whole.story())
         except Exception:
             whole.observations.witnesses.append(f"stuck: {traceback.format_exc()}")
+        if plant:
+            check_plant((*whole.machine.failures, *whole.log.errors()))
         verdict = whole.verdict()
         whole.scheduler.end()
     return verdict
