@@ -13,6 +13,7 @@ from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.waiting import eventually
+from tools.reference_kafka import Jars
 
 
 def test_topics_are_created_described_and_deleted(broker: Broker, name: MakeName) -> None:
@@ -41,20 +42,34 @@ def test_producer_performance_writes_what_it_says(
     assert len(CONFLUENT.consume(broker.bootstrap, orders)) == 5000
 
 
-def test_the_verifiable_pair_agrees(broker: Broker, topic: MakeTopic, name: MakeName) -> None:
-    orders = topic("orders")
+@java.BOTH_CLIENTS
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_verifiable_pair_agrees_and_its_group_is_deleted(
+    broker: Broker, topic: MakeTopic, name: MakeName, protocol: str, clients: Jars
+) -> None:
+    orders, group = topic("orders"), name("group")
     server = ("--bootstrap-server", broker.bootstrap, "--topic", orders)
-    printed = java.run("VerifiableProducer", *server, "--max-messages", "500", "--acks", "-1")
+    printed = java.run(
+        "VerifiableProducer",
+        *(*server, "--max-messages", "500", "--acks", "-1"),
+        clients=clients,
+    )
     sent = [json.loads(line) for line in printed.splitlines() if "producer_send_success" in line]
     assert [each["offset"] for each in sent] == list(range(500))
     printed = java.run(
         "VerifiableConsumer",
         *server,
-        *("--group-id", name("group"), "--group-protocol", "classic", "--max-messages", "500"),
+        *("--group-id", group, "--group-protocol", protocol, "--max-messages", "500"),
         *("--reset-policy", "earliest", "--verbose"),
+        clients=clients,
     )
     read = [json.loads(line) for line in printed.splitlines() if "record_data" in line]
     assert [each["value"] for each in read] == [each["value"] for each in sent]
+    # The group is there, without members; then it is not.
+    for outcome in (f"('{group}') was successful", "GroupIdNotFoundException"):
+        deletion = ("--bootstrap-server", broker.bootstrap, "--delete", "--group", group)
+        printed = java.run("consumer.group.ConsumerGroupCommand", *deletion, clients=clients)
+        assert outcome in printed
 
 
 def test_javas_transactional_copier_copies_exactly_once(
