@@ -35,6 +35,7 @@ NOT_SERVED: dict[str, str] = {
     "DeleteShareGroupOffsets": "share groups are not served (KIP-932)",
     "StreamsGroupHeartbeat": "streams groups are not served (KIP-1071)",
     "StreamsGroupDescribe": "streams groups are not served (KIP-1071)",
+    "StreamsGroupTopologyDescriptionUpdate": "streams groups are not served (KIP-1071)",
 }
 
 
