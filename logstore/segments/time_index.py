@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 
 from logstore.disk.files import Buffer
@@ -53,6 +54,11 @@ class TimeIndex:
 
     def __len__(self) -> int:
         return len(self._timestamps)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the timestamp and the (absolute) offset of each entry."""
+        for timestamp, offset in zip(self._timestamps, self._offsets, strict=True):
+            yield timestamp, self._base_offset + offset
 
     @property
     def last(self) -> tuple[int, int] | None:
