@@ -173,9 +173,10 @@ class _Entries:
         before = self._max_timestamp
         self._max_timestamp = max(before, header.max_timestamp)
         timed = self._time_entry
-        # An entry tells the largest timestamp up to its offset, which may lie inside a batch.
+        # An entry tells the largest timestamp up to its offset. Kafka's may lie inside a batch.
         while timed is not None and timed[1] <= header.last_offset:
-            if not before <= timed[0] <= self._max_timestamp:
+            lowest = self._max_timestamp if timed[1] == header.last_offset else before
+            if not lowest <= timed[0] <= self._max_timestamp:
                 self._note(1, f"the largest timestamp up to offset {timed[1]} is not {timed[0]}")
             timed = self._time_entry = next(self._times, None)
 

@@ -35,9 +35,12 @@ def read_catalog(directory: Path) -> StoredCatalog | None:
     path = directory / FILE_NAME
     if not path.exists():
         return None
+    # Without a write-ahead log SQLite is told that nothing changes: else it would leave one.
+    is_whole = not path.with_name(f"{FILE_NAME}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if is_whole else 'mode=ro'}"
     database = None
     try:
-        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        database = sqlite3.connect(uri, uri=True)
         (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise CatalogDamaged(str(found))
