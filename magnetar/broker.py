@@ -30,6 +30,8 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -41,7 +43,9 @@ from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Server
 from magnetar.storage.acls import Acls, load_acls
 from magnetar.storage.adoption import adopt, tell_open
@@ -91,6 +95,7 @@ class Broker:
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
+        self.turns = Turns()
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._adopted: list[str] = []
@@ -111,7 +116,9 @@ class Broker:
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
-        self.server = Server(self.config, self.clock, self.response_memory, self.apis, self.fail)
+        self.server = Server(
+            self.config, self.clock, self.response_memory, self.turns, self.apis, self.fail
+        )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
         try:
@@ -169,6 +176,8 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        await self.services.whole_work.ended()
+        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -185,6 +194,7 @@ class Broker:
         self.logs.fail(failure)
 
     def _build_services(self, participants: LocalParticipants) -> Services:
+        whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -201,8 +211,12 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            whole_work=whole_work,
+            batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
+            fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
+            turns=self.turns,
         )
 
     async def gather_metrics(self) -> list[Metric]:

@@ -87,7 +87,7 @@ _NO_CHILDREN: Mapping[str, TransactionMetadata] = MappingProxyType({})
 class Shard:
     """The transactions of one partition of `__transaction_state`."""
 
-    __slots__ = ("_children", "_index", "_transactions", "get", "partition")
+    __slots__ = ("_index", "_transactions", "families", "get", "partition")
 
     def __init__(self, partition: int, index: TransactionIndex | None = None) -> None:
         """`index` spans all shards, and is told of every change here."""
@@ -99,7 +99,7 @@ class Shard:
         self.get = self._transactions.get
         #: By parent, then by transactional id: the children that are open or have voted. The others
         #: cost no more than any id.
-        self._children: dict[str, dict[str, TransactionMetadata]] = {}
+        self.families: dict[str, dict[str, TransactionMetadata]] = {}
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         return iter(self._transactions.values())
@@ -109,7 +109,7 @@ class Shard:
 
     def children(self, transactional_id: str) -> Mapping[str, TransactionMetadata]:
         """Return the children of a parent that are ONGOING or VOTED, by transactional id."""
-        return self._children.get(transactional_id, _NO_CHILDREN)
+        return self.families.get(transactional_id, _NO_CHILDREN)
 
     def apply(self, txn: TransactionMetadata, _offset: int = -1) -> None:
         """Make the whole new value that a record carries the current one; DEAD removes it.
@@ -146,13 +146,13 @@ class Shard:
 
     def _on_child(self, txn: TransactionMetadata, parent_id: str) -> None:
         if txn.state in (State.ONGOING, State.VOTED):
-            self._children.setdefault(parent_id, {})[txn.transactional_id] = txn
+            self.families.setdefault(parent_id, {})[txn.transactional_id] = txn
         else:
             self._leave(txn.transactional_id, parent_id)
 
     def _leave(self, transactional_id: str, parent_id: str) -> None:
-        family = self._children.get(parent_id)
+        family = self.families.get(parent_id)
         if family is not None:
             family.pop(transactional_id, None)
             if not family:
-                del self._children[parent_id]
+                del self.families[parent_id]

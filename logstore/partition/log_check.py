@@ -38,7 +38,7 @@ from logstore.segments.names import (
 )
 from logstore.segments.segment_check import SegmentCheck
 from wire.errors import WireError
-from wire.records import parse_marker
+from wire.records import ControlType, parse_marker
 
 _SNAPSHOT_SUFFIXES = (SUFFIX, KAFKA_SUFFIX)
 
@@ -174,7 +174,8 @@ class LogCheck:
         except WireError:
             state.on_other(header)
         else:
-            state.on_marker(header, marker, 0)
+            commit = marker.control_type is ControlType.COMMIT
+            state.on_marker(header, marker.coordinator_epoch, 0, commit=commit)
             state.transactions.stabilize(state.end_offset)
 
     @property

@@ -43,12 +43,12 @@ async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     # Before any topic is created: a request for too many partitions is refused as a whole.
-    _check_total(services, request.topics)
+    await _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request are created.
     distinct = {topic.name: topic for topic in request.topics}
     results = []
-    for name, topic in distinct.items():
+    async for name, topic in services.turns.each(distinct.items()):
         result = CreatableTopicResult(name=name, error_message=None)
         with refused_in(result):
             if named[name] > 1:
@@ -68,10 +68,10 @@ def _hide_configs(result: CreatableTopicResult) -> None:
         result.configs = []
 
 
-def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
+async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
     """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
-    for topic in asked:
+    async for topic in services.turns.each(asked):
         # What the request would make, where its counts are valid; `check_creation` looks at them.
         if topic.assignments:
             total += len(topic.assignments)

@@ -36,7 +36,8 @@ async def describe_topic_partitions(
     # At least one, or a client that asks for none would never come to the end.
     missing = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
-    for name, first_partition in _asked_for(services, request, context):
+    asked = _asked_for(services, request, context)
+    async for name, first_partition in services.turns.each(asked):
         if missing == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break

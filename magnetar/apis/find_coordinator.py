@@ -55,7 +55,7 @@ async def find_coordinator(
     if context.version < _KEYS_SINCE:
         return FindCoordinatorResponse(node_id=services.node.id, host=host, port=port)
     coordinators = []
-    for key in request.coordinator_keys:
+    async for key in services.turns.each(request.coordinator_keys):
         found = Coordinator(key=key, node_id=-1, port=-1)
         with refused_in(found):
             require(services, context, Operation.DESCRIBE, resource, key)

@@ -30,7 +30,7 @@ async def list_groups(
     may_all = may(services, context, Operation.DESCRIBE, Resource.CLUSTER)
     listed = [
         group
-        for group in map(_listed, services.groups.all())
+        async for group in services.turns.each(map(_listed, services.groups.all()))
         if (may_all or may(services, context, Operation.DESCRIBE, Resource.GROUP, group.group_id))
         and (not states or group.group_state.lower() in states)
         and (not types or group.group_type in types)

@@ -39,19 +39,24 @@ _TOPIC_IDS_SINCE = 12
 async def metadata(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
+    each = services.turns.each
     if _asks_for_all(request, context.version):
         topics = [
-            _describe(services, topic, request, context)
-            for topic in services.topics.all()
+            await _describe(services, topic, request, context)
+            async for topic in each(services.topics.all())
             # What the client may not know of is left out.
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, topic.name)
         ]
     else:
-        asked = request.topics or []
-        _check_topic_ids(asked, context.version)
         # A topic named twice is answered once: a small request must not ask for a large response.
-        distinct = {(topic.name, topic.topic_id): topic for topic in asked}
-        topics = [_answer(services, topic, request, context) for topic in distinct.values()]
+        distinct = {}
+        async for asked in each(request.topics or []):
+            _check_topic_id(asked, context.version)
+            distinct[asked.name, asked.topic_id] = asked
+        topics = [
+            await _answer(services, asked, request, context)
+            async for asked in each(distinct.values())
+        ]
     listener = context.connection.listener
     response = MetadataResponse(
         brokers=[
@@ -76,26 +81,24 @@ def _asks_for_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _check_topic_ids(asked: list[MetadataRequestTopic], version: int) -> None:
-    if version >= _TOPIC_IDS_SINCE:
-        return
+def _check_topic_id(asked: MetadataRequestTopic, version: int) -> None:
     # Versions 10 and 11 have a field for the id, but Kafka does not look a topic up by it there.
-    for topic in asked:
-        if topic.name is None or topic.topic_id != ZERO_UUID:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"topic ids are asked for from version {_TOPIC_IDS_SINCE} on, not in {version}",
-            )
+    if version < _TOPIC_IDS_SINCE and (asked.name is None or asked.topic_id != ZERO_UUID):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"topic ids are asked for from version {_TOPIC_IDS_SINCE} on, not in {version}",
+        )
 
 
-def _answer(
+async def _answer(
     services: Services,
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     context: RequestContext,
 ) -> MetadataResponseTopic:
     try:
-        return _describe(services, _find(services, asked, request, context), request, context)
+        topic = _find(services, asked, request, context)
+        return await _describe(services, topic, request, context)
     except KafkaError as refusal:
         # A topic asked for by its id is answered by its id, whatever name stands beside it.
         name = asked.name if asked.topic_id == ZERO_UUID else None
@@ -141,7 +144,7 @@ def _find(
     return services.topics.ensure(asked.name)
 
 
-def _describe(
+async def _describe(
     services: Services, topic: Topic, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
     # One list for all partitions: there is one replica of each, on this node.
@@ -158,7 +161,7 @@ def _describe(
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )
-            for log in topic.partitions
+            async for log in services.turns.each(tuple(topic.partitions))
         ],
     )
     if request.include_topic_authorized_operations:

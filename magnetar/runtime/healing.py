@@ -22,7 +22,7 @@ from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -95,7 +95,7 @@ class Healing:
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             # An append does that too; here it is done for partitions without writes.
-            if log.expire_producers_if_due(self._clock.now_ms()):
+            if log.expire_producers_if_due():
                 await asyncio.sleep(0)
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):

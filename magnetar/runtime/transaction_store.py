@@ -196,6 +196,8 @@ class TransactionStore:
         is_used = fresh_producer_id in (decided.producer_id, decided.next_producer_id)
         if is_used and fresh_producer_id != NO_PRODUCER_ID:
             self.producer_ids.take()
+        if decided.parent_id is None and transactional_id not in state.families:
+            return decision
         return joint.joined(
             txn,
             decision,

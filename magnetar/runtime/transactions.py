@@ -298,9 +298,9 @@ class Transactions:
         )
         is_visible = await self.store.commits.visible(transactional_id)
         # What is visible is durable. A vote, and what a retry rests on, may not be yet.
-        if shard.log.high_watermark < end_offset:
+        if shard.log.reader.high_watermark < end_offset:
             await shard.durable(end_offset)
-        if commit and decision.records:
+        if commit and decision.records and decision.records[0].parent_id is not None:
             joint.refuse_late_vote(decision.records[0])
         if not is_visible:
             self.late_settlements += 1
@@ -403,7 +403,7 @@ class Transactions:
         assert shard is not None, "what is known is in a shard"
         log = shard.log
         store.commits.check_data_may_follow(transactional_id, log)
-        return log, log.log_end_offset
+        return log, log.state.end_offset
 
     def check_offsets(
         self,

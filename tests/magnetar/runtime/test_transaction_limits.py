@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coordinator.transactions.metadata import State, TopicPartition
+from logstore.partition.client_batch import Appended
 from logstore.partition.reader import Isolation
 from magnetar.broker import Broker
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
+from wire.records import SimpleRecord, build_batch
 
 A0 = TopicPartition("a", 0)
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -150,6 +152,32 @@ async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_
     clock.passed_ms *= 3
     await broker.healing.sweep()
     assert not log.producers
+
+
+async def test_setting_the_wall_clock_ahead_does_not_store_a_retry_twice(
+    start_broker: StartBroker,
+) -> None:
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    log = broker.topics.partition("a", 0)
+
+    def produce(producer_id: int) -> Appended:
+        batch = build_batch(
+            [SimpleRecord(None, b"value", clock.now_ms())],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        return log.append(log.check(batch, clock.now_ms()))
+
+    first = produce(7)
+    clock.set_by_ms = 25 * 3_600_000
+    # With an append silent producers are looked for.
+    produce(8)
+    again = produce(7)
+    assert again.is_duplicate
+    assert again.base_offset == first.base_offset
 
 
 @pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000])
