@@ -166,6 +166,8 @@ class LogCheck:
 
     def _fold(self, batch: WholeBatch) -> None:
         state, header = self.state, batch.header
+        # Compaction, or a repair, has taken records away that the files beside the log may tell of.
+        self._is_complete &= header.record_count > 0
         if not header.is_control:
             state.on_batch(header, 0)
             return

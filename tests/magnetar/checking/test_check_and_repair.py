@@ -143,6 +143,19 @@ def test_a_directory_of_other_files_is_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_snapshots_that_know_of_lost_batches_stay(data: Path) -> None:
+    snapshots = sorted((data / "orders-0").glob("*.s*t*"))
+    path = logs(data)[0]
+    content = bytearray(path.read_bytes())
+    # The first transactional batch, behind the plain one.
+    position = BatchHeader.parse(content).size_bytes
+    content[position + 70] ^= 1
+    path.write_bytes(content)
+    assert run("repair", data).exit_code == 0
+    assert findings(data) == []
+    assert sorted((data / "orders-0").glob("*.s*t*")) == snapshots
+
+
 def test_what_is_set_aside_is_listed(data: Path) -> None:
     path = logs(data)[0]
     original = bytearray(path.read_bytes())
