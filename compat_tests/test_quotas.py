@@ -205,6 +205,28 @@ def test_an_address_that_connects_too_fast_is_closed(limited: Broker) -> None:
     assert 8 <= served.index(False) <= 13, served
 
 
+@pytest.mark.magnetar_only(reason="Kafka withholds such a batch for ever")
+def test_a_batch_larger_than_any_burst_reaches_its_reader(limited: Broker) -> None:
+    create_topic(limited.bootstrap, "large")
+    producer = Producer({"bootstrap.servers": limited.bootstrap})
+    producer.produce("large", b"x" * 100_000)
+    assert producer.flush(TIMEOUT_S) == 0
+    entity = ("--entity-type", "clients", "--entity-name", "large-reader")
+    settings = {
+        "bootstrap.servers": limited.bootstrap,
+        "client.id": "large-reader",
+        "group.id": "large-readers",
+    }
+    # A burst of 50 KB, which is full again every 10 s.
+    with Quota(limited, entity, "consumer_byte_rate", 5_000):
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition("large", 0, 0)])
+        message = consumer.poll(30)
+        consumer.close()
+    assert message is not None
+    assert message.error() is None
+
+
 def test_the_answers_of_a_throttled_client_end_when_it_hangs_up(limited: Broker) -> None:
     with Quota(limited, RAW, "producer_byte_rate", 10):
         with Connection(limited.bootstrap) as connection:

@@ -122,7 +122,8 @@ class Quotas:
 
     def of(self, context: RequestContext) -> Buckets:
         """Return the buckets of a request's client by kind; empty for one without quotas."""
-        if not self.limits_clients:
+        # Before a login is over no one is known whom the request could be charged to.
+        if not self.limits_clients or not context.connection.session.is_open:
             return {}
         name = context.principal.name, _short(context.client_id or "")
         buckets = self._clients.get(name)

@@ -37,6 +37,8 @@ from wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 #: What the tests' clients call themselves.
@@ -365,6 +367,43 @@ async def test_buckets_are_bounded_and_the_indebted_are_kept_longest(
         assert len(broker.services.quotas._clients) <= 8
     again = await connect(broker)
     assert (await again.ask(produce(10), 9, ProduceResponse)).throttle_time_ms > 15_000
+
+
+async def test_a_client_that_has_not_authenticated_takes_from_no_bucket(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    broker = await start_broker(
+        {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f'{module} required user_ada="pw";'
+            ),
+        }
+    )
+    set_quota(broker, Kind.REQUEST, 0.000001, [("user", None)])
+    client = await connect(broker)
+    before = await client.ask(ApiVersionsRequest(), 1, ApiVersionsResponse)
+    assert before.throttle_time_ms == 0
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
+    login = SaslAuthenticateRequest(auth_bytes=b"\0ada\0pw")
+    assert not (await client.ask(login, 1, SaslAuthenticateResponse)).error_code
+    after = await client.ask(ApiVersionsRequest(), 1, ApiVersionsResponse)
+    assert after.throttle_time_ms == 1_000
+
+
+async def test_a_throttled_client_is_logged_once_with_its_name(
+    broker: Broker, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_quota(broker, Kind.PRODUCE, 100)
+    for _ in range(3):
+        client = await connect(broker)
+        assert (await client.ask(produce(3_000), 9, ProduceResponse)).throttle_time_ms
+    lines = [line for line in capsys.readouterr().err.splitlines() if "client throttled" in line]
+    assert len(lines) == 1
+    for part in ("producer_byte_rate=100", "User:ANONYMOUS", "raw", "127.0.0.1"):
+        assert part in lines[0]
 
 
 async def test_nothing_is_metered_without_quotas(broker: Broker, connect: Connect) -> None:
