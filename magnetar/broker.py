@@ -40,6 +40,7 @@ from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
@@ -206,6 +207,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
+            quotas=Quotas(self.client_quotas, self.config, self.clock),
             authentication=self.authentication,
             acls=self.acls,
             groups=self.groups,

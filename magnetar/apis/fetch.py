@@ -83,6 +83,11 @@ async def _perform(
     if session.is_overtaken:
         return _finish(services, session, [])
     acls_version = None if services.acls is None else services.acls.version
+    bytes_max = min(request.max_bytes, services.config.fetch_max_bytes)
+    quota_bytes_max = services.quotas.fetch_bytes_max(context)
+    if quota_bytes_max is not None:
+        # More would never be within the quota, and the client would get nothing at all.
+        bytes_max = min(bytes_max, max(quota_bytes_max, 1))
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory, len(session.watch.due))
     performing = Fetch(
@@ -92,7 +97,7 @@ async def _perform(
         Isolation(1 if request.isolation_level == 1 else 0),
         services.fetch_timers,
         min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
+        max_bytes=bytes_max,
         ends_at_s=ends_at_s,
         held=context.held,
     )
@@ -100,6 +105,11 @@ async def _perform(
         await performing.perform()
         if services.acls is not None and services.acls.version != acls_version:
             _refuse_denied(services, context, performing)
+        if services.quotas.limits_clients and services.quotas.holds_back(
+            context, sum(read.size_bytes for read in performing.reads.values())
+        ):
+            session.withhold(performing.reads)
+            return _finish(services, session, [])
         return await _answer(services, context, session, performing)
     finally:
         performing.end()

@@ -120,6 +120,18 @@ FAMILIES = {
             "magnetar_requests_total", COUNTER, "Requests by API, since its first one.", ("api",)
         ),
         Family(
+            "magnetar_throttled_total",
+            COUNTER,
+            "Requests and connections that a quota has paused, by the quota's name.",
+            ("quota",),
+        ),
+        Family(
+            "magnetar_throttle_seconds_total",
+            COUNTER,
+            "How long these pauses were, as clients were told.",
+            ("quota",),
+        ),
+        Family(
             "magnetar_request_memory_bytes",
             GAUGE,
             "Memory that requests hold: worked on (in_flight), being received (partial), waiting as"

@@ -33,6 +33,7 @@ from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
+from magnetar.server.metering import metered
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
 from wire.message import Buffer, Message
@@ -94,8 +95,13 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int, *, is_guarded: bool = False) -> None:
-        """`is_guarded`: there is an authorizer, which the API's needs are put before."""
+    def __init__(
+        self, api: Api, version: int, *, is_guarded: bool = False, is_metered: bool = False
+    ) -> None:
+        """`is_guarded`: there is an authorizer, which the API's needs are put before.
+
+        `is_metered`: some clients have quotas.
+        """
         self.api = api
         self.api_key = api.key
         self.version = version
@@ -103,6 +109,8 @@ class Route:
         self.handler = api.handler
         if is_guarded and api.needs:
             self.handler = guarded(api.handler, api.refuse, api.needs)
+        if is_metered:
+            self.handler = metered(api, self.handler)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -192,7 +200,14 @@ class Dispatcher:
             raise WireError("the client id is not UTF-8") from None
         key, version = route.api_key, route.version
         context = RequestContext(
-            key, version, correlation_id, client_id, client_address, self._now_ms(), connection
+            key,
+            version,
+            correlation_id,
+            client_id,
+            client_address,
+            self._now_ms(),
+            connection,
+            len(frame),
         )
         exchange = Exchange(route, context, len(frame))
         try:
@@ -251,6 +266,10 @@ class Dispatcher:
                 exchange.answer = await self._run_aside(partial(_refusal, exchange, refusal))
             else:
                 exchange.answer = _refusal(exchange, refusal)
+
+    def forget_routes(self) -> None:
+        """Look routes up anew: quotas have come or gone."""
+        self._routes.clear()
 
     def close(self) -> None:
         """End the thread for large messages."""
@@ -326,7 +345,10 @@ class Dispatcher:
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
         route = self._routes[key_and_version] = Route(
-            api, version, is_guarded=self.services.acls is not None
+            api,
+            version,
+            is_guarded=self.services.acls is not None,
+            is_metered=self.services.quotas.limits_clients,
         )
         return route
 

@@ -296,5 +296,8 @@ class _Unconnected:
     def close(self) -> None:
         raise AssertionError("nothing here is sent with acks=0")
 
+    def mute(self, pause_ms: int) -> None:
+        raise AssertionError("nothing here has a quota")
+
 
 _NO_CONNECTION = _Unconnected()
