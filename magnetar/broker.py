@@ -143,7 +143,7 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = LocalParticipants(self.topics, self.groups)
+        participants = LocalParticipants(self.topics, self.groups, self.turns)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
