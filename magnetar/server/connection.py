@@ -7,8 +7,7 @@ Kafka would give, which works on one request at a time.
 
 Pressure: the connection reads no more while too many requests are unanswered, while the client does
 not read its answers, or while requests hold too much memory. It starts no request while answers
-pile up. A connection that breaks the protocol is closed, alone, after the requests before are
-answered.
+pile up. A connection that breaks the protocol is closed, alone, once it has its answers so far.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ _log = get_logger("server")
 
 
 class _Pause:
-    """Bits, each a reason why nothing is read. Reading goes on when none is set.
-
-    Plain integers: an IntFlag's operators are functions, called a dozen times for each request.
-    """
+    """Reasons why nothing is read, in bits. No IntFlag: its operators are functions."""
 
     NONE = 0
     UNANSWERED = 1
@@ -135,6 +131,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._transport is None or bool(self._pause & _Pause.CLOSING)
 
     @property
+    def waits_for_turn(self) -> bool:
+        """Whether nothing is read at present so that others have their turn."""
+        return bool(self._pause & _Pause.TURN)
+
+    @property
     def is_partial(self) -> bool:
         """Whether a request of this connection has not arrived whole, or is behind another."""
         return self._reader.is_partial or bool(self._backlog)
@@ -143,8 +144,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Return for how long the connection was idle; to be asked regularly.
 
         A connection is idle while nothing is sent or received and no request is worked on. Answers
-        that its client does not read are no work. The byte counts show the traffic, so requests
-        need not read the clock; what comes between two calls counts as if it came with the second.
+        that its client does not read are no work. What comes between two calls counts as if it came
+        with the second.
         """
         traffic_bytes = self.received_bytes + self.sent_bytes
         is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
