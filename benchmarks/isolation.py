@@ -51,6 +51,11 @@ round trip. Wanted of the longest turn: at most {quiet} ms where nothing else go
 beside a load. A load that takes longer is measured {tries} times, and the least figure stands.
 Clients and broker share {cores} cores; load of the machine before the run: {load}.
 
+Memory has four accounts, and `queued.max.request.bytes` is the limit of each: requests in flight,
+partial requests, waiting requests, and answers that were not taken. They are apart because
+different parties end what they hold. In one account a client that waits, or does not read, could
+stop all others. What the members of classic groups have said of themselves may take as much again.
+
 | load | turn, ms | as wanted | round trip, ms | memory before, MB | after, MB | accounts empty |
 |---|---:|---|---:|---:|---:|---|
 """

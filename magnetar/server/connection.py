@@ -144,8 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Return for how long the connection was idle; to be asked regularly.
 
         A connection is idle while nothing is sent or received and no request is worked on. Answers
-        that its client does not read are no work. What comes between two calls counts as if it came
-        with the second.
+        that its client does not read are no work. Traffic between two calls counts with the second.
         """
         traffic_bytes = self.received_bytes + self.sent_bytes
         is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
