@@ -141,8 +141,10 @@ class Broker:
             assert topic is not None
             tell_open(topic.partitions)
         # Groups first: the transactions that are replayed send their markers to them.
-        self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
-        participants = LocalParticipants(self.topics, self.groups)
+        self.groups = Groups(
+            self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
+        )
+        participants = LocalParticipants(self.topics, self.groups, self.turns)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -178,7 +180,6 @@ class Broker:
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         await self.services.whole_work.ended()
-        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()

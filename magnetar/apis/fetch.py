@@ -30,7 +30,6 @@ from magnetar.runtime.fetching import WAIT_MS_MAX, Fetch, IdleFetch, PartitionRe
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
-from magnetar.runtime.turn import Turn
 from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -96,6 +95,7 @@ async def _perform(
         # A level that does not exist must not raise: it reads what is not committed, too.
         Isolation(1 if request.isolation_level == 1 else 0),
         services.fetch_timers,
+        services.turns,
         min_bytes=request.min_bytes,
         max_bytes=bytes_max,
         ends_at_s=ends_at_s,
@@ -131,8 +131,12 @@ async def _answer(
 ) -> FetchResponse:
     """Answer with the partitions that the client must hear of."""
     responses: list[FetchableTopicResponse] = []
-    turn, topic = Turn(), None
+    turns, topic, is_first = services.turns, None, True
     for key, read in performing.reads.items():
+        # The first one is free, as in `Turns.each`, whose generator each fetch would pay for.
+        if not is_first and turns.is_over():
+            await turns.give_up()
+        is_first = False
         if read.result is None and read.error is None:
             continue  # The session has ended, or was moved on, before this one's turn.
         if read.error is not None:
@@ -151,8 +155,6 @@ async def _answer(
                 topic = key[0]
                 responses.append(_topic_response(topic))
             responses[-1].partitions.append(_partition_data(key[1], read))
-        if turn.is_over:
-            await turn.next()
     return _finish(services, session, responses)
 
 

@@ -16,13 +16,13 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
+from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionDeleted
@@ -42,6 +42,8 @@ _SLICE_S = 0.000_2
 _PAUSE_S = 0.000_1
 #: No single sleep is longer, so that a stop is noticed.
 _SLEEP_MAX_S = 0.1
+
+CLEANING = Pool("log-cleaner", 1)
 
 _T = TypeVar("_T")
 _log = get_logger("cleaner")
@@ -112,7 +114,6 @@ class Cleaner:
             logs.room.has_half_the_reserve,
         )
         self._background = Background(fail)
-        self._executor: ThreadPoolExecutor | None = None
         #: Damaged logs, which are left alone.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
         #: Runs since the start, and the bytes that they have read and written.
@@ -130,8 +131,6 @@ class Cleaner:
         self._pace.is_stopped = True
         self._background.cancel()
         await self._background.ended()
-        if self._executor is not None:
-            self._executor.shutdown()
 
     async def clean(self) -> int:
         """Clean logs while any is dirty enough; return the number of runs."""
@@ -253,11 +252,9 @@ class Cleaner:
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         if self._pace.is_stopped:
             raise Stopped
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "log-cleaner")
         # A cancelled caller closes the files that the thread reads, so it waits for the thread,
         # which notices a stop within a slice.
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        future = asyncio.ensure_future(CLEANING.run(work))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

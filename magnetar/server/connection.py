@@ -98,22 +98,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Answers that the operating system did not take at once.
         self._unread = HeldResponse(shared.response_memory)
         self._unread_seen = 0  # what `is_stuck` has seen of them
-        self._reader = FrameReader(shared.buffer, shared.memory, shared.frame_bytes_max)
-        self._limit_frames()
+        bytes_max = session.limit_frames(shared.frame_bytes_max)
+        self._reader = FrameReader(shared.buffer, shared.memory, bytes_max)
         # The event loop asks the reader itself, which saves a call for each read.
         self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
         self._backlog: deque[Frame] = deque()
         self._exchanges: deque[Exchange] = deque()
         self._transport: asyncio.Transport | None = None
         self._pause = Pause.NONE
-        #: Made when a quota mutes the connection for the first time.
-        self._mute: Mute | None = None
+        self._mute: Mute | None = None  # Made when a quota mutes for the first time.
         #: Whether every request under way is one of OVERLAPPING.
         self._do_overlap = True
         self._is_pumping = False
         self._will_pump = False
-        #: Whether requests wait for the connection's next turn.
-        self._waits_for_turn = False
+        self._waits_for_turn = False  # Whether requests wait for the next one.
         self._idling = Idling(self._loop.time())
 
     # What handlers and the server may know.
@@ -122,6 +120,11 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_closing(self) -> bool:
         """Whether the client will not read another answer."""
         return self._transport is None or bool(self._pause & Pause.CLOSING)
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether nothing is read at present so that others have their turn."""
+        return bool(self._pause & Pause.TURN)
 
     @property
     def is_partial(self) -> bool:
@@ -369,17 +372,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             if exchange.overlaps:
                 self._memory.in_flight_bytes += exchange.size_bytes
             elif not self._memory.hold_waiting(exchange.size_bytes):
-                name = exchange.route.api.name
-                self.cut_off(f"its {name} may not wait: others hold queued.max.request.bytes")
+                api = exchange.route.api.name
+                self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
 
     def _begin_guarded(self, frame: Frame) -> Exchange:
         """Begin a request of a client that has not authenticated, or whose session may end."""
         exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
-        self._limit_frames()
-        return exchange
-
-    def _limit_frames(self) -> None:
         self._reader.frame_bytes_max = self.session.limit_frames(self._shared.frame_bytes_max)
+        return exchange
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
