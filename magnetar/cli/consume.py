@@ -16,6 +16,8 @@ from magnetar.cli.commands import (
     EXIT_INTERRUPTED,
     Connect,
     asks_brokers,
+    complete_groups,
+    complete_topics,
     forget_output,
     sentence,
 )
@@ -35,7 +37,9 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
 @click.command("consume", short_help="Print the records of topics.")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
+)
 @click.option(
     "--partition",
     "-p",
@@ -60,6 +64,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "--group",
     "-g",
     metavar="GROUP",
+    shell_complete=complete_groups,
     help="Be a member of GROUP: share its partitions, begin at its offsets, commit them.",
 )
 @click.option(

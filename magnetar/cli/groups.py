@@ -21,6 +21,8 @@ from magnetar.cli.commands import (
     Commands,
     Connect,
     asks_brokers,
+    complete_groups,
+    complete_topics,
     confirm,
     json_output,
     never_asks,
@@ -77,7 +79,9 @@ def list_command(
 
 
 @groups.command("describe", short_help="Show groups, their members, and the partitions of each.")
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @json_output
 @asks_brokers
 def describe_command(connect: Connect, group_ids: tuple[str, ...], as_json: bool) -> None:
@@ -93,8 +97,8 @@ def describe_command(connect: Connect, group_ids: tuple[str, ...], as_json: bool
 
 
 @groups.command("lag", short_help="Show how far groups have read.")
-@click.argument("group_ids", metavar="[GROUP...]", nargs=-1)
-@click.option("--topic", help="Only in this topic.")
+@click.argument("group_ids", metavar="[GROUP...]", nargs=-1, shell_complete=complete_groups)
+@click.option("--topic", shell_complete=complete_topics, help="Only in this topic.")
 @json_output
 @asks_brokers
 def lag_command(
@@ -129,7 +133,7 @@ def lag_command(
 
 
 @groups.command("reset")
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",
@@ -210,7 +214,9 @@ def reset_command(
 
 
 @groups.command("delete")
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @never_asks
 @json_output
 @asks_brokers

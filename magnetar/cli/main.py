@@ -28,10 +28,13 @@ _PLACES = {
     "configs": "magnetar.cli.configs:configs",
     "groups": "magnetar.cli.groups:groups",
     "transactions": "magnetar.cli.transactions:transactions",
+    "users": "magnetar.cli.users:users",
+    "acls": "magnetar.cli.acls:acls",
     "produce": "magnetar.cli.produce:produce",
     "consume": "magnetar.cli.consume:consume",
     "dump": "magnetar.cli.dump:dump",
     "import": "magnetar.cli.import_command:import_command",
+    "profiles": "magnetar.cli.profiles:profiles",
     "spark-jars": "magnetar.cli.spark_jars:spark_jars",
     "completion": "magnetar.cli.main:completion",
 }

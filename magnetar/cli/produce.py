@@ -15,6 +15,7 @@ from magnetar.cli.commands import (
     EXIT_INTERRUPTED,
     Connect,
     asks_brokers,
+    complete_topics,
     explained,
     parse_settings,
     sentence,
@@ -29,7 +30,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command("produce", short_help="Write lines of standard input to a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument(
     "files",
     metavar="[FILE...]",

@@ -16,6 +16,7 @@ from magnetar.cli.commands import (
     Commands,
     Connect,
     asks_brokers,
+    complete_topics,
     confirm,
     json_output,
     never_asks,
@@ -126,7 +127,7 @@ def list_command(connect: Connect, internal: bool, as_json: bool) -> None:
 
 
 @topics.command("describe", short_help="Show settings, offsets and sizes of topics.")
-@click.argument("names", metavar="[TOPIC...]", nargs=-1)
+@click.argument("names", metavar="[TOPIC...]", nargs=-1, shell_complete=complete_topics)
 @json_output
 @asks_brokers
 def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) -> None:
@@ -149,7 +150,7 @@ def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) ->
 
 
 @topics.command("alter")
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
 @click.option(
     "--partitions", "-p", metavar="N", type=click.IntRange(min=1), help="More than there are now."
 )
@@ -203,7 +204,9 @@ def alter_command(
 
 
 @topics.command("delete")
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
+)
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @never_asks
 @json_output

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from magnetar.client.cluster import RETRY_DELAY_S, Client, Leaders, TopicPartition, by_leader
-from magnetar.client.connection import ClientError, check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
     LATEST,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_topic
-from magnetar.client.connection import Refused, check
+from magnetar.client.errors import Refused, check
 from magnetar.client.group_offsets import commit_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from magnetar.client.batching import Batch, Batcher, ProducerRecord, rounds
 from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_leader
-from magnetar.client.connection import ClientError, Refused, Unreachable, check
+from magnetar.client.errors import ClientError, Refused, Unreachable, check
 from wire.error_code import ErrorCode
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

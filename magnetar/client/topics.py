@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
 from magnetar.client.configs import Resource, describe_configs
-from magnetar.client.connection import check
+from magnetar.client.errors import check
 from magnetar.client.partitions import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
