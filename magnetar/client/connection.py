@@ -79,7 +79,7 @@ class Connection:
             ) from None
         try:
             if security.has_tls:
-                self._begin_tls(security.context)
+                self._begin_tls(security.context())
             # Every broker can answer version 0 of this request.
             response = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
             # A version that is too new for the broker is answered in version 0 as well (KIP-511),

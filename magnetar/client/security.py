@@ -11,7 +11,6 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from magnetar.client.errors import ClientError
@@ -56,9 +55,11 @@ class Security:
     def has_sasl(self) -> bool:
         return self.protocol.startswith("SASL")
 
-    @cached_property
     def context(self) -> ssl.SSLContext:
-        """What TLS connections are made with. BadSettings: a file cannot be read."""
+        """Return what TLS connections are made with. BadSettings: a file cannot be read.
+
+        The files are read each time: a renewed certificate holds for the next connection.
+        """
         for path in filter(None, (self.truststore, self.certificate, self.key)):
             if not os.access(path, os.R_OK):
                 raise BadSettings(f"cannot read {path}.")

@@ -78,10 +78,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="cannot read"):
         read_properties(tmp_path / "missing")
     with pytest.raises(BadSettings, match="cannot read"):
-        _ = parse_security({"ssl.ca.location": str(tmp_path / "missing")}).context
+        _ = parse_security({"ssl.ca.location": str(tmp_path / "missing")}).context()
     (tmp_path / "noise").write_text("noise")
     with pytest.raises(BadSettings, match="not PEM"):
-        _ = parse_security({"ssl.ca.location": str(tmp_path / "noise")}).context
+        _ = parse_security({"ssl.ca.location": str(tmp_path / "noise")}).context()
 
 
 @pytest.fixture(scope="module")
