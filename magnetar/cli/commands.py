@@ -103,10 +103,10 @@ class _Duration(click.ParamType[int]):
         # click converts defaults as well, which are numbers already.
         if isinstance(value, int):
             return value
-        found = _DURATION.fullmatch(str(value).strip())
+        found = duration_ms(str(value))
         if found is None:
             self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
-        return round(float(found[1]) * _UNITS_MS[found[2]])
+        return found
 
 
 class _Delimiter(click.ParamType[bytes]):
@@ -134,6 +134,12 @@ json_output = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 never_asks = click.option(
     "--yes", "-y", is_flag=True, help="Do not ask. Without a terminal it never asks."
 )
+
+
+def duration_ms(text: str) -> int | None:
+    """Return the ms of `500ms`, `30s`, `15m`, `2h` or `1d`; None for another text."""
+    found = _DURATION.fullmatch(text.strip())
+    return None if found is None else round(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def unescape(text: str) -> str:

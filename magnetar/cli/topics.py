@@ -6,7 +6,6 @@ imported when a command is called.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -134,12 +133,15 @@ def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) ->
     """Show settings, offsets and sizes of topics; without a TOPIC, of all but internal ones.
 
     START is the first offset of a partition. STABLE is the end of what read_committed readers see,
-    HIGH WATERMARK the end of what other readers see: open transactions lie between them.
+    HIGH WATERMARK the end of what other readers see: open transactions lie between them. A TOPIC
+    that begins with ^ is a regular expression, for all that match it.
     """
-    from magnetar.client.topics import describe_topics, list_topics
+    from magnetar.client.topics import describe_topics, list_topics, matching
 
     with connect() as client:
-        wanted = names or [topic.name for topic in list_topics(client) if not topic.is_internal]
+        wanted = matching(client, names)
+        if not names:
+            wanted = [topic.name for topic in list_topics(client) if not topic.is_internal]
         found = describe_topics(client, wanted) if wanted else []
     if as_json:
         print_json(topic.to_json(detailed=True) for topic in found)
@@ -195,8 +197,7 @@ def alter_command(
             add_partitions(client, name, partitions)
     if as_json:
         changed = {"topic": name, "partitions": partitions, "set": settings, "unset": list(unset)}
-        print(json.dumps(changed))
-        return
+        return print_json([changed])
     done = [f"{each}={value}" for each, value in settings.items()]
     done += [f"{each} unset" for each in unset]
     done += [] if partitions is None else [f"{partitions} partitions"]

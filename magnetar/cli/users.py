@@ -13,6 +13,7 @@ from magnetar.cli.commands import (
     Connect,
     asks_brokers,
     confirm,
+    fail,
     json_output,
     never_asks,
     print_json,
@@ -104,7 +105,10 @@ def add_command(
     if data_dir is not None:
         from magnetar.storage import offline
 
-        offline.set_password(data_dir, name, mechanisms, password, iterations)
+        try:
+            offline.set_password(data_dir, name, mechanisms, password, iterations)
+        except offline.InUse as refusal:
+            fail(str(refusal))
     else:
         from magnetar.client.users import set_password
 

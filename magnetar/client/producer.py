@@ -38,6 +38,8 @@ _VERSION_OF_NAMES, _VERSION_OF_EXPLICIT_ADDS = 12, 11
 #: The last versions for clients: AddPartitionsToTxn 4 is for brokers (KIP-890), and EndTxn 5 bumps
 #: the epoch, which belongs to transaction version 2.
 _ADD_VERSION, _END_VERSION = 3, 4
+#: How long a topic that exists may be unknown to a broker.
+_NEWS_S = 1.0
 #: Errors after which the same batch may be sent again. Its sequence number keeps it from being
 #: written twice, if it was written after all.
 _RETRIABLE = frozenset(
@@ -88,6 +90,8 @@ class Producer:
     compression: Compression = Compression.NONE
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
+    #: Whether a topic that is missing may be made, by brokers with auto.create.topics.enable.
+    may_create: bool = False
     written: dict[int, Written] = field(default_factory=dict)
     _leaders: dict[TopicPartition, int] = field(default_factory=dict)
     _batcher: Batcher = field(default_factory=lambda: Batcher(()))
@@ -103,7 +107,7 @@ class Producer:
         return sum(each.records for each in self.written.values())
 
     def open(self) -> None:
-        """Find the topic, which brokers may create when they are asked, and get a producer id."""
+        """Find the topic and get a producer id. Refused: the topic does not exist."""
         self._leaders = self._find_topic()
         count = len(self._leaders)
         if self.partition is not None and (self.topic, self.partition) not in self._leaders:
@@ -145,9 +149,12 @@ class Producer:
         self._end(commit=False)
 
     def _find_topic(self) -> dict[TopicPartition, int]:
-        deadline = time.monotonic() + self.client.timeout_s
+        # A topic that was just created may be news to a broker, but not for long.
+        patience_s = self.client.timeout_s if self.may_create else _NEWS_S
+        deadline = time.monotonic() + patience_s
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=True
+            topics=[MetadataRequestTopic(name=self.topic)],
+            allow_auto_topic_creation=self.may_create,
         )
         while True:
             (topic,) = self.client.call(request, MetadataResponse).topics

@@ -19,7 +19,7 @@ _LOCK = ".lock"
 _SALT_BYTES = 20
 
 
-class InUse(OSError):
+class InUse(Exception):
     """A broker, or another command, works in the directory."""
 
 

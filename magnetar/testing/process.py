@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from select import select
-from typing import IO
+from typing import IO, Any
 
 from magnetar.client.acls import Acl
 from magnetar.client.security import parse_security
@@ -54,8 +56,9 @@ class BrokerProcess:
         and `deny`: what none of them allows is denied.
         """
         # Certificates stay out of the data directory, which may be looked at and outlive them.
-        self._temporary = tempfile.TemporaryDirectory(prefix="magnetar-")
-        files = Path(self._temporary.name)
+        files = Path(tempfile.mkdtemp(prefix="magnetar-"))
+        # Runs at the end of the block, or with a broker that was used without one.
+        self._clean_up = weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
         self.data_dir = files / "data" if data_dir is None else Path(data_dir)
         self.host = host
         self.port = port
@@ -79,12 +82,12 @@ class BrokerProcess:
         """Return the settings of Java's clients and tools, for the first user or this one."""
         return {"bootstrap.servers": self.bootstrap_servers, **self._access.client(user)}
 
-    def confluent_settings(self, user: str | None = None) -> dict[str, str]:
+    def confluent_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the settings of confluent-kafka and other clients of librdkafka."""
         security = parse_security(self._access.client(user))
         return {"bootstrap.servers": self.bootstrap_servers, **security.for_librdkafka()}
 
-    def kafka_python_settings(self, user: str | None = None) -> dict[str, str]:
+    def kafka_python_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the keyword arguments of kafka-python."""
         security = parse_security(self._access.client(user))
         settings = {
@@ -194,14 +197,14 @@ class BrokerProcess:
         except BaseException:
             if self._process is not None:
                 self.kill()
-            self._temporary.cleanup()
+            self._clean_up()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.stop()
-        self._temporary.cleanup()
+        self._clean_up()
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "it is not running"
