@@ -118,7 +118,7 @@ def produce(
     Exit code 0: all records are acknowledged.
 
     \b
-    echo hello | magnetar produce greetings
+    echo hello | magnetar produce greetings --create
     magnetar produce orders -K : < orders.txt
     magnetar consume orders --exit --json | magnetar produce copy --from-json
     """
