@@ -242,7 +242,7 @@ def add_command(
     _print(wanted, as_json, "")
 
 
-@acls.command("remove")
+@acls.command("remove", short_help="Remove access control lists.")
 @_filtered
 @never_asks
 @json_output

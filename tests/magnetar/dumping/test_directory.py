@@ -130,7 +130,7 @@ def flip(path: Path, position: int) -> None:
 def damages(path: Path) -> list[tuple[int, str]]:
     result = run(path, "--json")
     assert result.exit_code == 1
-    assert "magnetar: error: damaged in" in result.stderr
+    assert json.loads(result.stderr)["error"]["message"].startswith("damaged in")
     lines = map(json.loads, result.stdout.splitlines())
     return [(line["position"], line["reason"]) for line in lines if line["kind"] == "damage"]
 
