@@ -30,6 +30,8 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -41,6 +43,7 @@ from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Server
@@ -173,6 +176,8 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        await self.services.whole_work.ended()
+        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -189,6 +194,7 @@ class Broker:
         self.logs.fail(failure)
 
     def _build_services(self, participants: LocalParticipants) -> Services:
+        whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -205,7 +211,10 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            whole_work=whole_work,
+            batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
+            fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
             turns=self.turns,
         )

@@ -211,6 +211,19 @@ class _DecoderSource(Source):
         if code == "B":
             self.emit(f"if {var} > 127: {var}, pos = {reader}(buf, pos, {var})")
 
+    def length_of_bytes(self, var: str, flexible: bool) -> None:
+        """Read the length of bytes. Two bytes of a varint, as most batches need, cost no call."""
+        self.fixed("B" if flexible else "i", var)
+        self.flush()
+        if flexible:
+            self.emit(f"if {var} > 127:")
+            self.emit("    second = buf[pos]")
+            self.emit("    if second > 127:")
+            self.emit(f"        {var}, pos = read_uvarint(buf, pos, {var})")
+            self.emit("    else:")
+            self.emit(f"        {var} += (second - 1) * 128")
+            self.emit("        pos += 1")
+
     def count(self, n: str) -> None:
         """Take the elements about to be read from what the message may have."""
         self.emit(f"left -= {n}")
@@ -222,7 +235,7 @@ class _DecoderSource(Source):
             self.length("B" if flexible else "h", n, "read_string_length")
             value = f"str(buf[pos:{end}], 'utf-8')"
         else:
-            self.length("B" if flexible else "i", n, "read_uvarint")
+            self.length_of_bytes(n, flexible)
             cut = f"buf[pos:{end}]"
             value = cut if isinstance(kind, types.RecordBytes) else f"bytes({cut})"
         self.emit(f"{end} = pos + {n}" + (" - 1" if flexible else ""))

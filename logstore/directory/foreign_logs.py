@@ -76,7 +76,7 @@ def used_by_snapshot(name: str, data: bytes, producer_ids_end: int) -> UsedNumbe
 def _state_in(name: str, data: bytes) -> PartitionState:
     if name.endswith(SUFFIX):
         return decode_snapshot(data).state
-    return decode_kafka_snapshot(data, end_offset=0, now_ms=0)
+    return decode_kafka_snapshot(data, end_offset=0, steady_ms=0)
 
 
 def _used_by_batches(files: FileSystem, path: str, producer_ids_end: int) -> UsedNumbers:

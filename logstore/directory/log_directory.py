@@ -62,6 +62,7 @@ from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state_recovery import ClosedLog
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
@@ -92,7 +93,7 @@ class LogDirectory:
         group_commit: GroupCommit,
         defaults: LogConfig,
         *,
-        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
         call_later: CallLater | None = None,
         aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
@@ -116,8 +117,9 @@ class LogDirectory:
         self.defaults = defaults
         #: Whether the last stop was clean: then nothing has to be scanned.
         self.was_clean = False
+        self._cold_indexes = ColdIndexes()
         self._group_commit = group_commit
-        self._now_ms = now_ms
+        self._steady_ms = steady_ms
         self._logs: dict[Key, PartitionLog] = {}
         self._offsets = LogOffsets(self._data.top)
         #: The logs that are as the last clean stop left them and not opened yet.
@@ -277,6 +279,7 @@ class LogDirectory:
             partition,
             ledger,
             config,
+            steady_ms=self._steady_ms,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
             on_recovery_point=self._schedule_checkpoint,
@@ -285,9 +288,7 @@ class LogDirectory:
             ledger.segments.discard_later = partial(self._discard, log)
             ledger.segments.on_unreadable = partial(self._on_unreadable, key)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
-        yield from log.opening(
-            self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed
-        )
+        yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
         self._tell_damage(key, ledger, topic_id)
         self._logs[key] = log
         return log
@@ -319,6 +320,7 @@ class LogDirectory:
             clean=self.was_clean,
             closed=None if closed is None else closed.ledger,
             topic_id=topic_id,
+            cold_indexes=self._cold_indexes,
         )
 
     def _set_stray_aside(self, key: Key, topic_id: UUID | None) -> bool:

@@ -12,7 +12,7 @@ from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
-from logstore.sync.group_commit import GroupCommit, Member
+from logstore.sync.group_commit import CommittedLedger, GroupCommit
 
 _NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
@@ -148,7 +148,7 @@ class FileAttachments:
         directory: str,
         names: UnsyncedNames,
         unsynced: UnsyncedBytes,
-        ledger: Member,
+        ledger: CommittedLedger,
         group_commit: GroupCommit,
     ) -> None:
         """`ledger` is what group commit syncs for them."""

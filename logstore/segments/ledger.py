@@ -139,6 +139,13 @@ class Batches(Protocol):
     ) -> memoryview:
         """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [offset, end_offset): exact at the log's end.
+
+        Elsewhere up to an index interval off, and a segment whose index is not in memory counts
+        whole. Reads nothing.
+        """
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
 
@@ -148,16 +155,19 @@ class Batches(Protocol):
     def batch_at(self, offset: int) -> memoryview | None:
         """Return the batch that contains `offset`, or the next one after a gap. None: the end."""
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        """Return the first record in [start_offset, end_offset) that is not before `timestamp_ms`.
+        """Return the first record from `start_offset` on that is not before `timestamp_ms`.
 
-        Blocks for what is not in memory.
+        None where there is none, or it does not lie below `end_offset`. Reads in a thread.
         """
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record that has the largest timestamp of all."""
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        """Return the first record that has the largest timestamp of all below `end_offset`.
+
+        `end_offset` lies between two batches. Reads in a thread.
+        """
 
 
 class Segments(Protocol):
@@ -260,10 +270,6 @@ class Appends(Protocol):
     @property
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
-
-    @property
-    def durable_bytes(self) -> int:
-        """Bytes appended since opening that are durable. A trim does not lower it."""
 
     def append(
         self,

@@ -10,7 +10,8 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
@@ -50,11 +51,13 @@ async def offset_fetch(
     if context.version >= _GROUPS_SINCE:
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
-        return OffsetFetchResponse(
-            groups=[
-                await _group(services, context, group, stable, by_id) for group in request.groups
-            ]
-        )
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in request.groups:
+            # Other connections have their turn between two groups.
+            if groups:
+                await asyncio.sleep(0)
+            groups.append(await _group(services, context, group, stable, by_id))
+        return OffsetFetchResponse(groups=groups)
     require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
     found: list[tuple[str, list[FetchedOffset]]] = []
     if request.topics is None:
@@ -82,7 +85,7 @@ async def offset_fetch(
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
-                name=name, partitions=[_partition(OffsetFetchResponsePartition, o) for o in offsets]
+                name=name, partitions=_partitions(OffsetFetchResponsePartition, offsets)
             )
             for name, offsets in found
         ]
@@ -145,9 +148,7 @@ async def _all_topics(
                 # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
-                partitions=[
-                    _partition(OffsetFetchResponsePartitions, offset) for offset in offsets
-                ],
+                partitions=_partitions(OffsetFetchResponsePartitions, offsets),
             )
         )
     return topics
@@ -169,9 +170,7 @@ async def _topic(
             unknown = [FetchedOffset(index, error_code=code) for index in asked.partition_indexes]
             return OffsetFetchResponseTopics(
                 topic_id=asked.topic_id,
-                partitions=[
-                    _partition(OffsetFetchResponsePartitions, offset) for offset in unknown
-                ],
+                partitions=_partitions(OffsetFetchResponsePartitions, unknown),
             )
         # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
         # left out.
@@ -180,7 +179,7 @@ async def _topic(
         return OffsetFetchResponseTopics(
             name="" if by_id else name,
             topic_id=asked.topic_id,
-            partitions=[_partition(OffsetFetchResponsePartitions, each) for each in refused],
+            partitions=_partitions(OffsetFetchResponsePartitions, refused),
         )
     offsets = await services.groups.offsets.fetch(
         group_id,
@@ -192,16 +191,20 @@ async def _topic(
     return OffsetFetchResponseTopics(
         name="" if by_id else name,
         topic_id=asked.topic_id,
-        partitions=[_partition(OffsetFetchResponsePartitions, offset) for offset in offsets],
+        partitions=_partitions(OffsetFetchResponsePartitions, offsets),
     )
 
 
-def _partition(kind: type[PartitionT], fetched: FetchedOffset) -> PartitionT:
-    """Return the offset as a partition of the response: one `kind` before version 8, one since."""
-    return kind(
-        partition_index=fetched.partition,
-        committed_offset=fetched.offset,
-        committed_leader_epoch=fetched.leader_epoch,
-        metadata=fetched.metadata,
-        error_code=fetched.error_code,
-    )
+def _partitions(kind: type[PartitionT], offsets: Iterable[FetchedOffset]) -> list[PartitionT]:
+    """Return the offsets as partitions of the response: one `kind` before version 8, one since."""
+    # One loop without calls of ours: a request may ask for tens of thousands of partitions.
+    return [
+        kind(
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            metadata=metadata,
+            error_code=error_code,
+        )
+        for partition, offset, leader_epoch, metadata, error_code in offsets
+    ]

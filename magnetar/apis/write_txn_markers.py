@@ -13,7 +13,7 @@ from __future__ import annotations
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext

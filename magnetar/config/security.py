@@ -53,6 +53,33 @@ def password(*, doc: str, since: str) -> Setting[str | None]:
     return Setting(ConfigType.PASSWORD, parse, None, doc=doc, since=since)
 
 
+class ListenersConfig(Config):
+    """The addresses of a broker."""
+
+    listeners = words(
+        ["PLAINTEXT://127.0.0.1:9092"],
+        since="0.8.3",
+        doc="Addresses to listen on, NAME://host:port. Default differs from Kafka's, which listens"
+        " on every interface: a broker without authentication should be asked to.",
+    )
+    advertised_listeners = words(
+        [],
+        since="0.8.3",
+        doc="Addresses told to clients, NAME://host:port, for those listeners whose own address"
+        " clients cannot use.",
+    )
+    listener_security_protocol_map = words(
+        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
+        since="0.10.2",
+        doc="Protocol of each listener's name.",
+    )
+    controller_listener_names = words(
+        [],
+        since="2.8",
+        doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
+    )
+
+
 class SecurityConfig(Config):
     """The settings of one listener."""
 
@@ -146,10 +173,12 @@ class AuthorizationConfig(Config):
     )
 
 
-def authorization(config: Config) -> AuthorizationConfig:
-    """Return the broker's settings of who may do what."""
-    names = AuthorizationConfig.settings.keys() & config.explicit
-    return AuthorizationConfig({name: config[name] for name in names})
+#: The settings of this file, which a broker has besides its own.
+SECURITY_SETTINGS = {
+    **ListenersConfig.settings,
+    **AuthorizationConfig.settings,
+    **SecurityConfig.settings,
+}
 
 
 def listener_setting(name: str) -> Setting[object] | None:

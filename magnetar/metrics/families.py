@@ -73,6 +73,11 @@ FAMILIES = {
             "EndTxn answers given before all markers were durable: a participant was slow.",
         ),
         Family(
+            "magnetar_fenced_markers_total",
+            COUNTER,
+            "Markers that met a later coordinator's epoch in a partition, and took it.",
+        ),
+        Family(
             "magnetar_unreadable_reads_total",
             COUNTER,
             "Reads that failed because the disk could not read a part of a segment. The partitions"
@@ -115,6 +120,14 @@ FAMILIES = {
             "Memory that requests hold: worked on (in_flight), being received (partial), waiting as"
             " long as their client likes (waiting), or answers not taken yet (answers).",
             ("account",),
+        ),
+        Family(
+            "magnetar_blocking_jobs",
+            GAUGE,
+            "Work that waits for a thread or runs in one, by pool: reads of old records"
+            " (cold-reads), checkpoints and deletions (housekeeping), clients' regular expressions"
+            " (patterns).",
+            ("pool",),
         ),
     )
 }

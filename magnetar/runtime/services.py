@@ -12,11 +12,14 @@ from pathlib import Path
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
@@ -61,6 +64,11 @@ class Services:
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    fetch_timers: SharedTimers
+    #: What must not end half way because a client has gone.
+    whole_work: WholeWork
+    #: Produced batches whose check takes long.
+    batch_checks: BatchChecks
     response_memory: ResponseMemory
     #: How a handler lets others have their turn while it lists much.
     turns: Turns

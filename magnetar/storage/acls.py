@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
-from magnetar.config.security import authorization
+from magnetar.config.security import AuthorizationConfig
 from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
@@ -24,7 +24,9 @@ class Acls:
 
     def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
         """Raises ConfigError for `super.users` that are none."""
-        settings = authorization(config)
+        settings = config.view(AuthorizationConfig)
+        #: Rises with every change.
+        self.version = 0
         self._catalog = catalog
         # A dict in place of a set: rules are described in the order in which they were made.
         self._acls = {
@@ -54,6 +56,7 @@ class Acls:
         self._catalog.add_acls(new)
         self._acls.update(dict.fromkeys(new))
         self.authorizer.add(new)
+        self.version += 1
 
     def matching(self, asked: AclFilter) -> list[Acl]:
         """Return the rules that a filter asks for."""
@@ -66,11 +69,12 @@ class Acls:
         for acl in removed:
             del self._acls[acl]
         self.authorizer.remove(removed)
+        self.version += 1
 
 
 def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:
     """Return the rules, where an authorizer is configured. Raises ConfigError."""
-    name = authorization(config).authorizer_class_name
+    name = config.view(AuthorizationConfig).authorizer_class_name
     if not name:
         return None
     if name != STANDARD_AUTHORIZER:

@@ -23,8 +23,9 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.sync.group_commit import GroupCommit, SyncDurations
+from logstore.sync.group_commit import GroupCommit
 from logstore.sync.journal import JournalDamaged
+from logstore.sync.sync_executors import SyncDurations
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -68,6 +69,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         max_message_bytes=config.max_message_bytes,
+        max_decompressed_message_bytes=config.max_decompressed_message_bytes,
         message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
         message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
@@ -84,6 +86,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=config.min_compaction_lag_ms,
         max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=broker.producer_id_expiration_check_interval_ms,
     )
 
 
@@ -139,7 +142,7 @@ class Logs:
                 files,
                 self._group_commit,
                 LogConfig(),
-                now_ms=clock.now_ms,
+                steady_ms=clock.steady_ms,
                 on_damage=_tell_damage,
                 on_unreadable=self._on_unreadable,
                 accepts_journal_damage=config.journal_damage_accept,

@@ -102,7 +102,7 @@ class SimulatedLogs(Logs):
             world.disk,
             self._group_commit,
             LogConfig(),
-            now_ms=broker.clock.now_ms,
+            steady_ms=broker.clock.steady_ms,
             aside=at_once,
         )
 

@@ -113,7 +113,6 @@ class World(LogProcess):
         producer = 0 if is_transactional else -1
         self.logs[topic].append_records(
             [SimpleRecord(b"k", value, NOW_MS)],
-            NOW_MS,
             producer_id=producer,
             producer_epoch=producer,
             is_transactional=is_transactional,
