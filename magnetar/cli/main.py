@@ -27,6 +27,7 @@ _PLACES = {
     "topics": "magnetar.cli.topics:topics",
     "configs": "magnetar.cli.configs:configs",
     "groups": "magnetar.cli.groups:groups",
+    "why": "magnetar.cli.why:why",
     "transactions": "magnetar.cli.transactions:transactions",
     "users": "magnetar.cli.users:users",
     "acls": "magnetar.cli.acls:acls",

@@ -201,6 +201,26 @@ async def test_a_group_that_is_not_there_is_named(broker: Broker) -> None:
     assert "there is no group 'nobody'" in result.stderr
 
 
+async def test_why_names_what_keeps_a_group(broker: Broker, connect: Connect) -> None:
+    await committed(broker, "billing")
+    address = f"127.0.0.1:{broker.listeners[0].port}"
+
+    async def why() -> str:
+        command = ["why", "billing", "--for", "10ms", "-b", address]
+        return (await asyncio.to_thread(CliRunner().invoke, main, command)).stdout
+
+    assert await why() == "The group has no members: no consumer runs, or none gets in.\n"
+    member_id = await reading(await connect(broker), "billing")
+    assert await why() == (
+        f"orders-0: 3 wait. Member {member_id} has the partition, and committed nothing in"
+        " 0.01 s.\n"
+    )
+    await committed(broker, "audit", 5)
+    command = ["why", "audit", "--for", "10ms", "-b", address]
+    told = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert told.stdout == "audit has read everything.\n"
+
+
 async def test_an_error_is_json_where_the_answer_would_be(broker: Broker) -> None:
     await committed(broker, "billing")
     reset = ("reset", "billing", "--topic", "other", "--to-earliest", "--json")
