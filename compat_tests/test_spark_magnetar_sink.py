@@ -436,7 +436,8 @@ def test_a_stream_is_written_exactly_once_although_the_broker_is_killed(
 def test_rows_reach_a_broker_by_tls_and_a_login(sink: Spark) -> None:
     with start_broker(tls=True, users={"ada": "pw"}, mechanism="SCRAM-SHA-512") as secured:
         settings = secured.confluent_settings()
-        (created,) = AdminClient(settings).create_topics([NewTopic("orders", 2)]).values()
+        admin = AdminClient(settings)
+        (created,) = admin.create_topics([NewTopic("orders", 2)]).values()
         created.result(TIMEOUT_S)
         # The names are those of Spark's own connector: Kafka's.
         options = {f"kafka.{name}": value for name, value in secured.client_settings().items()}
