@@ -27,7 +27,7 @@ profile, of the file, of `MAGNETAR_BOOTSTRAP`, or 127.0.0.1:9092. `--timeout 10s
 for each answer.
 
 With `--json` a command prints an array of objects, one for each thing that it lists or changes.
-`consume` and `dump` print one object per line instead, as they go. Errors go to standard error:
+`consume`, `dump`, `check` and `repair` print one object per line instead, as they go. Errors go to standard error:
 with `--json` as `{"error": {"code": NAME, "message": TEXT}}`, where NAME is Kafka's name of the
 error code, or null.
 
