@@ -28,22 +28,30 @@ class Lifetimes(NamedTuple):
     child_ms: int
     """joint.child.expiration.ms"""
     vote_ms: int
-    """joint.vote.timeout.ms"""
+    """joint.vote.timeout.ms, from the last change of an open or voted child of the same parent"""
 
 
 def deadline_ms(
-    txn: TransactionMetadata, lifetimes: Lifetimes, parent: TransactionMetadata | None = None
+    txn: TransactionMetadata,
+    lifetimes: Lifetimes,
+    parent: TransactionMetadata | None = None,
+    newest: TransactionMetadata | None = None,
 ) -> int | None:
     """Return when `expire` next has something to decide; None while others have to.
 
-    Markers are due, or a vote is sealed: its parent decides.
+    Markers are due, or a vote is sealed: its parent decides. `newest`: the open or voted child of
+    the same parent that changed last. It renews the votes of the others, so the first vote of a
+    long round is still there when the last one comes.
     """
     if txn.state is State.ONGOING:
         return txn.started_at_ms + txn.timeout_ms
     if txn.state in PREPARED:
         return None
     if txn.state is State.VOTED:
-        return None if is_sealed(parent) else txn.updated_at_ms + lifetimes.vote_ms
+        if is_sealed(parent):
+            return None
+        renewed_ms = txn.updated_at_ms if newest is None else newest.updated_at_ms
+        return max(txn.updated_at_ms, renewed_ms) + lifetimes.vote_ms
     idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
     return txn.updated_at_ms + idle_ms
 
@@ -54,6 +62,7 @@ def expire(
     now_ms: int,
     *,
     parent: TransactionMetadata | None = None,
+    newest: TransactionMetadata | None = None,
     fresh_producer_id: int,
 ) -> Decision[TransactionMetadata, None]:
     """Decide what is due at `now_ms`, if anything.
@@ -63,9 +72,10 @@ def expire(
     so a client that names the old epoch is told the new one, by InitProducerId or, of version 2, by
     the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
     A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
+    `newest`: as `deadline_ms`.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
-    due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent)
+    due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent, newest)
     # The alarm may ring early, and the id may have gone on since it was set.
     if txn is None or due_ms is None or now_ms < due_ms:
         return Decision(answer=None)

@@ -8,7 +8,7 @@ Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from struct import Struct
 from typing import NamedTuple
 
@@ -291,7 +291,20 @@ class Producers(dict[int, ProducerState]):
             for producer_id, state in self.items()
             if state.seen_ms <= silent_since_ms and producer_id not in kept
         ]
-        for producer_id in expired:
-            del self[producer_id]
-        self.has_forgotten |= bool(expired)
+        self._forget(expired)
         return expired
+
+    def forget_ended(self, producer_ids: Set[int], keep: Iterator[int] | set[int]) -> None:
+        """Forget those of `producer_ids` that are here: producers that can write no more.
+
+        A coordinator that has forgotten a transactional id refuses all data of its producer ids,
+        so their epochs and sequences serve nothing. `keep`: as `expire`.
+        """
+        ended = self.keys() & producer_ids
+        if ended:
+            self._forget(ended.difference(keep))
+
+    def _forget(self, producer_ids: Collection[int]) -> None:
+        for producer_id in producer_ids:
+            del self[producer_id]
+        self.has_forgotten |= bool(producer_ids)

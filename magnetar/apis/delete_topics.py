@@ -5,6 +5,8 @@ INVALID_REQUEST).  4: flexible.  5: error messages.  6: topic ids (KIP-516).
 
 A topic is gone when the request is answered, and fetches that wait for its data are answered at
 once. The coordinators' topics cannot be deleted: Kafka lets them be, and loses its offsets by it.
+Nor can the topic of the progress of Spark's queries, whose offsets would go with it: each query
+could then write its history again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from magnetar.apis.authorization import may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
@@ -117,5 +120,11 @@ def _find(services: Services, asked: DeleteTopicState, context: RequestContext) 
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{topic.name} holds the coordinators' state; it stays."
+        )
+    if topic.name == PROGRESS_TOPIC:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{topic.name} names the progress of all queries of Spark's sink; it stays. To begin a"
+            " query anew, delete its group, magnetar.spark.QUERY.",
         )
     return topic

@@ -34,7 +34,8 @@ async def list_transactions(
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
     )
-    found = list(filters.select(await services.transactions.describe(), context.now_ms))
+    found = await services.transactions.describe_in(filters.states)
+    found = list(filters.select(found, context.now_ms))
     found = [
         txn
         for txn in found

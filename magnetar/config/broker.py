@@ -333,7 +333,11 @@ class BrokerConfig(Config, stored=SECURITY_SETTINGS):
         doc="A transactional id PARENT~>CHILD votes for its parent's decision; empty: none does.",
     )
     joint_vote_timeout_ms = integer(
-        900000, minimum=1, since=_OWN, doc="How long a vote waits for its parent to decide."
+        900000,
+        minimum=1,
+        since=_OWN,
+        doc="How long a vote waits for its parent to decide, after the last begin or vote of a"
+        " child of the same parent.",
     )
     joint_child_expiration_ms = integer(
         3600000, minimum=1, since=_OWN, doc="How long an unused child's id is remembered."

@@ -154,17 +154,23 @@ class Transactions:
         for shard, end_offset in ends:
             await shard.durable(end_offset)
 
-    async def describe(
-        self, transactional_ids: Iterable[str] | None = None
-    ) -> list[TransactionMetadata]:
-        """Return what is known of these ids (None: of all), once it is durable.
+    async def describe(self, transactional_ids: Iterable[str]) -> list[TransactionMetadata]:
+        """Return what is known of these ids once it is durable; unknown ids are left out.
 
-        Unknown ids are left out. What has ended is shown as ended, also where its COMPLETE_* was
-        still waiting for company.
+        What has ended is shown as ended, also where its COMPLETE_* was still waiting for company.
         """
-        found = list(self)
-        if transactional_ids is not None:
-            found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
+        found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
+        return await self._up_to_date(found)
+
+    async def describe_in(self, states: Set[State] | None) -> list[TransactionMetadata]:
+        """Return at least all ids in these states (None: in any), as `describe`.
+
+        What is open or has voted is found without a look at the ids that are idle.
+        """
+        found = None if states is None else self.store.index.in_states(states)
+        return await self._up_to_date(list(self) if found is None else found)
+
+    async def _up_to_date(self, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
         for position, txn in enumerate(found):
             if txn.state in UNFINISHED:
                 self.store.complete(txn.transactional_id)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
-from wire.records import BatchHeader, RecordRules, SimpleRecord, build_batch, iterate_records
+from wire.records import BatchHeader, RecordRules, SimpleRecord, build_batch, iterate_records, walk
 from wire.records.header import pack_batch
 from wire.records.walk import NO_RULES, REFUSED_NAMED_MAX, check_records
 
@@ -167,3 +167,34 @@ def test_a_refusal_counts_all_and_names_the_first_thousand() -> None:
     with pytest.raises(RecordsRefused, match="3000 records, the first is 0") as refused:
         check(batch, RecordRules(key_required=True))
     assert [place for place, _ in refused.value.flaws] == list(range(1000))
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3)
+
+
+@given(SHAPES, CHANGES, st.integers(-2, 2), st.booleans())
+def test_one_record_alone_is_judged_as_the_walk_judges_it(
+    one: SimpleRecord, changes: list[tuple[int, int]], longer: int, key_required: bool
+) -> None:
+    batch = build_batch([one])
+    body = bytearray(batch[61:]) + bytes(max(longer, 0))
+    del body[len(body) + min(longer, 0) :]
+    for place, byte in changes:
+        body[place % len(body)] = byte
+    rules = RecordRules(key_required, NOW_MS - 100_000, NOW_MS + 100_000)
+    judged: list[ErrorCode | None] = []
+    for is_plain in (walk._is_plain, lambda *_: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(walk, "_is_plain", is_plain)
+            try:
+                check_records(bytes(body), BatchHeader.parse(batch), rules)
+                judged.append(None)
+            except KafkaError as refusal:
+                judged.append(refusal.code)
+    assert judged[0] == judged[1]
+
+
+def test_usual_records_alone_take_the_short_way() -> None:
+    for one in (record(), record(0, None), record(63), record(64), record(8000)):
+        batch = build_batch([one])
+        assert walk._is_plain(bytes(batch[61:]), NOW_MS, NO_RULES)

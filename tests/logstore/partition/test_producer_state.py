@@ -159,6 +159,18 @@ def test_a_silent_producer_expires_unless_its_transaction_is_open() -> None:
     assert sorted(partition.log.expire_producers(partition.now_ms)) == [1, 2, 3]
 
 
+def test_producers_whose_ids_are_forgotten_go_unless_their_transactions_are_open() -> None:
+    partition = SteppedPartition()
+    for producer_id in (1, 2, 3):
+        partition.append(b"a", producer_id=producer_id, epoch=0, sequence=0, transactional=True)
+    for producer_id in (1, 2):
+        partition.end(producer_id, commit=True)
+    log = partition.log
+    log.producers.forget_ended({1, 3, 4}, log.transactions.open_producer_ids())
+    assert set(log.producers) == {2, 3}
+    assert log.producers.has_forgotten
+
+
 def test_expiry_goes_by_the_brokers_clock_not_by_the_records_timestamps() -> None:
     partition = SteppedPartition(LogConfig(producer_id_expiration_ms=5_000))
     partition.now_ms = 10**12

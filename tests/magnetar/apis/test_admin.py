@@ -332,6 +332,20 @@ async def test_delete_topics_by_id(broker: Broker, client: Any) -> None:
     assert answer.responses[0].name == "a"
 
 
+async def test_no_client_deletes_the_progress_of_sparks_queries(
+    broker: Broker, client: Any
+) -> None:
+    """It would take the record of each query with it, and a repeated batch would be written."""
+    topic = broker.topics.create("__magnetar_progress")
+    by_name = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic.name)])
+    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic.id)])
+    for request in (by_name, by_id):
+        (refused,) = (await client.ask(request, 6, DeleteTopicsResponse)).responses
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "magnetar.spark.QUERY" in refused.error_message
+    assert broker.topics.by_name(topic.name) is topic
+
+
 async def test_a_deletion_wakes_those_who_wait_for_data(
     broker: Broker, client: Any, connect: Connect
 ) -> None:
