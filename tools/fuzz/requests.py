@@ -32,8 +32,12 @@ from wire.errors import WireError
 from wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from wire.internal.versioned import encode_versioned
 from wire.message import Message
+from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.header import RequestHeader, ResponseHeader
+from wire.messages.init_producer_id import InitProducerIdRequest
+from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -48,6 +52,7 @@ from wire.messages.produce import (
 )
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from wire.messages.sasl_handshake import SaslHandshakeRequest
+from wire.messages.sync_group import SyncGroupRequest
 from wire.records import SimpleRecord, build_batch
 
 _SEND = Struct(">BI")
@@ -82,14 +87,30 @@ def _metadata(random: Random) -> bytes:
 
 _some_topic = _one_of(*_TOPICS, *_TOPICS, _GUARDED, "new", "__consumer_offsets")
 _some_group = _one_of("g", "h", "consumers")
-_some_member = _one_of("", _MEMBER_ID, "m1", "m2")
+_some_member = _one_of("", _MEMBER_ID, _MEMBER_ID, "m1", "m2")
 _some_value = _one_of("compact", "delete", "-1", "0", "1", "x", "9" * 5000, "zstd", "LogAppendTime")
+_NAMES_OF_TOPICS = " ".join(
+    f"{struct}.name"
+    for struct in (
+        "TopicProduceData",
+        "OffsetCommitRequestTopic",
+        "TxnOffsetCommitRequestTopic",
+        "OffsetFetchRequestTopics",
+        "OffsetFetchRequestTopic",
+        "ListOffsetsTopic",
+        "AddPartitionsToTxnTopic",
+        "DeleteRecordsTopic",
+        "MetadataRequestTopic",
+        "WritableTxnMarkerTopic",
+    )
+)
 #: One maker of values for several fields.
 _SHARED = (
     ("topic topics topic_name topic_names subscribed_topic_names", _some_topic),
+    (_NAMES_OF_TOPICS, _some_topic),
     ("group_id groups groups_names key coordinator_keys", _some_group),
     ("member_id", _some_member),
-    ("member_epoch generation_id generation_id_or_member_epoch", _one_of(-1, 0, 1, 2)),
+    ("member_epoch generation_id generation_id_or_member_epoch", _one_of(-1, 0, 1, 1, 1, 2)),
     ("partition partition_index index partitions partition_indexes", _one_of(0, 0, 1, 7)),
     ("transactional_id transactional_ids v3_and_below_transactional_id", _one_of("t", "u")),
     ("max_wait_ms timeout_ms rebalance_timeout_ms", _one_of(0, 1, 5, 20)),
@@ -117,8 +138,10 @@ _WORDS: Words = {
     "subscribed_topic_regex": _one_of("a.*", "(a+)+$", "[", ".*"),
     "server_assignor": _one_of("uniform", "range"),
     "acks": _one_of(-1, 0, 1),
-    "producer_id": _one_of(-1, 0, 1, 2),
-    "producer_epoch": _one_of(-1, 0, 1),
+    "producer_id": _one_of(-1, 0, 0, 0, 1, 2),
+    "producer_epoch": _one_of(-1, 0, 0, 0, 1),
+    "JoinGroupRequestProtocol.name": _one_of("range", "sticky"),
+    "SyncGroupRequestAssignment.assignment": lambda random: b"",
     "num_partitions": _one_of(-1, 1, 3, 2**31 - 1),
     "count": _one_of(1, 3, 2**31 - 1),
     "replication_factor": _one_of(-1, 1),
@@ -142,7 +165,9 @@ def _apis() -> list[Api]:
 
 
 def _generate(random: Random) -> bytes:
-    sends = []
+    sends = (
+        [] if random.random() < 0.5 else [_send(0, request, version) for request, version in _WORLD]
+    )
     # Half of the inputs log in, so that others than administrators ask for data.
     logins = list(_LOGIN) if random.random() < 0.5 else []
     for correlation_id in range(1, random.choice((3, 10, 40)) + 1):
@@ -158,6 +183,49 @@ def _generate(random: Random) -> bytes:
         data = size + frame
         sends.append(_SEND.pack(connection | waits, len(data)) + data)
     return b"".join(sends)
+
+
+def _send(connection: int, request: Message, version: int) -> bytes:
+    frame = encoded(request, version, 0)
+    return _SEND.pack(connection | _WAITS, len(frame) + _SIZE.size) + _SIZE.pack(len(frame)) + frame
+
+
+#: What an administrator does first, in half of the inputs: a transaction is open, groups have
+#: members. Others meet it.
+_WORLD: tuple[tuple[Message, int], ...] = (
+    (InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000), 4),
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=0,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="alpha", partitions=[0, 1])],
+        ),
+        3,
+    ),
+    (
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0" + bytes(8))],
+        ),
+        3,
+    ),
+    (SyncGroupRequest(group_id="g", generation_id=1, member_id=_MEMBER_ID), 2),
+    (
+        ConsumerGroupHeartbeatRequest(
+            group_id="consumers",
+            member_id="m1",
+            member_epoch=0,
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=["alpha"],
+            topic_partitions=[],
+        ),
+        1,
+    ),
+)
 
 
 def _frame(random: Random, correlation_id: int, connection: int) -> bytes:

@@ -81,12 +81,19 @@ def run_seeds(
 
 def perform(target: Target, given: bytes, place: str) -> float:
     """Run one input; return its CPU time. Raises Found."""
-    began_s = time.thread_time()
     try:
-        target.run(given)
-        took_s = time.thread_time() - began_s
+        took_s = _timed(target, given)
+        if took_s > target.run_s_max:
+            # Once more: this time may have paid for an import, or a collection of garbage.
+            took_s = _timed(target, given)
         if took_s > target.run_s_max:
             raise Fault(f"took {took_s:.3f} s of CPU time, at most {target.run_s_max}")
     except Exception as error:  # whatever a target raises is a fault
         raise Found(target, place, given, error) from error
     return took_s
+
+
+def _timed(target: Target, given: bytes) -> float:
+    began_s = time.thread_time()
+    target.run(given)
+    return time.thread_time() - began_s

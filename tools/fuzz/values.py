@@ -17,8 +17,10 @@ from wire import types
 from wire.message import Message
 from wire.schema import Field, fields_of
 
-#: By a field's name: makes a value for it, or for an element of its array.
-Words = Mapping[str, Callable[[Random], Any]]
+#: Makes a value for a field, or for an element of its array.
+Word = Callable[[Random], Any]
+#: By a field's name, or by its struct's and its own: `TopicProduceData.name`.
+Words = Mapping[str, Word]
 
 _SIZES = (127, 128, 249, 3000)
 _TEXTS = ("", "a", "é" * 64, "\0", " ", ".", "..", "a/b", *("x" * size for size in _SIZES))
@@ -36,7 +38,7 @@ def message(random: Random, declared: type[Message], version: int, words: Words)
 
 def _struct(random: Random, declared: Any, version: int, flexible: bool, words: Words) -> Any:
     fields = {
-        field.name: _field(random, field, version, flexible, words)
+        field.name: _field(random, declared.__name__, field, version, flexible, words)
         for field in fields_of(declared)
         if version in field.versions
     }
@@ -46,14 +48,22 @@ def _struct(random: Random, declared: Any, version: int, flexible: bool, words: 
     return made
 
 
-def _field(random: Random, field: Field, version: int, flexible: bool, words: Words) -> Any:
+def _field(
+    random: Random, struct: str, field: Field, version: int, flexible: bool, words: Words
+) -> Any:
     if version in field.nullable and random.random() < 0.15:
         return None
-    return _value(random, field.type, field.name, version, flexible, words)
+    word = words.get(f"{struct}.{field.name}") or words.get(field.name)
+    return _value(random, field.type, word, version, flexible, words)
 
 
 def _value(
-    random: Random, kind: types.WireType, name: str, version: int, flexible: bool, words: Words
+    random: Random,
+    kind: types.WireType,
+    word: Word | None,
+    version: int,
+    flexible: bool,
+    words: Words,
 ) -> Any:
     match kind:
         case types.Array():
@@ -61,12 +71,11 @@ def _value(
             if isinstance(kind.element, types.Scalar) and random.random() < 0.002:
                 count = _MANY
             return [
-                _value(random, kind.element, name, version, flexible, words) for _ in range(count)
+                _value(random, kind.element, word, version, flexible, words) for _ in range(count)
             ]
         case types.Nested():
             return _struct(random, kind.struct, version, flexible, words)
-    word = words.get(name)
-    if word is not None and random.random() < 0.85:
+    if word is not None and random.random() < 0.9:
         return word(random)
     return _simple(random, kind)
 
