@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,23 @@ def test_a_directory_on_another_file_system_is_named(tmp_path: Path) -> None:
     assert not files.can_sync_all
     assert files.sync_all_obstacle is not None
     files.close()
+
+
+def test_a_directory_that_goes_meanwhile_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that keeps nothing looks at the directory for temporary files, which all use."""
+    (tmp_path / "gone").mkdir()
+
+    def stat(path: str, **options: Any) -> os.stat_result:
+        if path == str(tmp_path / "gone"):
+            raise FileNotFoundError(path)
+        return real_stat(path, **options)
+
+    real_stat = os.stat
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        assert obstacle_of_mounts(str(tmp_path)) is None
 
 
 async def test_without_syncfs_there_is_no_journal_and_the_log_says_why(
