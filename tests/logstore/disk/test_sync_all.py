@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,19 @@ def test_this_machine_has_the_call_by_which_a_file_system_is_recognised(tmp_path
     files = DiskFiles(str(tmp_path))
     assert files.can_sync_all == (obstacle(str(tmp_path), files._root) is None)
     files.close()
+
+
+@pytest.mark.parametrize("durability", ["memory", "fsync"])
+async def test_closed_logs_leave_no_descriptor_behind(tmp_path: Path, durability: str) -> None:
+    def descriptors_of(path: Path) -> int:
+        return sum(
+            os.path.realpath(link) == str(path.resolve())
+            for link in Path("/proc/self/fd").iterdir()
+        )
+
+    root = Path(tempfile.gettempdir()) if durability == "memory" else tmp_path
+    before = descriptors_of(root)
+    config = BrokerConfig({"durability": durability})
+    logs = Logs(str(tmp_path), config, SystemClock(), lambda failure: pytest.fail(str(failure)))
+    await logs.close()
+    assert descriptors_of(root) == before
