@@ -42,7 +42,7 @@ unit: install reference ## The tests of the packages.
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
 
-reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and of Spark's connector, through Maven.
+reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
 	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 

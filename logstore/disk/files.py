@@ -190,6 +190,11 @@ class DiskFiles:
                 self._sync_all_failure = error
                 raise
 
+    def free_bytes(self) -> int:
+        """Return how many bytes this process may still add to files. Does not wait."""
+        facts = os.fstatvfs(self._root)
+        return facts.f_bavail * facts.f_frsize
+
     def lock(self, path: str) -> Callable[[], None]:
         return lock_file(path, create=True)
 

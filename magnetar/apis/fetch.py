@@ -82,6 +82,7 @@ async def _perform(
 ) -> FetchResponse:
     if session.is_overtaken:
         return _finish(services, session, [])
+    acls_version = None if services.acls is None else services.acls.version
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory, len(session.watch.due))
     performing = Fetch(
@@ -97,10 +98,22 @@ async def _perform(
     )
     try:
         await performing.perform()
+        if services.acls is not None and services.acls.version != acls_version:
+            _refuse_denied(services, context, performing)
         return await _answer(services, context, session, performing)
     finally:
         performing.end()
         session.release()
+
+
+def _refuse_denied(services: Services, context: RequestContext, performing: Fetch) -> None:
+    """Take back what was read before the client lost its right to it. Kafka would answer that."""
+    for key, read in performing.reads.items():
+        if read.error is None:
+            try:
+                _find(services, context, key)
+            except KafkaError as refusal:
+                read.refuse(refusal)
 
 
 async def _answer(

@@ -200,7 +200,8 @@ class _Appending:
         self, topic: Topic, log: PartitionLog, checked: CheckedBatch
     ) -> PartitionProduceResponse:
         """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
-        _, header, _ = checked
+        _, header, now_ms = checked
+        self._services.logs.room.check(header.batch_length, now_ms)
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
             self._hold(log, header)
         done = log.append(checked)

@@ -31,6 +31,8 @@ _PLACES = {
     "produce": "magnetar.cli.produce:produce",
     "consume": "magnetar.cli.consume:consume",
     "dump": "magnetar.cli.dump:dump",
+    "check": "magnetar.cli.check:check",
+    "repair": "magnetar.cli.check:repair",
     "import": "magnetar.cli.import_command:import_command",
     "spark-jars": "magnetar.cli.spark_jars:spark_jars",
     "completion": "magnetar.cli.main:completion",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
+from magnetar.config.disk import DiskConfig
 from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
     INT32_MAX,
@@ -31,7 +32,7 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored=SECURITY_SETTINGS):
+class BrokerConfig(Config, stored={**SECURITY_SETTINGS, **DiskConfig.settings}):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
     Those of `magnetar.config.security` are read through `view` and `listener_security`.

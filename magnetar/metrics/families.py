@@ -84,6 +84,11 @@ FAMILIES = {
             " are in the broker's log.",
         ),
         Family(
+            "magnetar_full_disk_refusals_total",
+            COUNTER,
+            "Clients' batches that were refused because the disk was full: log.dir.reserve.bytes.",
+        ),
+        Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"

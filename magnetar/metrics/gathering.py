@@ -55,6 +55,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         ),
         _syncs(services.logs.sync_durations),
         _plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
+        _plain("magnetar_full_disk_refusals_total", services.logs.room.refusals),
     ]
     # Last, because it alone gives up its turn: all that is above is of one moment.
     return families + await _partitions(services.topics.all())

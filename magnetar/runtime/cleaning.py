@@ -12,6 +12,8 @@ error of the disk ends the process, except in a file that only the cleaner uses 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -50,10 +52,15 @@ class Stopped(Exception):
 
 
 class Pace:
-    """The speed of the cleaner's thread, which calls it often; it sleeps or raises Stopped."""
+    """The speed of the cleaner's thread, which calls it often.
 
-    def __init__(self, bytes_per_second: Callable[[], float]) -> None:
+    It sleeps, or raises Stopped, or the OSError of a full disk.
+    """
+
+    def __init__(self, bytes_per_second: Callable[[], float], has_room: Callable[[], bool]) -> None:
+        """`has_room`: whether the disk has room for the cleaner's copies."""
         self._bytes_per_second = bytes_per_second
+        self._has_room = has_room
         self._slice_began = 0.0
         self._bytes = 0
         self._bytes_since = 0.0
@@ -67,6 +74,9 @@ class Pace:
             return
         if self.is_stopped:
             raise Stopped
+        if not self._has_room():
+            # What is left is for those that cannot wait.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         time.sleep(_PAUSE_S)
         while (ahead_s := self._ahead_s(time.perf_counter())) > 0 and not self.is_stopped:
             time.sleep(min(ahead_s, _SLEEP_MAX_S))
@@ -97,7 +107,10 @@ class Cleaner:
         self._logs = logs
         self._clock = clock
         self._config = config
-        self._pace = Pace(lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0))
+        self._pace = Pace(
+            lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0),
+            logs.room.has_half_the_reserve,
+        )
         self._background = Background(fail)
         self._executor: ThreadPoolExecutor | None = None
         #: Damaged logs, which are left alone.

@@ -78,7 +78,7 @@ class PartitionRead:
         try:
             result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
         except KafkaError as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
             return True
         if result is None:
             return False
@@ -96,9 +96,9 @@ class PartitionRead:
                 offset, limit_bytes, isolation, at_least_one=at_least_one
             )
         except KafkaError as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
         except LedgerClosed:
-            self._refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
+            self.refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
         else:
             self._take(result, offset, isolation, at_least_one=at_least_one)
 
@@ -110,7 +110,8 @@ class PartitionRead:
         is_left_out = not at_least_one and not self.size_bytes
         self.is_kept_out = is_left_out and offset < result.bound(isolation)
 
-    def _refuse(self, error: KafkaError) -> None:
+    def refuse(self, error: KafkaError) -> None:
+        """Answer `error` in place of what was read."""
         self.error = error
         self.result = None
         self.size_bytes = 0

@@ -107,6 +107,8 @@ class GroupOffsets:
         producer_id: int,
         producer_epoch: int,
         commits: Sequence[Commit],
+        *,
+        knows_group_not_found: bool,
     ) -> Committed:
         """Append those accepted, which are pending then; return a code for each, and what to await.
 
@@ -124,6 +126,7 @@ class GroupOffsets:
             commits,
             self._config.offset_metadata_max_bytes,
             (producer_id, producer_epoch),
+            knows_group_not_found=knows_group_not_found,
             detects_conflicts=self._config.transaction_offset_conflict_detection_enable,
         )
         try:

@@ -66,7 +66,10 @@ class GroupsWorld(World):
         )
         await durably(
             self.groups.offsets.commit_in_transaction(
-                Committer(group_id=GROUP), *identity, _commits(offset)
+                Committer(group_id=GROUP),
+                *identity,
+                _commits(offset),
+                knows_group_not_found=True,
             )
         )
         await log.durable(end_offset)
