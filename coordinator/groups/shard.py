@@ -196,10 +196,11 @@ class GroupShard:
         self, record: ShardRecord, offset: int, producer_id: int, producer_epoch: int
     ) -> None:
         """Fold a record of a transactional batch, live or from the log."""
-        if isinstance(record, OffsetRecord):
+        if isinstance(record, OffsetRecord) and record.value is not None:
             self.offsets.on_pending(record, offset, producer_id, producer_epoch)
         else:
-            # Neither broker writes groups in transactions; a foreign log may hold anything.
+            # Neither broker writes groups, or deletes offsets, in transactions; a foreign log may
+            # hold anything.
             self.apply(record, offset)
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:

@@ -64,7 +64,7 @@ def obstacle_of_mounts(root: str) -> str | None:
     device = os.stat(root).st_dev
     with os.scandir(root) as entries:
         for entry in entries:
-            # A symlink that leads nowhere is no directory, nor is what has gone meanwhile.
+            # A symlink that leads nowhere is no directory, nor is one that has just gone.
             with suppress(FileNotFoundError):
                 if entry.is_dir() and os.stat(entry.path).st_dev != device:
                     return f"{entry.path} is on another file system than {root}"

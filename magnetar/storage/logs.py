@@ -124,7 +124,7 @@ class Logs:
         """
         durability = Durability(config.durability)
         in_memory = durability is Durability.MEMORY
-        files = DiskFiles(
+        files = self._files = DiskFiles(
             tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
         )
         self._config = config
@@ -286,6 +286,7 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+        self._files.close()
 
 
 def _tell_replayed(replayed: Replayed) -> None:

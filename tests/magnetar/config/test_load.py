@@ -62,10 +62,29 @@ def test_properties_are_read_as_java_reads_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("escape", ["\\u12", "\\uzzzz"])
+@pytest.mark.parametrize("escape", ["\\u12", "\\uzzzz", "\\u+123", "\\u 12a", "\\u1_23"])
 def test_a_malformed_escape_is_refused_with_its_line(escape: str) -> None:
     with pytest.raises(PropertiesError, match="line 2"):
         list(parse_properties(f"a=1\nb={escape}\n"))
+
+
+def test_a_character_that_java_writes_as_two_escapes_is_one() -> None:
+    text = r"a=\ud83d\ude00" + "\n" + r"\uD83D\uDE00=b"
+    assert list(parse_properties(text)) == [
+        (1, "a", "\N{GRINNING FACE}"),
+        (2, "\N{GRINNING FACE}", "b"),
+    ]
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ude00\ud83d"])
+def test_half_of_a_character_is_refused_with_its_line(half: str) -> None:
+    with pytest.raises(PropertiesError, match="line 2: half"):
+        list(parse_properties(f"a=1\nb={half}\n"))
+
+
+def test_a_number_of_thousands_of_digits_is_refused_as_any_other_value_is() -> None:
+    with pytest.raises(ConfigError, match="has too many digits"):
+        load([Given("log.segment.bytes", "9" * 5_000, "here")])
 
 
 @given(st.text(max_size=200))
