@@ -132,8 +132,12 @@ class SimulatedCatalog(Catalog):
         self._disk.before("catalog")
         with super()._transaction(doing) as database:
             yield database
-        self._stored.committed = self._database.serialize()
+        self._keep()
         self._disk.before("catalog")
+
+    def _keep(self) -> None:
+        """What is committed is durable."""
+        self._stored.committed = self._database.serialize()
 
 
 def open_simulated(
