@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench trace soak reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak reference clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -62,6 +62,9 @@ backfill: install ## Spark writes a DataFrame to a topic, visible in one moment.
 
 bench: install reference ## Measure magnetar beside Apache Kafka in one run.
 	$(BIN)/python -m benchmarks.bench
+
+isolation: install ## Measure how long one client waits beside the worst that others do; write docs/isolation.md.
+	$(BIN)/python -m benchmarks.isolation
 
 trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
 	$(BIN)/python -m tools.trace $(API)

@@ -71,6 +71,10 @@ class Frames:
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def set_timeout(self, seconds: float) -> None:
+        """Limit how long one send or receive may take."""
+        self._socket.settimeout(seconds)
+
     def close(self) -> None:
         self._socket.close()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.frames import Frames
+from benchmarks.frames import FETCH_VERSION, Frames
 from benchmarks.subjects import resident_bytes
 from benchmarks.table import Row
 from compat_tests.brokers import Broker
@@ -26,6 +26,7 @@ from wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -62,9 +63,15 @@ def measure(broker: Broker, *, topics: int) -> dict[Row, float]:
     _each(broker, groups, _write)
     broker.kill()
     took["started after kill -9"] = _timed(broker.start)
+    with Frames(broker.bootstrap) as connection:
+        ping = Ping(broker)
+        frame = _fetch(connection, names)
+        # Before the answer is decoded: that would hold up the pings, which are of this process.
+        pings = {"while one request fetches them": ping.end()}
+    _check_fetched(frame)
     ping = Ping(broker)
     took["deleted"] = _timed(lambda: _each(broker, groups, _delete))
-    pings = {"while they are deleted": ping.end()}
+    pings["while they are deleted"] = ping.end()
     figures = {Row(f"{label} {done}", "s", False): seconds for done, seconds in took.items()}
     in_one = topics * _IN_ONE_OF_TEN
     large = partial(_create, partitions=in_one)
@@ -129,6 +136,25 @@ def _write(connection: Frames, names: list[str]) -> None:
                     waiting.setdefault(topic.name, []).append(each.index)
                 else:
                     check([each.error_code])
+
+
+def _fetch(connection: Frames, names: list[str]) -> bytes:
+    """Fetch all partitions at their ends; return the answer as it came."""
+    partitions = [
+        # Two records were written to each: one before the stop, one after it.
+        FetchPartition(partition=index, fetch_offset=2, partition_max_bytes=1 << 20)
+        for index in range(_PARTITIONS)
+    ]
+    topics = [FetchTopic(topic=name, partitions=partitions) for name in names]
+    connection.send(FETCH_VERSION, FetchRequest(topics=topics))
+    return connection.receive_frame()
+
+
+def _check_fetched(frame: bytes) -> None:
+    answer = FetchResponse.decode(
+        frame[4 + FetchResponse.header_version(FETCH_VERSION) :], FETCH_VERSION
+    )
+    check([each.error_code for topic in answer.responses for each in topic.partitions])
 
 
 def _delete(connection: Frames, names: list[str]) -> None:

@@ -80,6 +80,21 @@ def broker_rows() -> None:
         row(f"place, {shape}", partial(place, batch, 0, 0))
 
 
+def walk_rows() -> None:
+    for name, sizes in (("equal", [100]), ("different", list(range(60, 300))), ("one", [])):
+        count = len(sizes) and 5000
+        words = b"v" * 300
+        simple = [
+            SimpleRecord(
+                b"key-%05d" % number, words[: sizes[number % len(sizes)]], 1_700_000_000_000
+            )
+            for number in range(count)
+        ] or simple_records(1, 100)
+        batch = build_batch(simple)
+        work = partial(validate_records, BatchHeader.parse(batch), batch)
+        row(f"validate_records, sizes: {name}", work, len(batch), len(simple))
+
+
 def codec_rows() -> None:
     simple = simple_records(1000, 100)
     size_bytes = len(build_batch(simple))
@@ -94,7 +109,7 @@ def codec_rows() -> None:
         )
         row(
             f"validate_records, {name}, to {len(batch) / size_bytes:.0%}",
-            partial(validate_records, batch),
+            partial(validate_records, BatchHeader.parse(batch), batch),
             size_bytes,
             1000,
         )
@@ -104,6 +119,7 @@ def main() -> None:
     print(f"{'':44} {'us a call':>10} {'MB/s':>9} {'us/record':>9}")
     coordinator_rows()
     broker_rows()
+    walk_rows()
     codec_rows()
 
 

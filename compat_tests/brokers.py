@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,7 +58,14 @@ class Broker(ABC):
 
     kind: str
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        protocols: Sequence[str] = (),
+    ) -> None:
+        """`protocols`: what it listens for beside PLAINTEXT, each on a port of its own."""
+        self.listeners = {protocol: free_port() for protocol in protocols}
         self.port = free_port()
         self.directory = directory
         self.settings = {**SETTINGS, **(settings or {})}
@@ -66,6 +73,10 @@ class Broker(ABC):
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def address(self, protocol: str) -> str:
+        """Return the bootstrap address of one of its other listeners."""
+        return f"127.0.0.1:{self.listeners[protocol]}"
 
     @property
     @abstractmethod
@@ -112,9 +123,16 @@ class KafkaBroker(Broker):
 
     kind = "kafka"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, {**KAFKA_SETTINGS, **(settings or {})})
-        self._kafka = ReferenceKafka(self.port, directory, self.settings, KAFKA_OPTIONS)
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        protocols: Sequence[str] = (),
+    ) -> None:
+        super().__init__(directory, {**KAFKA_SETTINGS, **(settings or {})}, protocols)
+        self._kafka = ReferenceKafka(
+            self.port, directory, self.settings, KAFKA_OPTIONS, self.listeners
+        )
 
     @property
     def log_directory(self) -> Path:
@@ -170,8 +188,13 @@ class MagnetarBroker(Broker):
 
     kind = "magnetar"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, settings)
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        protocols: Sequence[str] = (),
+    ) -> None:
+        super().__init__(directory, settings, protocols)
         self._output = directory / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -203,8 +226,13 @@ class MagnetarBroker(Broker):
             time.sleep(0.005)
 
     def spawn(self) -> None:
-        command = [str(MAGNETAR), "serve", "--listen", self.bootstrap]
-        command += ["--data-dir", str(self.log_directory)]
+        command = [str(MAGNETAR), "serve", "--data-dir", str(self.log_directory)]
+        if self.listeners:
+            every = {"PLAINTEXT": self.port, **self.listeners}
+            addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in every.items())
+            command += ["--set", f"listeners={addresses}"]
+        else:
+            command += ["--listen", self.bootstrap]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         with self._output.open("ab") as output:
@@ -242,11 +270,16 @@ class MagnetarBroker(Broker):
         return answers(self.port)
 
 
-def make_broker(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Broker:
+def make_broker(
+    kind: str,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    protocols: Sequence[str] = (),
+) -> Broker:
     """Return a broker of `kind`, not yet started."""
     if kind == "magnetar":
-        return MagnetarBroker(directory, settings)
-    return KafkaBroker(directory, settings)
+        return MagnetarBroker(directory, settings, protocols)
+    return KafkaBroker(directory, settings, protocols)
 
 
 @contextmanager

@@ -166,7 +166,10 @@ def incremental(orders: str) -> list[Fields]:
         *([(LOGGER, name, [])] for name in ("1", "", "2", "x")),
         *([(LOGGER, "1", [("root", SET, level)])] for level in ("", "NOPE", None)),
         *([(CLIENT_METRICS, name, [("interval.ms", SET, "100")])] for name in ("", orders)),
-        *([(CLIENT_METRICS, orders, [("interval.ms", SET, text)])] for text in ("99", "3600001")),
+        *(
+            [(CLIENT_METRICS, orders, [("interval.ms", SET, text)])]
+            for text in ("99", "3600001", "b")
+        ),
         *([(CLIENT_METRICS, orders, [("match", SET, text)])] for text in ("client_id=a", "x=a")),
         *([(GROUP, name, [("consumer.session.timeout.ms", SET, "900")])] for name in ("", orders)),
         *([(GROUP, orders, [("consumer.session.timeout.ms", SET, text)])] for text in ("1", "x")),

@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.config_frames import GROUP, SET, alter
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.consumer_group_frames import ConsumerMember
-from compat_tests.group_frames import Code, Member, subscription
+from compat_tests.group_frames import Code, Member, assignment, subscription
 
 Enter = Callable[..., ConsumerMember]
 
@@ -188,3 +189,58 @@ def test_groups_of_the_other_kind_have_the_codes_of_their_apis(
         with other:
             assert other.code(1) is Code.GROUP_ID_NOT_FOUND
             assert other.described().error_code == Code.GROUP_ID_NOT_FOUND
+
+
+def test_a_classic_join_that_a_consumer_group_refuses_is_answered_without_a_member_id(
+    connect: Enter, broker: Broker, orders: str
+) -> None:
+    connect().enter_with(orders)
+    range_of = (("range", subscription(orders)),)
+    for instance, kind, code in (
+        (None, "connect", Code.INCONSISTENT_GROUP_PROTOCOL),
+        ("one", "consumer", Code.UNKNOWN_MEMBER_ID),
+    ):
+        with Member(broker.bootstrap, connect().group, instance) as classic:
+            answer = classic.join(member_id="mine", protocols=range_of, protocol_type=kind)
+            assert (answer.error_code, answer.member_id) == (code, "")
+
+
+def test_a_pattern_that_matches_nothing_does_not_raise_the_epoch(connect: Enter) -> None:
+    member = connect()
+    joined = member.beat(
+        0, subscribed_topic_regex="no-such-topic.*", rebalance_timeout_ms=60_000, owned={}
+    )
+    assert (joined.error_code, joined.member_epoch) == (Code.NONE, 1)
+    assert member.beat().member_epoch == 1
+
+
+def test_a_static_member_that_comes_back_as_a_classic_one_goes_on_with_its_assignment(
+    connect: Enter, broker: Broker, orders: str
+) -> None:
+    member = connect("one")
+    member.enter_with(orders)
+    member.beat(owned=member.assigned)
+    assert member.beat(-2).member_epoch == -2
+    with Member(broker.bootstrap, member.group, "one") as classic:
+        answer = classic.join(protocols=(("range", subscription(orders)),))
+        assert (answer.error_code, answer.generation_id) == (Code.NONE, 2)
+        assert classic.state() == "Stable"
+        assert classic.heartbeat() is Code.NONE
+        assert classic.sync().assignment == assignment(orders, 0, 1, 2, 3)
+        assert classic.state() == "Stable"
+
+
+def test_the_assignment_interval_does_not_hold_back_the_first_one_after_a_conversion(
+    connect: Enter, broker: Broker, orders: str
+) -> None:
+    member = connect()
+    interval = ("consumer.assignment.interval.ms", SET, "15000")
+    assert alter(broker, member.group, interval, resource_type=GROUP) == 0
+    with Member(broker.bootstrap, member.group) as classic:
+        classic.enter(protocols=(("range", subscription(orders)),))
+        classic.sync(assignments={classic.member_id: assignment(orders, 0, 1, 2, 3)})
+        assert member.enter_with(orders).member_epoch == 2
+        assert member.described().assignment_epoch == 2
+        # The next one is held back.
+        assert connect().enter_with(orders).member_epoch == 2
+        assert member.described().assignment_epoch == 2

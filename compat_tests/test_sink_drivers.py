@@ -16,12 +16,15 @@ import pytest
 
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
+from compat_tests.command_line import printed
 from compat_tests.confluent_client import producer
 from compat_tests.conftest import MakeTopic, StartBroker
 from compat_tests.frame_proxy import Fault, FrameProxy
 from compat_tests.pipeline.verdict import read_all
-from compat_tests.sink_crashes.nursery import Job, Nursery
+from compat_tests.raw import Connection
+from compat_tests.sink_crashes.nursery import Job, Nursery, Outcome
 from compat_tests.sink_crashes.roles import Task
+from magnetar.spark.task import CHILDREN_MAX
 
 pytestmark = pytest.mark.magnetar_only(reason="it has joint transactions")
 PARTITIONS = 2
@@ -54,7 +57,7 @@ class Run(NamedTuple):
 
     def write(self) -> list[bytes]:
         """Return what the tasks of batch 0 say when they have voted."""
-        planned = self.nursery.start("plan", self.options).wait()
+        planned = self.nursery.start("plan", self.options, self.name).wait()
         assert planned.kind == "ok", planned
         jobs = [
             self.nursery.start("write", planned.value, Task("query", self.name, 0, task, 0), rows)
@@ -65,7 +68,11 @@ class Run(NamedTuple):
         return [outcome.value for outcome in outcomes]
 
     def commit(self, messages: list[bytes]) -> Job:
-        return self.nursery.start("commit", self.options, messages, 0)
+        return self.nursery.start("commit", self.options, self.name, messages, 0)
+
+    def abort(self) -> Job:
+        """Give up batch 0 without a word of its tasks, as a driver whose tasks were killed."""
+        return self.nursery.start("abort", self.options, self.name, [None] * len(ROWS), 0)
 
     def visible(self) -> list[bytes]:
         found = read_all(self.bootstrap, self.topic, PARTITIONS, "read_committed")
@@ -109,6 +116,90 @@ def test_a_driver_that_was_stopped_and_replaced_adds_nothing(
     assert new.visible() == [b"a", b"b", b"c"]
 
 
+def test_a_driver_that_gives_up_leaves_the_tasks_of_its_successor_alone(
+    broker: Broker, topic: MakeTopic, nursery: Nursery
+) -> None:
+    """And it ends its own, which would hold back readers until they expire."""
+    target = topic("dying", partitions=PARTITIONS)
+    old, new = (Run(nursery, broker.bootstrap, target, name) for name in ("01d", "2e3"))
+    old.write()
+    messages = new.write()
+    assert old.abort().wait().kind == "ok"
+    voted = printed(
+        broker, "transactions", "list", "--state", "Voted", "--pattern", f"{target}~>.*"
+    )
+    assert len(voted) == 2 and all(".2e3." in each["transactional_id"] for each in voted)
+    assert new.commit(messages).wait().kind == "ok"
+    assert new.visible() == [b"a", b"b", b"c"]
+
+
+def test_a_batch_job_that_is_taken_for_a_repetition_says_so(
+    broker: Broker, topic: MakeTopic, nursery: Nursery
+) -> None:
+    target = topic("jobs", partitions=PARTITIONS)
+    run = Run(nursery, broker.bootstrap, target, "")
+    options = {**run.options, "batchId": "7"}
+
+    def job(rows: list[tuple[str, int]]) -> Outcome:
+        planned = nursery.start("plan_job", options).wait()
+        written = nursery.start("write", planned.value, Task(None, "", 0, 0, 0), rows).wait()
+        return nursery.start("commit_job", planned.value, [written.value]).wait()
+
+    assert job([("a", 0)]) == Outcome("ok", [])
+    outcome = job([("b", 0)])
+    assert outcome.kind == "ok"
+    (told,) = outcome.value
+    assert f"batch 7 of queryId '{target}' was written before, with 1 rows" in told
+    refused = job([("b", 0), ("c", 1)])
+    assert refused.kind == "refused" and "this is another job" in refused.value
+    assert run.visible() == [b"a"]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_continuous_stream_is_refused(
+    broker: Broker, topic: MakeTopic, nursery: Nursery, guarantee: str
+) -> None:
+    """Spark runs no task of it and commits its epochs all the same: nothing is ever written."""
+    run = Run(nursery, broker.bootstrap, topic("continuous"), "")
+    options = {**run.options, "deliveryGuarantee": guarantee}
+    refused = nursery.start("commit", options, "", [None, None], 0).wait()
+    assert refused.kind == "refused"
+    assert "trigger(continuous=...) is not supported" in refused.value
+
+
+def test_a_task_that_takes_longer_than_its_transaction_may_says_so(
+    broker: Broker, topic: MakeTopic, nursery: Nursery
+) -> None:
+    target = topic("slow", partitions=PARTITIONS)
+    run = Run(nursery, broker.bootstrap, target, "only")
+    options = {**run.options, "kafka.transaction.timeout.ms": "1000"}
+    planned = nursery.start("plan", options, "only").wait()
+    task = Task("query", "only", 0, 0, 0)
+    slow = nursery.start("write", planned.value, task, [("a", 0), ("b", 0)], 3.0).wait()
+    assert slow.kind == "refused"
+    assert "took 3" in slow.value and "kafka.transaction.timeout.ms" in slow.value
+    assert run.visible() == []
+
+
+def test_more_tasks_than_a_broker_takes_are_told_so(
+    own_broker: Broker, topic_on: MakeTopic, nursery: Nursery
+) -> None:
+    """They would wait for the decision, which waits for them: the driver for all its tasks."""
+    target = topic_on(own_broker, "many", partitions=PARTITIONS)
+    with Connection(own_broker.bootstrap) as connection:
+        for number in range(CHILDREN_MAX):
+            child = connection.producer(f"{target}~>0.{number}", timeout_ms=900_000)
+            assert connection.add_partitions(child, target) == [0]
+    run = Run(nursery, own_broker.bootstrap, target, "only")
+    options = {**run.options, "kafka.message.timeout.ms": "3000"}
+    planned = nursery.start("plan", options, "only").wait()
+    for partition in (0, CHILDREN_MAX):
+        task = Task("query", "only", 0, partition, 0)
+        refused = nursery.start("write", planned.value, task, [("a", 0)]).wait()
+        assert refused.kind == "refused"
+        assert f"a broker takes {CHILDREN_MAX} at once" in refused.value
+
+
 def test_a_broker_that_allows_only_short_transactions_is_written_to(
     broker_kind: str, start_broker: StartBroker, topic_on: MakeTopic, nursery: Nursery
 ) -> None:
@@ -131,7 +222,7 @@ def test_a_query_that_votes_for_somebody_else_is_refused(
     broker.restart(clean=True)
     run = Run(nursery, broker.bootstrap, target, "only")
     options = {**run.options, "queryId": f"parent/{target}"}
-    refused = nursery.start("plan", options).wait()
+    refused = nursery.start("plan", options, "0").wait()
     assert refused.kind == "refused" and "votes for 'parent'" in refused.value, refused
 
 

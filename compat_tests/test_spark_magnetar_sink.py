@@ -331,6 +331,24 @@ def test_a_task_that_is_overtaken_while_it_writes_says_so(
 
 
 @EXACTLY_ONCE
+def test_a_batch_of_a_stream_that_fails_leaves_no_transaction_open(
+    sink: Spark, copied: Copied, broker: Broker, stream: Stream
+) -> None:
+    """The commit runs in another process than the tasks: it knows their session all the same."""
+    copied.fill(200)
+    rows = (
+        copied.numbers(200)
+        .repartition(4)
+        .selectExpr("IF(value = '100', repeat('x', 3000000), value) AS value")
+    )
+    with pytest.raises(PySparkException, match="3000000 bytes"):
+        stream(rows, topic=copied.target, queryId=copied.query)
+    pattern = f"{copied.query}~>.*"
+    assert printed(broker, "transactions", "list", "--pattern", pattern)
+    assert printed(broker, "transactions", "list", "--open", "--pattern", pattern) == []
+
+
+@EXACTLY_ONCE
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [

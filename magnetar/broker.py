@@ -3,10 +3,10 @@
 A start, after a clean stop or after `kill -9`:
 
 1. bind the addresses; lock the data directory; write what the journal holds to its files again
-   (`logstore.directory.log_directory`, `logstore.sync.journal`); open the catalog;
-2. adopt logs that the catalog does not know (`storage.adoption`), open all others, and recover
-   those that were not stopped cleanly (`logstore.segments.batch_recovery`, then
-   `logstore.partition.state_recovery`);
+   (`logstore.directory.journal_replay`); open the catalog; adopt logs that the catalog does not
+   know (`storage.adoption`), and only then begin the epoch of this start;
+2. open all logs, and recover those that were not stopped cleanly
+   (`logstore.segments.batch_recovery`, then `logstore.partition.state_recovery`);
 3. replay groups, then transactions, and do the work that they owe (`runtime.shard`);
 4. heal the transactions that are open in a partition and unknown to their coordinator;
 5. accept connections. Nothing is answered before this.
@@ -30,6 +30,8 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -41,9 +43,12 @@ from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
-from magnetar.storage.adoption import adopt, stay_above
+from magnetar.storage.acls import Acls, load_acls
+from magnetar.storage.adoption import adopt, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
@@ -91,6 +96,7 @@ class Broker:
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
     authentication: Authentication
+    acls: Acls | None
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -121,8 +127,10 @@ class Broker:
         self.node_id = config.node_id
         self.apis = dict(load_apis())
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
+        self.turns = Turns()
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
+        self._adopted: list[str] = []
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self._open_storage = open_storage
@@ -143,7 +151,13 @@ class Broker:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
         self.server = Server(
-            self.config, self.clock, self.response_memory, self.apis, self.fail, self._bind
+            self.config,
+            self.clock,
+            self.response_memory,
+            self.turns,
+            self.apis,
+            self.fail,
+            self._bind,
         )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
@@ -163,13 +177,12 @@ class Broker:
         await self.server.start(self.services)
 
     async def _recover(self) -> None:
-        adopted = adopt(self.logs, self.catalog)
         self.topics = Topics(self.catalog, self.logs, self.config)
         await self.topics.start()
-        for name in adopted:
+        for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
-            stay_above(topic.partitions, self.catalog)
+            tell_open(topic.partitions)
         # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
         participants = LocalParticipants(self.topics, self.groups)
@@ -207,6 +220,8 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        await self.services.whole_work.ended()
+        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -223,6 +238,7 @@ class Broker:
         self.logs.fail(failure)
 
     def _build_services(self, participants: LocalParticipants) -> Services:
+        whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
             config=self.config,
@@ -235,11 +251,16 @@ class Broker:
             ),
             client_quotas=self.client_quotas,
             authentication=self.authentication,
+            acls=self.acls,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            whole_work=whole_work,
+            batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
+            fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
+            turns=self.turns,
         )
 
     async def gather_metrics(self) -> list[Metric]:
@@ -250,13 +271,17 @@ class Broker:
         return await gather(self.services, self.healing, self.server)
 
     def use_storage(self, logs: Logs, catalog: Catalog) -> None:
-        """Keep everything in `logs` and `catalog`, and begin the next epoch of this broker."""
+        """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
+        begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
+        self.acls = load_acls(self.config, catalog)
         self.authentication = Authentication(self.config, ScramCredentials(catalog))
+        # In this order: the epoch of this start is above every epoch in the adopted logs.
+        self._adopted = adopt(logs, catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
 
 

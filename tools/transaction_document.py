@@ -16,7 +16,14 @@ from pathlib import Path
 
 from coordinator.decision import Decision
 from coordinator.transactions.add_partitions import add_partitions, check_holds
-from coordinator.transactions.commit_plan import PLANS, Decided, Storage, complete, work_due
+from coordinator.transactions.commit_plan import (
+    MARKERS_AT_ONCE_MAX,
+    PLANS,
+    Decided,
+    Storage,
+    complete,
+    work_due,
+)
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.expire import Lifetimes, expire
 from coordinator.transactions.healing import heal
@@ -71,6 +78,7 @@ _DECIDED = {
     Decided.VERSION_1: "version 1",
     Decided.VERSION_2: "version 2",
     Decided.WITH_OTHERS: "of a family, or behind an end that is not durable yet",
+    Decided.LARGE: f"of more than {MARKERS_AT_ONCE_MAX} markers",
 }
 _SHOWN = (
     State.EMPTY,

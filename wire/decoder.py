@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
-from wire.errors import WireError
+from wire.errors import TooManyElements, WireError
 from wire.schema import Field, fields_of
 from wire.source import DEPTH_MAX, Source, has_records, is_flexible, size_min
 
@@ -22,7 +22,10 @@ ELEMENTS_MAX = 1 << 20
 
 
 def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
-    """Return `decode(buf, pos) -> (message, position behind it)`."""
+    """Return `decode(buf, pos, elements_max=ELEMENTS_MAX) -> (message, position behind it)`.
+
+    It raises `TooManyElements` for a message of more than `elements_max`.
+    """
     return _DecoderSource(message, version).build()
 
 
@@ -45,8 +48,8 @@ class _DecoderSource(Source):
         def short(path: str, position: int) -> WireError:
             return WireError(f"{label}: {path} at byte {position}: more is announced than remains")
 
-        def crowded(position: int) -> WireError:
-            return WireError(f"{label} at byte {position}: more than {ELEMENTS_MAX} elements")
+        def crowded(position: int, elements_max: int) -> TooManyElements:
+            return TooManyElements(f"{label} at byte {position}: more than {elements_max} elements")
 
         self.constants |= {
             "StructError": struct.error,
@@ -66,7 +69,7 @@ class _DecoderSource(Source):
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         self.emit("limit = len(buf)")
         # One budget for the whole message: arrays within arrays multiply.
-        self.emit(f"left = {ELEMENTS_MAX}")
+        self.emit("left = elements_max")
         self.emit("try:")
         self.depth += 1
         self.struct(self.message, "m0")
@@ -78,7 +81,7 @@ class _DecoderSource(Source):
         self.emit(f"    raise WireError(f'{label} ends early, after byte {{pos}}') from None")
         self.emit("except UnicodeDecodeError as error:")
         self.emit(f"    raise WireError(f'{label}: {{error}}, before byte {{pos}}') from None")
-        return self.function("decode(buf, pos)", f"decode {label}")
+        return self.function(f"decode(buf, pos, elements_max={ELEMENTS_MAX})", f"decode {label}")
 
     # Runs of fixed-width fields.
 
@@ -208,10 +211,23 @@ class _DecoderSource(Source):
         if code == "B":
             self.emit(f"if {var} > 127: {var}, pos = {reader}(buf, pos, {var})")
 
+    def length_of_bytes(self, var: str, flexible: bool) -> None:
+        """Read the length of bytes. Two bytes of a varint, as most batches need, cost no call."""
+        self.fixed("B" if flexible else "i", var)
+        self.flush()
+        if flexible:
+            self.emit(f"if {var} > 127:")
+            self.emit("    second = buf[pos]")
+            self.emit("    if second > 127:")
+            self.emit(f"        {var}, pos = read_uvarint(buf, pos, {var})")
+            self.emit("    else:")
+            self.emit(f"        {var} += (second - 1) * 128")
+            self.emit("        pos += 1")
+
     def count(self, n: str) -> None:
         """Take the elements about to be read from what the message may have."""
         self.emit(f"left -= {n}")
-        self.emit("if left < 0: raise crowded(pos)")
+        self.emit("if left < 0: raise crowded(pos, elements_max)")
 
     def sized(self, kind: types.WireType, target: str, nullable: bool, flexible: bool) -> None:
         n, end = self.fresh("n"), self.fresh("e")
@@ -219,7 +235,7 @@ class _DecoderSource(Source):
             self.length("B" if flexible else "h", n, "read_string_length")
             value = f"str(buf[pos:{end}], 'utf-8')"
         else:
-            self.length("B" if flexible else "i", n, "read_uvarint")
+            self.length_of_bytes(n, flexible)
             cut = f"buf[pos:{end}]"
             value = cut if isinstance(kind, types.RecordBytes) else f"bytes({cut})"
         self.emit(f"{end} = pos + {n}" + (" - 1" if flexible else ""))

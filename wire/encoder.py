@@ -8,11 +8,13 @@ text: a value in a field that the version does not have.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from wire import primitives, types
 from wire.diagnosis import unencodable
+from wire.errors import TooManyElements
 from wire.schema import Field, fields_of
 from wire.source import Source, has_records, is_flexible
 
@@ -21,7 +23,10 @@ COPIED_BYTES_MAX = 1024
 
 
 def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
-    """Return `encode(message) -> parts`."""
+    """Return `encode(message, elements_max=no limit) -> parts`.
+
+    It raises `TooManyElements` where arrays of structs and strings have more, all in all.
+    """
     return _EncoderSource(message, version).build()
 
 
@@ -41,7 +46,13 @@ class _EncoderSource(Source):
 
     def build(self) -> Callable[..., Any]:
         label = f"{self.message.__name__} v{self.version}"
+
+        def crowded(elements_max: int) -> TooManyElements:
+            return TooManyElements(f"{label}: more than {elements_max} elements")
+
         self.constants |= {
+            "TooManyElements": TooManyElements,
+            "crowded": crowded,
             "ENCODE_ERRORS": (struct.error, AttributeError, TypeError, ValueError, OverflowError),
             "ONE_BYTE": primitives.ONE_BYTE,
             "join": b"".join,
@@ -56,18 +67,21 @@ class _EncoderSource(Source):
         in_pieces = has_records(self.message, self.version)
         if in_pieces:
             self.emit("parts = []")
+        self.emit("left = elements_max")
         self.emit("try:")
         self.depth += 1
         self.struct(self.message, "m0")
         self.flush()
         self.depth -= 1
+        self.emit("except TooManyElements:")
+        self.emit("    raise")
         # A right message pays for no check; the walk for the wrong field is slow, and rare.
         self.emit("except ENCODE_ERRORS as error:")
         self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
         if in_pieces:
             self.emit("parts.append(join(w))")
         self.emit(f"return {'parts' if in_pieces else '[join(w)]'}")
-        return self.function("encode(m0)", f"encode {label}")
+        return self.function(f"encode(m0, elements_max={sys.maxsize})", f"encode {label}")
 
     # A run of fixed-width values becomes one pack, several pieces one extension of the sink.
 
@@ -267,6 +281,8 @@ class _EncoderSource(Source):
             self.piece(f"scalars({kind.element.code!r}, len({items})).pack(*{items})")
             return
         self.flush()
+        self.emit(f"left -= len({items})")
+        self.emit("if left < 0: raise crowded(elements_max)")
         self.emit(f"for {item} in {items}:")
         self.depth += 1
         if isinstance(kind.element, types.Nested):

@@ -16,6 +16,10 @@ class WireError(ValueError):
     """Bytes that are no well-formed message, header or record batch."""
 
 
+class TooManyElements(WireError):
+    """A message whose arrays hold more elements, all in all, than the caller allows."""
+
+
 class KafkaError(Exception):
     """An expected refusal: `code` is for the client, `detail` for the log and the error message."""
 
@@ -26,9 +30,13 @@ class KafkaError(Exception):
 
 
 class RecordsRefused(KafkaError):
-    """INVALID_RECORD because of single records: their places in the batch, and why (KIP-467)."""
+    """INVALID_RECORD or INVALID_TIMESTAMP because of single records (KIP-467).
 
-    def __init__(self, batch_indexes: Sequence[int], reason: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, f"{reason}: {len(batch_indexes)} records")
-        self.batch_indexes = batch_indexes
-        self.reason = reason
+    `flaws` are the places of the first of them in the batch, and why each is refused; in a reason
+    `{partition}` stands for the partition's name. `count` counts all of them.
+    """
+
+    def __init__(self, code: ErrorCode, flaws: Sequence[tuple[int, str]], count: int) -> None:
+        super().__init__(code, f"{count} records, the first is {flaws[0][0]}: {flaws[0][1]}")
+        self.flaws = flaws
+        self.count = count

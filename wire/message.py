@@ -143,8 +143,8 @@ class Message(Struct):
     flexible_since: ClassVar[int | None] = None
     #: The version of its header, before and from `flexible_since` on.
     _header_versions: ClassVar[tuple[int, int]] = (0, 0)
-    _decoders: ClassVar[Mapping[int, Callable[[Buffer, int], tuple[Any, int]]]]
-    _encoders: ClassVar[Mapping[int, Callable[[Any], list[Buffer]]]]
+    _decoders: ClassVar[Mapping[int, Callable[..., tuple[Any, int]]]]
+    _encoders: ClassVar[Mapping[int, Callable[..., list[Buffer]]]]
 
     def __init_subclass__(
         cls, *, api_key: int = -1, versions: str = "none", flexible: str = "none"
@@ -193,20 +193,24 @@ class Message(Struct):
         return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
 
     @classmethod
-    def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """Return the compiled function behind `decode_from`, for a caller that keeps it."""
+    def decoder(cls, version: int) -> Callable[..., tuple[Self, int]]:
+        """Return the compiled function behind `decode_from`, for a caller that keeps it.
+
+        `decode(buffer, offset, elements_max)`; without the last one, `wire.decoder` limits them.
+        """
         return cls._decoders[version]
 
     @classmethod
-    def encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
+    def encoder(cls, version: int) -> Callable[..., list[Buffer]]:
         """Return the function that encodes a message in pieces, in order, for a gathering write.
 
+        `encode(message, elements_max)`; without the last one, there is no limit.
         Record batches are pieces of their own, not copied, unless they are shorter than a kilobyte.
         """
         return cls._encoders[version]
 
     @classmethod
-    def _compile_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+    def _compile_decoder(cls, version: int) -> Callable[..., tuple[Any, int]]:
         # Here, so that the import of a message does not import the compiler: starts are fast.
         from wire.decoder import compile_decoder
 
@@ -214,7 +218,7 @@ class Message(Struct):
         return compile_decoder(cls, version)
 
     @classmethod
-    def _compile_encoder(cls, version: int) -> Callable[[Any], list[Buffer]]:
+    def _compile_encoder(cls, version: int) -> Callable[..., list[Buffer]]:
         from wire.encoder import compile_encoder
 
         cls._check_version(version)

@@ -56,17 +56,17 @@ class Query:
 
     def start(self) -> None:
         """A new run, as after a restart of the driver."""
-        self._run_id = str(uuid.uuid4())
+        self._run_id = uuid.uuid4().hex
 
     def batch(self, batch_id: int) -> None:
         """Write a batch; returns when it is committed. DriverEnded: it may be, or not."""
         self._at_phase("plan")
-        writer = self._must(self._start("plan", self._options).wait())
+        writer = self._must(self._start("plan", self._options, self._run_id).wait())
         messages = self._tasks(writer, batch_id)
         self._at_phase("commit")
-        outcome = self._start("commit", self._options, messages, batch_id).wait()
+        outcome = self._start("commit", self._options, self._run_id, messages, batch_id).wait()
         if outcome.kind == "refused":
-            self._start("abort", self._options, messages, batch_id).wait()
+            self._start("abort", self._options, self._run_id, messages, batch_id).wait()
         self._must(outcome)
         self._at_phase("commit log")
 
@@ -111,7 +111,7 @@ class Query:
 
     def _fail(self, messages: dict[int, bytes], batch_id: int, outcome: Outcome) -> None:
         listed = [messages.get(task) for task in range(TASKS)]
-        self._start("abort", self._options, listed, batch_id).wait()
+        self._start("abort", self._options, self._run_id, listed, batch_id).wait()
         self._must(outcome)
 
     def _start(self, role: str, *arguments: object) -> Job:

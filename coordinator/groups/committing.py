@@ -140,13 +140,17 @@ def _check_committer(
             # OffsetCommit v9 brought both this code and member epochs.
             knows_member_epochs=knows_group_not_found,
         )
-    elif shard.exists(group_id):
-        group = shard.find(group_id)
-        heartbeats.check_commit(
-            group, member_id, generation_id, group_instance_id, transactional=transactional
-        )
-    elif generation_id >= 0:
+        return
+    group = shard.groups.get(group_id)
+    # A group that has only offsets has no members: any consumer that is no member may commit.
+    if group is None and generation_id < 0:
+        return
+    if not shard.exists(group_id):
         code = ErrorCode.ILLEGAL_GENERATION
         if knows_group_not_found:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         raise KafkaError(code, f"group {group_id} does not exist")
+    group = group or shard.find(group_id)
+    heartbeats.check_commit(
+        group, member_id, generation_id, group_instance_id, transactional=transactional
+    )

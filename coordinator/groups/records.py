@@ -16,9 +16,8 @@ from coordinator.groups.consumer.records import ConsumerGroupRecord
 from coordinator.groups.offsets.committed import (
     OffsetKey,
     OffsetRecord,
+    encode_offset,
     from_value,
-    to_value,
-    value_version,
 )
 from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -55,7 +54,7 @@ def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
     committed = record.value
     if committed is None:
         return key, None
-    return key, encode_versioned(to_value(committed), value_version(committed))
+    return key, encode_offset(committed)
 
 
 # A consumer commits the same few partitions again and again.

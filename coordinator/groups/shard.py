@@ -90,9 +90,7 @@ class GroupShard:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
         return group
 
-    def draft(
-        self, request: HeartbeatRequest, topics: TopicImage, limits: ConsumerLimits, now_ms: int
-    ) -> Draft:
+    def draft(self, request: HeartbeatRequest, topics: TopicImage, limits: ConsumerLimits) -> Draft:
         """Return a draft of the consumer group that a heartbeat is for; a first join makes one.
 
         A classic group with members is upgraded as `decide_upgrade` says. Refuses with
@@ -113,7 +111,7 @@ class GroupShard:
         # An empty group has no members to take over, so it is replaced rather than upgraded.
         if classic is None or classic.state is GroupState.EMPTY:
             return Draft(ConsumerGroup(group_id), is_new=True)
-        return decide_upgrade(classic, topics, limits, now_ms)
+        return decide_upgrade(classic, topics, limits)
 
     def of_one_kind(
         self, group_id: str, records: Sequence[ConsumerGroupRecord]

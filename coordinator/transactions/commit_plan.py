@@ -5,7 +5,8 @@ that nothing of the transaction is open anywhere. So COMPLETE_* is written
 
 - as the decision itself, with all markers, where a crash leaves all of them or none
   (`Plan.ONE_RECORD`);
-- else after PREPARE_*, once all markers are durable: at the next request for the id, or soon
+- else after PREPARE_*, once all markers are durable, which may take many steps where they are
+  many (`Plan.IN_SLICES`): at the next request for the id, or soon
   (`magnetar.runtime.commit` has the moment);
 - at once by an abort of nothing under version 2, which owes no marker (`end_txn`).
 
@@ -16,7 +17,7 @@ work twice is harmless: what a partition has closed stays closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -31,6 +32,10 @@ from coordinator.transactions.metadata import (
     transition,
 )
 
+#: The most markers that one step of the event loop appends: two or three milliseconds, in which the
+#: broker serves no other client.
+MARKERS_AT_ONCE_MAX = 100
+
 
 class Part(Enum):
     """What a plan appends."""
@@ -40,6 +45,8 @@ class Part(Enum):
     MARKERS = "markers"
     """To every partition that the transaction holds; to empty ones too, as Kafka, so that offsets
     agree."""
+    SLICES = "markers in slices"
+    """The same markers, at most MARKERS_AT_ONCE_MAX of them in one step of the event loop."""
     MISSING_MARKERS = "missing markers"
     """To the partitions in which the producer still has something open."""
     COMPLETE = "COMPLETE_*"
@@ -59,6 +66,9 @@ class Plan(Enum):
     """No crash leaves a marker without its decision, and PREPARE_* names what may be missing."""
     DECISION_FIRST = ((Part.PREPARE,), (Part.MARKERS,), (Part.COMPLETE,))
     """Needs no promise about two logs. The way to partitions of another node, for ever."""
+    IN_SLICES = ((Part.PREPARE,), (Part.SLICES,), (Part.COMPLETE,))
+    """Other clients are served between two slices. So the decision has to be durable before the
+    first: a reader may see one partition's marker before another partition has its own."""
     REDRIVE = ((Part.MISSING_MARKERS,), (Part.COMPLETE,))
     """A restart found PREPARE_*, which is durable."""
 
@@ -88,6 +98,8 @@ class Decided(Enum):
     WITH_OTHERS = auto()
     """The markers of others go before COMPLETE_*: of votes, of aborted children, or of an earlier
     end of the same id."""
+    LARGE = auto()
+    """More than MARKERS_AT_ONCE_MAX markers."""
 
 
 #: The one table of how a decision is carried out.
@@ -101,6 +113,9 @@ PLANS: dict[tuple[Storage, Decided], Plan] = {
     (Storage.APART, Decided.VERSION_1): Plan.DECISION_FIRST,
     (Storage.APART, Decided.VERSION_2): Plan.DECISION_FIRST,
     (Storage.APART, Decided.WITH_OTHERS): Plan.DECISION_FIRST,
+    (Storage.ALL_OR_NOTHING, Decided.LARGE): Plan.IN_SLICES,
+    (Storage.IN_ORDER, Decided.LARGE): Plan.IN_SLICES,
+    (Storage.APART, Decided.LARGE): Plan.IN_SLICES,
 }
 
 
@@ -111,12 +126,16 @@ class MarkerWork(NamedTuple):
     producer_id: int
     producer_epoch: int
     commit: bool
-    partitions: tuple[TopicPartition, ...]
-    """In order of topic and partition."""
+    partitions: Collection[TopicPartition]
     transaction_version: int = TRANSACTION_VERSION_1
     """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
     votes: tuple[MarkerWork, ...] = ()
     """The markers of each vote that a parent's commit names."""
+
+    @property
+    def marker_count(self) -> int:
+        """The number of markers, those of the votes included."""
+        return sum(len(one.partitions) for one in (self, *self.votes))
 
     @property
     def completion(self) -> Urgency:
@@ -148,8 +167,7 @@ def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork |
         txn.producer_id,
         txn.producer_epoch,
         commit,
-        # Sorted, so that a retry after a restart meets the partitions in the same order.
-        tuple(sorted(txn.partitions)),
+        txn.partitions,
         txn.client_transaction_version,
         tuple(_of_vote(vote, find) for vote in txn.votes) if txn.votes else (),
     )
@@ -199,7 +217,12 @@ def planned(
     if own is None:
         return Planned(records)
     kind = Decided.VERSION_2
-    if work or own.votes or is_ending:
+    count = len(own.partitions)
+    if work or own.votes:
+        count = sum(one.marker_count for one in (own, *work))
+    if count > MARKERS_AT_ONCE_MAX:
+        kind = Decided.LARGE
+    elif work or own.votes or is_ending:
         kind = Decided.WITH_OTHERS
     elif own.transaction_version == TRANSACTION_VERSION_1:
         kind = Decided.VERSION_1

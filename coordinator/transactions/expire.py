@@ -28,7 +28,7 @@ class Lifetimes(NamedTuple):
     child_ms: int
     """joint.child.expiration.ms"""
     vote_ms: int
-    """joint.vote.timeout.ms"""
+    """joint.vote.timeout.ms, from the last change of an open or voted child of the same parent"""
 
 
 class Term(NamedTuple):
@@ -51,18 +51,26 @@ class Term(NamedTuple):
 
 
 def term_of(
-    txn: TransactionMetadata, lifetimes: Lifetimes, parent: TransactionMetadata | None = None
+    txn: TransactionMetadata,
+    lifetimes: Lifetimes,
+    parent: TransactionMetadata | None = None,
+    newest: TransactionMetadata | None = None,
 ) -> Term | None:
     """Return the time after which `expire` has something to decide; None while others have to.
 
-    Markers are due, or a vote is sealed: its parent decides.
+    Markers are due, or a vote is sealed: its parent decides. `newest`: the open or voted child of
+    the same parent that changed last. It renews the votes of the others, so the first vote of a
+    long round is still there when the last one comes.
     """
     if txn.state is State.ONGOING:
         return Term(txn.started_at_ms, txn.timeout_ms)
     if txn.state in PREPARED:
         return None
     if txn.state is State.VOTED:
-        return None if is_sealed(parent) else Term(txn.updated_at_ms, lifetimes.vote_ms)
+        if is_sealed(parent):
+            return None
+        renewed_ms = txn.updated_at_ms if newest is None else newest.updated_at_ms
+        return Term(max(txn.updated_at_ms, renewed_ms), lifetimes.vote_ms)
     idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
     return Term(txn.updated_at_ms, idle_ms)
 
@@ -73,6 +81,7 @@ def expire(
     now_ms: int,
     *,
     parent: TransactionMetadata | None = None,
+    newest: TransactionMetadata | None = None,
     fresh_producer_id: int,
 ) -> Decision[TransactionMetadata, None]:
     """Decide what is due at `now_ms`, if anything.
@@ -82,9 +91,10 @@ def expire(
     so a client that names the old epoch is told the new one, by InitProducerId or, of version 2, by
     the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
     A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
+    `newest`: as `term_of`.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
-    term = None if txn is None else term_of(txn, lifetimes, parent)
+    term = None if txn is None else term_of(txn, lifetimes, parent, newest)
     # The alarm may ring early, and the id may have gone on since it was set.
     if txn is None or term is None or now_ms < term.due_ms:
         return Decision(answer=None)

@@ -13,7 +13,7 @@ shard of its parent, and its commit is a *vote* (VOTED), which waits for the par
   at a bumped epoch, so that none of its records can take part in the next decision. These aborts
   are in the batch of the decision.
 - Without a decision of the parent only two things end a vote: InitProducerId of the same child, and
-  the child's transaction timeout.
+  the time of votes, which each begin and vote of a sibling renews (`expire`).
 
 `joined` applies these rules to the decision about one id, and leaves one without a family alone.
 Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lindsay, Obermarck

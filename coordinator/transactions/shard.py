@@ -16,6 +16,8 @@ from types import MappingProxyType
 from coordinator.transactions.commit_plan import MarkerWork, work_due
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
 
+#: The states whose transactions the index holds.
+_INDEXED = frozenset({State.ONGOING, State.VOTED})
 _PRODUCER_IDS = attrgetter("producer_id", "previous_producer_id", "next_producer_id")
 
 
@@ -36,6 +38,13 @@ class TransactionIndex:
     def open_count(self) -> int:
         """How many transactions are ONGOING."""
         return len(self._open)
+
+    def in_states(self, states: Set[State]) -> list[TransactionMetadata] | None:
+        """Return the transactions in these states, None where the index does not hold them all."""
+        if not states <= _INDEXED:
+            return None
+        found = [*self._open.values()] if State.ONGOING in states else []
+        return [*found, *self._votes.values()] if State.VOTED in states else found
 
     def oldest_open(self) -> TransactionMetadata | None:
         """Return the ONGOING transaction that began first, None where none is open."""
@@ -87,7 +96,7 @@ _NO_CHILDREN: Mapping[str, TransactionMetadata] = MappingProxyType({})
 class Shard:
     """The transactions of one partition of `__transaction_state`."""
 
-    __slots__ = ("_children", "_index", "_transactions", "get", "partition")
+    __slots__ = ("_index", "_transactions", "families", "get", "partition")
 
     def __init__(self, partition: int, index: TransactionIndex | None = None) -> None:
         """`index` spans all shards, and is told of every change here."""
@@ -97,9 +106,9 @@ class Shard:
         #: Returns what is known of a transactional id, None if nothing. The dictionary's own
         #: method, since every transactional request and batch asks.
         self.get = self._transactions.get
-        #: By parent, then by transactional id: the children that are open or have voted. The others
-        #: cost no more than any id.
-        self._children: dict[str, dict[str, TransactionMetadata]] = {}
+        #: By parent, then by transactional id: the children that are open or have voted, the one
+        #: that changed last at the end. The others cost no more than any id.
+        self.families: dict[str, dict[str, TransactionMetadata]] = {}
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         return iter(self._transactions.values())
@@ -109,7 +118,12 @@ class Shard:
 
     def children(self, transactional_id: str) -> Mapping[str, TransactionMetadata]:
         """Return the children of a parent that are ONGOING or VOTED, by transactional id."""
-        return self._children.get(transactional_id, _NO_CHILDREN)
+        return self.families.get(transactional_id, _NO_CHILDREN)
+
+    def newest_child(self, transactional_id: str) -> TransactionMetadata | None:
+        """Return the child among `children` that changed last, None where there is none."""
+        family = self.families.get(transactional_id)
+        return None if family is None else next(reversed(family.values()))
 
     def apply(self, txn: TransactionMetadata, _offset: int = -1) -> None:
         """Make the whole new value that a record carries the current one; DEAD removes it.
@@ -146,13 +160,15 @@ class Shard:
 
     def _on_child(self, txn: TransactionMetadata, parent_id: str) -> None:
         if txn.state in (State.ONGOING, State.VOTED):
-            self._children.setdefault(parent_id, {})[txn.transactional_id] = txn
+            family = self.families.setdefault(parent_id, {})
+            family.pop(txn.transactional_id, None)
+            family[txn.transactional_id] = txn
         else:
             self._leave(txn.transactional_id, parent_id)
 
     def _leave(self, transactional_id: str, parent_id: str) -> None:
-        family = self._children.get(parent_id)
+        family = self.families.get(parent_id)
         if family is not None:
             family.pop(transactional_id, None)
             if not family:
-                del self._children[parent_id]
+                del self.families[parent_id]

@@ -18,11 +18,10 @@ missing, so recovery points are durable before they have their name. Source: Kaf
 from __future__ import annotations
 
 import asyncio
-import time
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from logstore.directory.closed_logs import (
@@ -31,9 +30,16 @@ from logstore.directory.closed_logs import (
     stamps_of,
     unchanged_logs,
 )
-from logstore.directory.data_directory import DataDirectory, FoundPartition, Key
+from logstore.directory.damage import Damage, damage_of
+from logstore.directory.data_directory import (
+    DataDirectory,
+    FoundPartition,
+    Key,
+    partition_name,
+)
 from logstore.directory.deleted_partitions import DELETE_SUFFIX, STRAY_SUFFIX, DeletedPartitions
-from logstore.directory.foreign_logs import foreign_recovery_point
+from logstore.directory.foreign_logs import UsedNumbers, foreign_recovery_point, used_numbers
+from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.directory.log_offsets import LogOffsets
 from logstore.disk.barriers import (
     Aside,
@@ -56,31 +62,25 @@ from logstore.disk.files import FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state_recovery import ClosedLog
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
-from logstore.sync.journal import Journal, remove_journal, replay_journal
+from logstore.sync.journal import (
+    GENERATION_BITS,
+    Journal,
+    JournalDamaged,
+    entry_id,
+    remove_journal,
+)
 
 #: Recovery points that have moved are written together, at most so often.
 _CHECKPOINT_AFTER_S = 1.0
 
 
-class Damage(NamedTuple):
-    """What recovery had to cut off a log, which ends at `end_offset` now."""
-
-    topic: str
-    partition: int
-    end_offset: int
-    #: Cut off behind the last valid batch. A crash leaves such bytes; none was acknowledged.
-    truncated_bytes: int
-    #: The number of offsets that are gone although they had been durable.
-    lost_offsets: int
-
-
-def wall_clock_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+def _ignore(_key: Key, _error: OSError) -> None:
+    """The hook before one is set."""
 
 
 class LogDirectory:
@@ -93,16 +93,21 @@ class LogDirectory:
         group_commit: GroupCommit,
         defaults: LogConfig,
         *,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        steady_ms: Callable[[], int],
         call_later: CallLater | None = None,
         aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
+        on_unreadable: Callable[[Key, OSError], None] = _ignore,
+        random_bits: Callable[[int], int] = secrets.randbits,
+        accepts_journal_damage: bool = False,
     ) -> None:
         """Lock the directory (made if missing) and read its checkpoints. Blocks.
 
         `call_later` is the running loop's, unless a simulation has another. `aside` performs the
-        syncs of many logs together. `on_damage` is told of every opened log that lacks something.
-        Raises DirectoryInUse. With `Durability.MEMORY` nothing is read nor written.
+        syncs of many logs together. `on_damage` is told of every opened log that lacks something,
+        `on_unreadable` of every read that failed because of a bad sector.
+        `accepts_journal_damage`: start although records of the journal are damaged. Raises
+        DirectoryInUse and JournalDamaged. With `Durability.MEMORY` nothing is read nor written.
         """
         in_memory = group_commit.durability is Durability.MEMORY
         self.path = path
@@ -112,8 +117,9 @@ class LogDirectory:
         self.defaults = defaults
         #: Whether the last stop was clean: then nothing has to be scanned.
         self.was_clean = False
+        self._cold_indexes = ColdIndexes()
         self._group_commit = group_commit
-        self._now_ms = now_ms
+        self._steady_ms = steady_ms
         self._logs: dict[Key, PartitionLog] = {}
         self._offsets = LogOffsets(self._data.top)
         #: The logs that are as the last clean stop left them and not opened yet.
@@ -121,12 +127,17 @@ class LogDirectory:
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
+        self._on_unreadable = on_unreadable
         self._discards = Discards(files, self._later, aside, self._failed)
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
         )
         self._checkpoint_due: Cancellable | None = None
         self._checkpointing: asyncio.Task[None] | None = None
+        #: What the start has taken from the journal.
+        self.replayed = Replayed()
+        self._random_bits = random_bits
+        self._accepts_journal_damage = accepts_journal_damage
         if not self._in_memory:
             self._enter()
 
@@ -143,10 +154,21 @@ class LogDirectory:
         self._data.top.delete(CLOSED_LOGS)
         # After a clean stop Kafka may have gone on: replaying an old journal would undo its writes.
         if not self.was_clean:
-            replay_journal(files, self.path, self._data.read_topic_id)
+            try:
+                self.replayed = replay_journal(
+                    files,
+                    self.path,
+                    self._data.read_topic_id,
+                    accepts_damage=self._accepts_journal_damage,
+                )
+            except JournalDamaged:
+                self._data.release()
+                raise
         remove_journal(files, self.path)
         if self._group_commit.durability is Durability.FSYNC and files.can_sync_all:
-            self._group_commit.use_journal(Journal(files, self.path))
+            self._group_commit.use_journal(
+                Journal(files, self.path, self._random_bits(GENERATION_BITS))
+            )
         files.sync_directory(self.path)
 
     def claim(self, *, cluster_id: str, node_id: int) -> None:
@@ -181,6 +203,12 @@ class LogDirectory:
                     point = foreign_recovery_point(self._files, self._data.directory_of(key))
                     points[key] = max(points.get(key, 0), point)
             self._offsets.write(RECOVERY_POINTS, sync=True)
+
+    def used_numbers(self, found: FoundPartition, producer_ids_end: int) -> UsedNumbers:
+        """Return the highest producer id below `producer_ids_end`, and epoch, in a partition that
+        is not opened. Blocks: all of it is read."""
+        directory = self._data.directory_of((found.topic, found.partition))
+        return used_numbers(self._files, directory, producer_ids_end)
 
     def open(
         self,
@@ -251,26 +279,26 @@ class LogDirectory:
             partition,
             ledger,
             config,
+            steady_ms=self._steady_ms,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
             on_recovery_point=self._schedule_checkpoint,
         )
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
+            ledger.segments.on_unreadable = partial(self._on_unreadable, key)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
-        yield from log.opening(
-            self._now_ms(), was_clean=self.was_clean, is_locked=True, closed=closed
-        )
-        self._tell_damage(key, ledger)
+        yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
+        self._tell_damage(key, ledger, topic_id)
         self._logs[key] = log
         return log
 
-    def _tell_damage(self, key: Key, ledger: Ledger) -> None:
-        found = ledger.recovered if isinstance(ledger, FileLedger) else None
-        if self._on_damage and found and (found.truncated_bytes or found.lost_offsets):
-            self._on_damage(
-                Damage(*key, found.end_offset, found.truncated_bytes, found.lost_offsets)
-            )
+    def _tell_damage(self, key: Key, ledger: Ledger, topic_id: UUID | None) -> None:
+        if self._on_damage is not None and isinstance(ledger, FileLedger):
+            journaled_end = self.replayed.ends.get((partition_name(*key), entry_id(topic_id)), 0)
+            damage = damage_of(key, ledger.recovered, journaled_end)
+            if damage is not None:
+                self._on_damage(damage)
 
     def _ledger(
         self,
@@ -292,6 +320,7 @@ class LogDirectory:
             clean=self.was_clean,
             closed=None if closed is None else closed.ledger,
             topic_id=topic_id,
+            cold_indexes=self._cold_indexes,
         )
 
     def _set_stray_aside(self, key: Key, topic_id: UUID | None) -> bool:

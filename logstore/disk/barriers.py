@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from logstore.disk.files import File, FileSystem
+from logstore.disk.pools import HOUSEKEEPING
 
 Result = TypeVar("Result")
 
@@ -40,7 +41,7 @@ Aside: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 async def in_thread(work: Callable[[], None]) -> None:
     """Do blocking work in a thread."""
-    await asyncio.get_running_loop().run_in_executor(None, work)
+    await HOUSEKEEPING.run(work)
 
 
 def sync_barriers(

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from logstore.disk.descriptors import Buffer as Buffer
 from logstore.disk.descriptors import Descriptors, DiskFile
 from logstore.disk.linux import find_syncfs
+from logstore.disk.sync_all import obstacle
 
 
 class StorageFailure(Exception):
@@ -123,8 +124,9 @@ class FileSystem(Protocol):
 class DiskFiles:
     """The operating system's files.
 
-    `sync_all` is syncfs(2) on the file system that holds `root`. It reports write-back errors that
-    happened since its descriptor was opened (Linux 5.8), so the descriptor is opened at the start.
+    `sync_all` is syncfs(2) on the file system that holds `root`, where that covers everything and
+    reports write-back errors (`sync_all`). It reports those that happened since its descriptor was
+    opened, so the descriptor is opened at the start.
     The kernel reports each error once, to one caller, whose own file may be whole. So after one
     error every later call fails too.
     """
@@ -133,7 +135,9 @@ class DiskFiles:
         """`open_max`: how many descriptors the files may have at once."""
         os.makedirs(root, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        self._syncfs = find_syncfs()
+        #: Why `sync_all` does not work here; None: it does.
+        self.sync_all_obstacle = obstacle(root, self._root)
+        self._syncfs = None if self.sync_all_obstacle else find_syncfs()
         self._syncing_all = Lock()
         self._sync_all_failure: OSError | None = None
         sync_all = None if self._syncfs is None else self.sync_all

@@ -5,6 +5,7 @@ has another way where a kernel, a sandbox or another system lacks it.
 
 - `find_syncfs`: syncfs(2), all dirty pages of one file system at once. Since 5.8 it reports
   write-back errors that happened after its descriptor was opened; before, it reported none.
+- `file_system_type`: the number by which fstatfs(2) names the type of a file system.
 - `KernelSync`: fdatasync by the kernel's own workers, announced by an eventfd
   (`IOCB_CMD_FDSYNC`, since 4.18 on any file system). A thread of ours that syncs takes the
   interpreter's lock from the event loop and gives it back, three times for each sync, which costs
@@ -47,6 +48,15 @@ def find_syncfs() -> Callable[[int], None] | None:
             raise _last_error("syncfs")
 
     return syncfs
+
+
+def file_system_type(descriptor: int) -> int:
+    """Return the type of the file system, as fstatfs(2) does. Raises OSError."""
+    # `f_type`, a long, comes first; the rest is of no interest, and at most so large.
+    found = (ctypes.c_long * 64)()
+    if ctypes.CDLL(None, use_errno=True).fstatfs(descriptor, found) != 0:
+        raise _last_error("fstatfs")
+    return int(found[0])
 
 
 class _Request(ctypes.Structure):

@@ -122,8 +122,26 @@ class EpochFiles:
     def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
         self._ledger = ledger
         self._topic_id = topic_id
+        self._metadata = None if topic_id is None else encode_partition_metadata(topic_id)
         #: The newest epoch in the file, as far as is known.
-        self.leader_epoch = -1
+        self.leader_epoch = UNDEFINED
+
+    def begin(self, latest_epoch: int, stored_id: UUID | None) -> None:
+        """Begin with the files as they lie there; `stored_id` is the topic id known to be in them.
+
+        Where the topic id is missing, the next append writes both files: the journal's entries are
+        found again by that id alone.
+        """
+        is_identified = (
+            self._topic_id in (None, stored_id)
+            or self._ledger.attachments.read(PARTITION_METADATA) == self._metadata
+        )
+        self.leader_epoch = latest_epoch if is_identified else UNDEFINED
+
+    @property
+    def stored_id(self) -> UUID | None:
+        """The topic id, if it is known to be in its file."""
+        return None if self.leader_epoch == UNDEFINED else self._topic_id
 
     def write(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
         """Write both files where their contents change.
@@ -133,8 +151,8 @@ class EpochFiles:
         self.leader_epoch = leader_epoch
         entries = epochs.with_leader(leader_epoch, end_offset).entries
         self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))
-        if self._topic_id is not None:
-            self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
+        if self._metadata is not None:
+            self._replace(PARTITION_METADATA, self._metadata)
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._ledger.attachments.read(name) != data:

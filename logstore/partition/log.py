@@ -13,7 +13,6 @@ Source: KIP-98, KIP-101, KIP-890.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
@@ -23,7 +22,6 @@ from logstore.partition.client_batch import (
     Appended,
     CheckedBatch,
     appended_before,
-    as_stored,
     check_batch,
 )
 from logstore.partition.leader_epochs import EpochFiles
@@ -40,23 +38,19 @@ from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
 from logstore.segments.stored_segments import ClosedSegments
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
-    ControlType,
-    Marker,
     SimpleRecord,
     TimestampType,
-    build_batch,
-    build_marker,
+    packed_batch,
     placed,
+    set_log_append_time,
+    unplaced_marker,
 )
-
-#: How often to look for silent producers: Kafka's producer.id.expiration.check.interval.ms.
-_EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog:
@@ -69,11 +63,15 @@ class PartitionLog:
         ledger: Ledger,
         config: LogConfig,
         *,
+        steady_ms: Callable[[], int],
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
         on_recovery_point: Callable[[], None] | None = None,
     ) -> None:
-        """`on_recovery_point` is called when the recovery point has moved."""
+        """`on_recovery_point` is called when the recovery point has moved.
+
+        `steady_ms` is a clock in ms that is never set: by it producers fall silent.
+        """
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -88,6 +86,7 @@ class PartitionLog:
         self._on_recovery_point = on_recovery_point
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
+        self._steady_ms = steady_ms
         self._expiration_due_ms = 0
         self._epoch_files = EpochFiles(ledger, topic_id)
         self._take_state(PartitionState())
@@ -100,7 +99,6 @@ class PartitionLog:
 
     def opening(
         self,
-        now_ms: int,
         *,
         was_clean: bool = False,
         is_locked: bool = False,
@@ -113,15 +111,17 @@ class PartitionLog:
         is raised to that of the last batch. Raises LedgerFenced for too low an epoch otherwise.
         """
         ledger = self.ledger
+        steady_ms = self._steady_ms()
         yield from ledger.opening(INT32_MAX if is_locked else self.leader_epoch)
         state = yield from recovering(
-            ledger, self._snapshots, now_ms, was_clean=was_clean, closed=closed
+            ledger, self._snapshots, steady_ms, was_clean=was_clean, closed=closed
         )
         assert state.end_offset == ledger.end_offset, "the state is not that of the log's end"
         self._take_state(state)
         self.leader_epoch = max(self.leader_epoch, state.leader_epochs.latest)
-        self._epoch_files.leader_epoch = state.leader_epochs.latest
-        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
+        stored_id = None if closed is None else closed.topic_id
+        self._epoch_files.begin(state.leader_epochs.latest, stored_id)
+        self._expiration_due_ms = steady_ms + self.config.producer_id_expiration_check_interval_ms
         self._recovery_point_seen = ledger.recovery_point
         self.reader.begin(state)
         ledger.on_durable = self._on_durable
@@ -180,19 +180,21 @@ class PartitionLog:
 
     # Writing.
 
-    def check(self, batch: bytearray | memoryview, now_ms: int) -> CheckedBatch:
-        """Return a client's batch for `append`, which follows in the same step. Changes nothing.
+    def check(
+        self, batch: bytearray | memoryview, now_ms: int, *, is_quick: bool = False
+    ) -> CheckedBatch:
+        """Return a client's batch for `append`. Changes nothing; any thread may call it.
 
-        Raises KafkaError for what can never be appended: as `check_batch`.
+        Raises KafkaError for what can never be appended, and TakesLong: as `check_batch`.
         """
-        return check_batch(batch, self.config, now_ms)
+        return check_batch(batch, self.config, now_ms, is_quick=is_quick)
 
     def append(self, checked: CheckedBatch) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
-        Raises KafkaError as `Producers.check` and `as_stored` do, and INVALID_TXN_STATE for a plain
-        batch of a producer that has a transaction open here; then nothing is changed. Producers are
-        checked here, not in `check`: a refusal by the transaction's coordinator comes before.
+        Raises KafkaError as `Producers.check` does, and INVALID_TXN_STATE for a plain batch of a
+        producer that has a transaction open here; then nothing is changed. Producers are checked
+        here, not in `check`: a refusal by the transaction's coordinator comes before.
         """
         batch, header, now_ms = checked
         if header.producer_id >= 0:
@@ -204,22 +206,16 @@ class PartitionLog:
         # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
             batch = bytearray(batch)
-            checked = batch, header, now_ms
         append_time_ms = NO_APPEND_TIME
-        config = self.config
-        # Most topics store a batch as it comes.
-        if (
-            config.compression is not None
-            or config.message_timestamp_type is not TimestampType.CREATE_TIME
-        ):
-            batch, header, append_time_ms = as_stored(checked, config)
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            set_log_append_time(batch, now_ms)
+            header, append_time_ms = BatchHeader.parse(batch), now_ms
         header = placed(batch, header, self.state.end_offset, self.leader_epoch)
-        return self._append(batch, header, now_ms, append_time_ms)
+        return self._append(batch, header, append_time_ms)
 
     def append_records(
         self,
         records: Sequence[SimpleRecord],
-        now_ms: int,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -239,7 +235,7 @@ class PartitionLog:
             self.producers.check_epoch(producer_id, producer_epoch)
             if not is_transactional:
                 self.transactions.check_plain(producer_id)
-        batch = build_batch(
+        batch, header = packed_batch(
             records,
             base_offset=self.state.end_offset,
             leader_epoch=self.leader_epoch,
@@ -252,10 +248,7 @@ class PartitionLog:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes, at most {self.config.max_message_bytes}",
             )
-        header = BatchHeader.parse(batch)
-        return self._append(
-            batch, header, now_ms, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic
-        )
+        return self._append(batch, header, NO_APPEND_TIME, may_wait=may_wait, is_atomic=is_atomic)
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended:
         """Append the marker that ends the producer's transaction here, or an empty one.
@@ -264,48 +257,26 @@ class PartitionLog:
         Visible only once it is durable. Raises INVALID_PRODUCER_EPOCH for an older epoch than the
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
-        producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
-        is_open = self.transactions.is_open(producer_id)
+        producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
+        # Only version 2 asks.
+        is_open = transaction_version >= 2 and self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
-        batch = build_marker(
-            base_offset=self.state.end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            commit=commit,
-            timestamp_ms=now_ms,
-            leader_epoch=self.leader_epoch,
+        made, header = unplaced_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit, now_ms
         )
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return self._append(
-            batch,
-            BatchHeader.parse(batch),
-            now_ms,
-            NO_APPEND_TIME,
-            is_atomic=True,
-            marker=Marker(kind, coordinator_epoch),
-        )
-
-    def _on_marker(self, header: BatchHeader, marker: Marker, now_ms: int) -> None:
-        completed = self.state.on_marker(header, marker, now_ms)
-        if completed is not None and completed.is_aborted:
-            # Durable in the same step as the marker, so the file is whole below every durable end.
-            offset = header.base_offset
-            self.ledger.attachments.append(
-                aborted_name(self.ledger.segments.base_offsets[-1]),
-                next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
-            )
+        batch = bytearray(made)
+        header = placed(batch, header, self.state.end_offset, self.leader_epoch)
+        return self._append(batch, header, NO_APPEND_TIME, is_atomic=True, marker=marker)
 
     def _append(
         self,
         batch: bytearray | memoryview,
         header: BatchHeader,
-        now_ms: int,
         append_time_ms: int,
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
-        marker: Marker | None = None,
+        marker: TransactionMarker | None = None,
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
         # The directory's name may belong to the next partition of that name by now.
@@ -315,47 +286,61 @@ class PartitionLog:
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
         state, ledger = self.state, self.ledger
+        # Not the wall clock: a clock set a day ahead would forget every producer at once.
+        steady_ms = self._steady_ms()
         ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
         if marker is None:
-            state.on_batch(header, now_ms)
+            state.on_batch(header, steady_ms)
         else:
-            self._on_marker(header, marker, now_ms)
+            completed = state.on_marker(
+                header, marker.coordinator_epoch, steady_ms, commit=marker.commit
+            )
+            if completed is not None and completed.is_aborted:
+                self._note_aborted(header.base_offset)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
-        if now_ms >= self._expiration_due_ms:
-            self.expire_producers(now_ms)
+        if steady_ms >= self._expiration_due_ms:
+            self.expire_producers(steady_ms)
         snapshots = self._snapshots
         snapshots.bytes_until_due -= header.batch_length
         if snapshots.bytes_until_due <= 0:
             snapshots.take(state, for_kafka=False)
-        return Appended(
-            header.base_offset,
-            end_offset - 1,
-            end_offset,
-            append_time_ms,
-            ledger.start_offset,
-            False,
+        first, start = header.base_offset, ledger.start_offset
+        # Not the constructor, which is Python: every batch passes here.
+        place = (first, end_offset - 1, end_offset, append_time_ms, start, False)
+        return tuple.__new__(Appended, place)
+
+    def _note_aborted(self, offset: int) -> None:
+        """Write down the transaction that the marker at `offset` has aborted. The entry is durable
+        in the same step as the marker, so the file is whole below every durable end."""
+        self.ledger.attachments.append(
+            aborted_name(self.ledger.segments.base_offsets[-1]),
+            next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
         )
 
     def _write_epochs(self) -> None:
         state = self.state
         self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
-    def expire_producers_if_due(self, now_ms: int) -> bool:
-        """Do as `expire_producers` every ten minutes; return whether it was time."""
-        is_due = now_ms >= self._expiration_due_ms
+    def expire_producers_if_due(self) -> bool:
+        """Do as `expire_producers` every `producer.id.expiration.check.interval.ms`; return whether
+        it was time.
+        """
+        steady_ms = self._steady_ms()
+        is_due = steady_ms >= self._expiration_due_ms
         if is_due:
-            self.expire_producers(now_ms)
+            self.expire_producers(steady_ms)
         return is_due
 
-    def expire_producers(self, now_ms: int) -> list[int]:
+    def expire_producers(self, steady_ms: int) -> list[int]:
         """Forget producers that were silent for `producer.id.expiration.ms`. Returns their ids.
 
         A producer with an open transaction stays.
         """
-        self._expiration_due_ms = now_ms + _EXPIRATION_CHECK_MS
+        config = self.config
+        self._expiration_due_ms = steady_ms + config.producer_id_expiration_check_interval_ms
         return self.producers.expire(
-            now_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
+            steady_ms - config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
 
     # Becoming durable.
@@ -373,13 +358,6 @@ class PartitionLog:
             if self.reader.is_deleted:
                 raise PartitionDeleted(self.topic, self.partition) from None
             raise
-
-    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return a future that resolves once all below `end_offset` is durable; None: it is now.
-
-        Futures resolve in the order in which they were asked for. A deletion raises LedgerClosed.
-        """
-        return self.ledger.until_durable(end_offset)
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)
@@ -445,8 +423,8 @@ class PartitionLog:
             raise PartitionDeleted(self.topic, self.partition)
         end_offset = self.state.end_offset
         self._snapshots.take(self.state, for_kafka=False, synced=True)
-        self._snapshots.on_durable(self.reader.high_watermark)
         await self.durable(end_offset)
+        self._snapshots.finish(end_offset)
         await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
@@ -475,10 +453,11 @@ class PartitionLog:
         state = encode_snapshot(self.state)
         if len(state) > STATE_BYTES_MAX:
             return None
-        return ClosedLog(self.topic_id, segments, *self._snapshots.written, state)
+        return ClosedLog(self._epoch_files.stored_id, segments, *self._snapshots.written, state)
 
     def close(self) -> None:
         """Release the log. Without `securing` before it, the next start recovers it."""
+        self._snapshots.abandon()
         self.ledger.close()
 
     def become_unknown(self) -> None:
@@ -488,5 +467,5 @@ class PartitionLog:
     def close_deleted(self) -> None:
         """Release the log of a deleted partition, and wake everything that waits for it."""
         self.become_unknown()
-        self.ledger.close()
+        self.close()
         self.reader.on_deleted()

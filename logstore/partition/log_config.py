@@ -24,6 +24,8 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     #: The largest batch, header included, as it arrives (compressed).
     max_message_bytes: int = 1_048_588
+    #: The largest record of a compressed batch, without its length.
+    max_decompressed_message_bytes: int = 2**31 - 9
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     #: How far a record's create time may lie behind and ahead of the broker's clock.
     message_timestamp_before_max_ms: int = INT64_MAX
@@ -45,6 +47,7 @@ class LogConfig:
     max_compaction_lag_ms: int = INT64_MAX
     #: A producer that has no open transaction and is silent for this long is forgotten.
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    producer_id_expiration_check_interval_ms: int = 600_000
     #: A snapshot of the producers is taken after so many bytes, besides those at segment rolls.
     snapshot_interval_bytes: int = 64 << 20
 

@@ -8,7 +8,7 @@ Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from struct import Struct
 from typing import NamedTuple
 
@@ -75,8 +75,9 @@ class ProducerState:
         #: The max timestamp of the last batch, or the time of the last marker.
         self.last_timestamp = last_timestamp
         self.last_sequence = last_sequence
-        #: When this broker last heard of the producer, by its own clock, because a client's
-        #: timestamps may be of any year. Not part of the fold: a replay takes its own time.
+        #: When this broker last heard of the producer, by its steady clock: a client's timestamps
+        #: may be of any year, and the wall clock may be set. Not part of the fold: a replay takes
+        #: its own time, and `Producers.resume` moves that of a snapshot to the new run's clock.
         self.seen_ms = seen_ms
         self.batches = batches
         #: Where the producer's last marker is, -1: nowhere known. Compaction keeps it there.
@@ -221,7 +222,7 @@ class Producers(dict[int, ProducerState]):
                 f"coordinator epoch {coordinator_epoch}, have {state.coordinator_epoch}",
             )
 
-    def on_batch(self, header: BatchHeader, now_ms: int) -> None:
+    def on_batch(self, header: BatchHeader, steady_ms: int) -> None:
         """Account for an idempotent data batch at the log's end, live or replayed."""
         state = self.get(header.producer_id)
         if state is None:
@@ -243,7 +244,7 @@ class Producers(dict[int, ProducerState]):
         )
         state.last_sequence = last_sequence
         state.last_timestamp = header.max_timestamp
-        state.seen_ms = now_ms
+        state.seen_ms = steady_ms
 
     def on_marker(
         self,
@@ -251,7 +252,7 @@ class Producers(dict[int, ProducerState]):
         producer_epoch: int,
         coordinator_epoch: int,
         timestamp: int,
-        now_ms: int,
+        steady_ms: int,
         offset: int = NO_OFFSET,
     ) -> None:
         """Account for a marker at the log's end. A later epoch forgets the old one's batches."""
@@ -265,7 +266,18 @@ class Producers(dict[int, ProducerState]):
         state.coordinator_epoch = coordinator_epoch
         state.last_marker_offset = offset
         state.last_timestamp = timestamp
-        state.seen_ms = now_ms
+        state.seen_ms = steady_ms
+
+    def resume(self, steady_ms: int) -> None:
+        """Go on, after a start at `steady_ms`, from the silences that a snapshot has.
+
+        The producer last heard of counts as heard of now, and the others keep their distance to it.
+        So a producer falls silent only while the broker runs: no clock tells how long a stopped
+        broker was down, since the wall clock may have been set meanwhile.
+        """
+        passed_ms = steady_ms - max((state.seen_ms for state in self.values()), default=0)
+        for state in self.values():
+            state.seen_ms += passed_ms
 
     def expire(self, silent_since_ms: int, keep: Iterator[int] | set[int]) -> list[int]:
         """Forget producers last heard of at `silent_since_ms` or before. Returns their ids.
@@ -279,7 +291,20 @@ class Producers(dict[int, ProducerState]):
             for producer_id, state in self.items()
             if state.seen_ms <= silent_since_ms and producer_id not in kept
         ]
-        for producer_id in expired:
-            del self[producer_id]
-        self.has_forgotten |= bool(expired)
+        self._forget(expired)
         return expired
+
+    def forget_ended(self, producer_ids: Set[int], keep: Iterator[int] | set[int]) -> None:
+        """Forget those of `producer_ids` that are here: producers that can write no more.
+
+        A coordinator that has forgotten a transactional id refuses all data of its producer ids,
+        so their epochs and sequences serve nothing. `keep`: as `expire`.
+        """
+        ended = self.keys() & producer_ids
+        if ended:
+            self._forget(ended.difference(keep))
+
+    def _forget(self, producer_ids: Collection[int]) -> None:
+        for producer_id in producer_ids:
+            del self[producer_id]
+        self.has_forgotten |= bool(producer_ids)

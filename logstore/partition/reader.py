@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedTransaction
 from logstore.segments.ledger import Ledger, TimestampOffset
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.records import (
@@ -225,19 +225,35 @@ class LogReader:
             aborted,
         )
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> TimestampOffset | None:
         """Return the first record below the isolation's bound whose timestamp is
-        `>= timestamp_ms`."""
-        return self._batches.offset_for_timestamp(
-            timestamp_ms, self._ledger.start_offset, self.bound(isolation)
-        )
+        `>= timestamp_ms`. Raises PartitionDeleted."""
+        while True:
+            start_offset = self._ledger.start_offset
+            found = await self._batches.offset_for_timestamp(
+                timestamp_ms, start_offset, self.bound(isolation)
+            )
+            self._check_not_deleted()
+            # A record below the new start has gone during the search.
+            if found is None or found.offset >= self._ledger.start_offset:
+                return found
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None while that is not visible."""
-        found = self._batches.max_timestamp()
-        return found if found is not None and found.offset < self.high_watermark else None
+    async def max_timestamp_offset(
+        self, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampOffset | None:
+        """Return the first record with the largest timestamp below the isolation's bound.
+
+        Raises PartitionDeleted.
+        """
+        found = await self._batches.max_timestamp(self.bound(isolation))
+        self._check_not_deleted()
+        return found
+
+    def _check_not_deleted(self) -> None:
+        if self.is_deleted:
+            raise PartitionDeleted(self._topic, self._partition)
 
     def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield every record and marker from `offset` to the log's end, in order. Blocks.

@@ -108,6 +108,8 @@ def delete_before(
     it deletes.
     """
     before = ledger.segments.base_offsets
+    # The state at the end of a segment is in its snapshot alone once the segment is gone.
+    snapshots.finish(ledger.durable_end_offset)
     ledger.trim(start_offset)
     first_base_offset = next(iter(ledger.segments.base_offsets), start_offset)
     for base_offset in before:

@@ -63,10 +63,10 @@ def encode_kafka_snapshot(state: PartitionState) -> bytes:
     return _PREFIX.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_kafka_snapshot(data: bytes, end_offset: int, now_ms: int) -> PartitionState:
+def decode_kafka_snapshot(data: bytes, end_offset: int, steady_ms: int) -> PartitionState:
     """Return the state in a `.snapshot` file taken at `end_offset`, its aborted index still empty.
 
-    Raises CorruptSnapshot. Producers count as heard of at `now_ms`.
+    Raises CorruptSnapshot. Producers count as heard of at `steady_ms`.
     """
     try:
         version, crc = _PREFIX.unpack_from(data)
@@ -91,7 +91,7 @@ def decode_kafka_snapshot(data: bytes, end_offset: int, now_ms: int) -> Partitio
                 RememberedBatch(base_sequence, sequence, offset - delta, offset, timestamp)
             )
         state.producers[producer_id] = ProducerState(
-            epoch, coordinator_epoch, timestamp, sequence, now_ms, batches
+            epoch, coordinator_epoch, timestamp, sequence, steady_ms, batches
         )
         if first >= 0:
             transactions.append(OpenTransaction(producer_id, epoch, first, timestamp))

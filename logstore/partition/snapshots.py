@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from logstore.disk.barriers import Procedure
@@ -55,6 +56,9 @@ class Snapshots:
         self.bytes_until_due = interval_bytes
         #: The snapshots that are taken and not written yet.
         self.pending: list[_Pending] = []
+        #: What is being written, its syncs beside the event loop. Others wait until it is done.
+        self._writing: _Pending | None = None
+        self._durable_end_offset = -1
         self._synced_at = -1
         self._written: list[int] = []
         self._written_for_kafka: list[int] = []
@@ -99,9 +103,48 @@ class Snapshots:
         self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
 
     def on_durable(self, end_offset: int) -> None:
-        """Write the snapshots that were taken at or below the durable end."""
+        """Write the snapshots that were taken at or below the durable end, one after another.
+
+        The event loop waits for no sync of theirs: `finish` does.
+        """
+        self._durable_end_offset = end_offset
+        while self._writing is None and self.pending and self.pending[0].end_offset <= end_offset:
+            pending = self.pending.pop(0)
+            if not pending.is_synced:
+                self._write(pending)
+                continue
+            self._writing = pending
+            self._ledger.attachments.replace_aside(
+                snapshot_name(pending.end_offset),
+                pending.own,
+                partial(self._is_writing, pending),
+                partial(self._on_synced, pending),
+            )
+
+    def _is_writing(self, pending: _Pending) -> bool:
+        return self._writing is pending
+
+    def _on_synced(self, pending: _Pending) -> None:
+        self._writing = None
+        self._complete(pending)
+        self.on_durable(self._durable_end_offset)
+
+    def finish(self, end_offset: int) -> None:
+        """Do as `on_durable`, with all that it has begun, at once. Blocks for the syncs.
+
+        For callers that are about to delete what only these snapshots would tell of.
+        """
+        waiting = [] if self._writing is None else [self._writing]
+        self._writing = None
         while self.pending and self.pending[0].end_offset <= end_offset:
-            self._write(self.pending.pop(0))
+            waiting.append(self.pending.pop(0))
+        for pending in waiting:
+            self._write(pending)
+
+    def abandon(self) -> None:
+        """Write nothing more: the ledger is being closed, and its name may become another's."""
+        self._writing = None
+        self.pending.clear()
 
     def are_needed(self, state: PartitionState) -> bool:
         """Whether a snapshot tells the next start more than the log's headers, or sooner."""
@@ -118,6 +161,7 @@ class Snapshots:
         # The snapshot of the log's end replaces those that were taken before and are still waiting.
         self.pending.clear()
         offset = state.end_offset
+        self.finish(offset)
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
         kafkas = encode_kafka_snapshot(state)
@@ -128,8 +172,13 @@ class Snapshots:
         self._on_written(offset)
 
     def _write(self, pending: _Pending) -> None:
-        ledger, offset = self._ledger, pending.end_offset
-        ledger.attachments.write(snapshot_name(offset), pending.own, sync=pending.is_synced)
+        name = snapshot_name(pending.end_offset)
+        self._ledger.attachments.write(name, pending.own, sync=pending.is_synced)
+        self._complete(pending)
+
+    def _complete(self, pending: _Pending) -> None:
+        """Ours is written. Kafka's comes after it, for a crash must not leave Kafka's alone."""
+        offset = pending.end_offset
         if pending.kafka is not None:
             self._write_kafkas(offset, pending.kafka)
         if pending.is_synced:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.producer_state import Producers
 from logstore.partition.transaction_buffer import CompletedTransaction, TransactionBuffer
-from wire.records import BatchHeader, ControlType, Marker
+from wire.records import BatchHeader
 from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 
 
@@ -27,40 +27,43 @@ class PartitionState:
         #: The CRC of the last batch accounted for: ties a snapshot to the log it was taken of.
         self.last_batch_crc = 0
 
-    def on_batch(self, header: BatchHeader, now_ms: int) -> None:
+    def on_batch(self, header: BatchHeader, steady_ms: int) -> None:
         """Account for a data batch at the log's end. Feed batches in offset order."""
         if header.producer_id >= 0:
-            self.producers.on_batch(header, now_ms)
+            self.producers.on_batch(header, steady_ms)
             if header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.on_batch(header)
-        self._on_any(header)
+        # As `on_other`, without a call: every batch passes here.
+        base_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
+        assert base_offset >= self.end_offset, "batches come in the order of their offsets"
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.on_batch(leader_epoch, base_offset)
+        self.end_offset = base_offset + header.last_offset_delta + 1
+        self.last_batch_crc = header.crc
 
     def on_marker(
-        self, header: BatchHeader, marker: Marker, now_ms: int
+        self, header: BatchHeader, coordinator_epoch: int, steady_ms: int, *, commit: bool
     ) -> CompletedTransaction | None:
         """Account for a marker at the log's end; return the transaction it completed, if any."""
         producer_id = header.producer_id
         self.producers.on_marker(
             producer_id,
             header.producer_epoch,
-            marker.coordinator_epoch,
+            coordinator_epoch,
             header.max_timestamp,
-            now_ms,
+            steady_ms,
             header.base_offset,
         )
         completed = self.transactions.on_marker(
             producer_id,
             header.base_offset,
-            commit=marker.control_type == ControlType.COMMIT,
+            commit=commit,
         )
-        self._on_any(header)
+        self.on_other(header)
         return completed
 
     def on_other(self, header: BatchHeader) -> None:
-        """Account for a batch that tells nothing of producers: compaction has emptied it."""
-        self._on_any(header)
-
-    def _on_any(self, header: BatchHeader) -> None:
+        """Account for what any batch tells; of one that compaction has emptied there is no more."""
         assert header.base_offset >= self.end_offset, "batches come in the order of their offsets"
         epochs = self.leader_epochs
         if header.partition_leader_epoch > epochs.latest:

@@ -26,7 +26,7 @@ from logstore.segments.ledger import Ledger
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
 from logstore.segments.stored_segments import ClosedSegments
 from wire.errors import WireError
-from wire.records import BatchHeader, parse_marker
+from wire.records import BatchHeader, ControlType, parse_marker
 
 #: A state of up to this size is kept at a clean stop: that of some fifty producers.
 STATE_BYTES_MAX = 16 * 1024
@@ -35,6 +35,7 @@ STATE_BYTES_MAX = 16 * 1024
 class ClosedLog(NamedTuple):
     """What is known of one log at a clean stop, so that the next start need not find it out."""
 
+    #: As it stands in partition.metadata; None: perhaps it does not.
     topic_id: UUID | None
     ledger: ClosedSegments
     #: End offsets of the snapshots that lie beside it, ascending: ours, and Kafka's.
@@ -47,7 +48,7 @@ class ClosedLog(NamedTuple):
 def recovering(
     ledger: Ledger,
     snapshots: Snapshots,
-    now_ms: int,
+    steady_ms: int,
     *,
     was_clean: bool,
     closed: ClosedLog | None,
@@ -59,24 +60,25 @@ def recovering(
     if closed is not None:
         state = state_as_closed(ledger, closed.state)
         if state is not None:
+            state.producers.resume(steady_ms)
             snapshots.resume(closed.snapshots, closed.kafka_snapshots)
             return state
-    state = recover_state(ledger, now_ms)
+    state = recover_state(ledger, steady_ms)
     yield from snapshots.beginning(state, was_clean=was_clean)
     return state
 
 
-def recover_state(ledger: Ledger, now_ms: int) -> PartitionState:
+def recover_state(ledger: Ledger, steady_ms: int) -> PartitionState:
     """Return the state as of the end of an opened ledger, everything in it stable. Blocks.
 
-    Producers that only the log tells of count as heard of at `now_ms`.
+    Producers that only the log tells of count as heard of at `steady_ms`.
     """
     end_offset = ledger.end_offset
     # First: the next batches get these offsets, and a later recovery must not find old snapshots.
     delete_snapshots_beyond(ledger, end_offset)
-    state = _newest_state(ledger, now_ms)
+    state = _newest_state(ledger, steady_ms)
     is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)
-    replay(ledger, state, now_ms)
+    replay(ledger, state, steady_ms)
     if is_without_snapshot:
         # Compaction may have removed an epoch's first batch, or all its batches.
         with suppress(CorruptSnapshot):
@@ -107,18 +109,18 @@ def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
     return state
 
 
-def replay(ledger: Ledger, state: PartitionState, now_ms: int) -> None:
+def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> None:
     """Fold every batch from `state.end_offset` to the ledger's end."""
     for header, batch in ledger.batches.iterate(state.end_offset):
         if header.is_control:
-            _replay_control(state, header, batch, now_ms)
+            _replay_control(state, header, batch, steady_ms)
         else:
-            state.on_batch(header, now_ms)
+            state.on_batch(header, steady_ms)
     state.end_offset = max(state.end_offset, ledger.end_offset)
 
 
 def _replay_control(
-    state: PartitionState, header: BatchHeader, batch: memoryview, now_ms: int
+    state: PartitionState, header: BatchHeader, batch: memoryview, steady_ms: int
 ) -> None:
     try:
         marker = parse_marker(batch)
@@ -126,7 +128,8 @@ def _replay_control(
         # A control batch that compaction has emptied, or one that is not about transactions.
         state.on_other(header)
     else:
-        state.on_marker(header, marker, now_ms)
+        commit = marker.control_type is ControlType.COMMIT
+        state.on_marker(header, marker.coordinator_epoch, steady_ms, commit=commit)
 
 
 def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
@@ -137,7 +140,7 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
                 ledger.attachments.delete(snapshot_name(offset, suffix))
 
 
-def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
+def _newest_state(ledger: Ledger, steady_ms: int) -> PartitionState:
     """Return the newest snapshot that holds against the log, or the empty state at its first batch.
 
     Kafka's only where there is none of ours, however old: it remembers one batch per producer. The
@@ -153,7 +156,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
     ]
     for offset, is_own in candidates:
         try:
-            return _state_at(ledger, offset, now_ms, is_own=is_own)
+            return _state_at(ledger, offset, steady_ms, is_own=is_own)
         except CorruptSnapshot:
             # Not fatal: an older snapshot, or the log itself, tells the same. This one is useless.
             ledger.attachments.delete(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
@@ -163,7 +166,7 @@ def _newest_state(ledger: Ledger, now_ms: int) -> PartitionState:
     return PartitionState(first_offset)
 
 
-def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> PartitionState:
+def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> PartitionState:
     data = ledger.attachments.read(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
     if data is None:
         raise CorruptSnapshot("it is gone")
@@ -171,7 +174,7 @@ def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> Part
     if not is_own:
         if not is_whole:
             raise CorruptIndex("nothing says where it should end")
-        state = decode_kafka_snapshot(data, offset, now_ms)
+        state = decode_kafka_snapshot(data, offset, steady_ms)
         state.leader_epochs = _read_leader_epochs(ledger, offset)
         state.last_batch_crc = _crc_before(ledger, offset)
     else:
@@ -185,6 +188,7 @@ def _state_at(ledger: Ledger, offset: int, now_ms: int, *, is_own: bool) -> Part
             snapshot.last_aborted_offset != aborted.last_offset
         ):
             raise CorruptIndex(f"the last abort is {snapshot.last_aborted_offset}")
+        state.producers.resume(steady_ms)
     state.transactions.aborted = aborted
     return state
 

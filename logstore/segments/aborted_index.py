@@ -160,12 +160,9 @@ class AbortedIndex:
         if end - start == len(entries):
             return
         assert len(entries) < end - start, "compaction adds no abort"
-        columns = (self._producer_ids, self._first, self._last, self._stable)
-        for number, column in enumerate(columns):
+        for number, column in enumerate(self._columns()):
             column[start:end] = array("q", [entry[number] for entry in entries])
-        self._block_first_offsets = array(
-            "q", [min(self._first[at : at + _BLOCK]) for at in range(0, len(self), _BLOCK)]
-        )
+        self._measure_blocks()
 
     def copied(self) -> AbortedIndex:
         """Return a copy of it as it is now, for another thread to read."""
@@ -177,14 +174,23 @@ class AbortedIndex:
     def prune(self, start_offset: int) -> None:
         """Forget the transactions whose markers lie below `start_offset`."""
         if self._last and self._last[0] < start_offset:
-            self._rebuild(self.entries(start_offset, self._last[-1] + 1))
+            self._forget(slice(bisect_left(self._last, start_offset)))
 
     def truncate(self, end_offset: int) -> None:
         """Forget the transactions whose markers lie at `end_offset` or after."""
         if self._last and self._last[-1] >= end_offset:
-            self._rebuild(self.entries(0, end_offset))
+            self._forget(slice(bisect_left(self._last, end_offset), None))
 
-    def _rebuild(self, entries: Iterable[AbortedEntry]) -> None:
-        kept = AbortedIndex(entries)
-        for name in self.__slots__:
-            setattr(self, name, getattr(kept, name))
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._producer_ids, self._first, self._last, self._stable
+
+    def _forget(self, entries: slice) -> None:
+        for column in self._columns():
+            del column[entries]
+        self._measure_blocks()
+
+    def _measure_blocks(self) -> None:
+        first = self._first
+        self._block_first_offsets = array(
+            "q", [min(first[at : at + _BLOCK]) for at in range(0, len(first), _BLOCK)]
+        )

@@ -6,13 +6,13 @@ one ledger: what they leave unsynced becomes durable with its appends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
-from logstore.sync.group_commit import GroupCommit, Member
+from logstore.sync.group_commit import CommittedLedger, GroupCommit
 
 _NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
@@ -148,7 +148,7 @@ class FileAttachments:
         directory: str,
         names: UnsyncedNames,
         unsynced: UnsyncedBytes,
-        ledger: Member,
+        ledger: CommittedLedger,
         group_commit: GroupCommit,
     ) -> None:
         """`ledger` is what group commit syncs for them."""
@@ -175,6 +175,21 @@ class FileAttachments:
         with self._group_commit.storing(self._directory):
             self._unsynced_names.ensure_directory()
         yield from self.small_files.replacing(name, data)
+
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        self._group_commit.carry_out(self._replacing_in_directory(name, data), is_wanted, done)
+
+    def _replacing_in_directory(self, name: str, data: Buffer) -> Procedure[None]:
+        yield from self.replacing(name, data)
+        if self._unsynced_names.is_new_directory:
+            # As in `write`: the file would be lost with its directory.
+            yield Barrier((), self._unsynced_names.both)
 
     def append(self, name: str, data: Buffer) -> None:
         self._group_commit.touch(self._ledger)

@@ -129,7 +129,7 @@ class Recovery:
     def _measure(self, last: Segment, result: Recovered) -> bool:
         """Find the last segment's end without a CRC scan. False: it does not end with a batch."""
         size = last.file.size()
-        position = self._resume(last, size, _OFFSET_MAX)
+        position = resume(last, size, _OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
             if header.base_offset < last.next_offset:
                 return False  # Not the order of a clean log: a scan has to look.
@@ -157,7 +157,7 @@ class Recovery:
         """Take over the valid batches past the recovery point. Returns False where the log ends."""
         gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
         size = segment.file.size()
-        start = self._resume(segment, size, self.recovery_point)
+        start = resume(segment, size, self.recovery_point)
         for _, header, batch in scan(segment.file, start, size, whole=True):
             if not _is_valid(header, batch, segment.next_offset, gap_end_offset):
                 break
@@ -173,30 +173,6 @@ class Recovery:
             data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
             segment.file.write((data,), position)
         return segment.size == size
-
-    def _resume(self, segment: Segment, size: int, offset: int) -> int:
-        """Trust the segment's index below `offset`: go on at the last batch that it knows.
-
-        Returns that position, with the segment ready for it. An index that does not lead to a valid
-        batch is dropped, and the position is 0.
-        """
-        segment.size = size
-        segment.load_indexes()
-        assert segment.offset_index is not None and segment.time_index is not None
-        segment.offset_index.truncate(offset)
-        segment.time_index.truncate(offset)
-        position = segment.offset_index.lookup(offset)
-        next_offset = segment.base_offset
-        if position:
-            first = next(scan(segment.file, position, size, whole=True), None)
-            if first is not None and crc_ok(first[2]):
-                next_offset = first[1].base_offset
-            else:
-                segment.offset_index.truncate(segment.base_offset)
-                segment.time_index.truncate(segment.base_offset)
-                position = 0
-        segment.resume_at(position, next_offset)
-        return position
 
     def _sync(self, scanned: list[Segment], names: Sequence[str]) -> Procedure[None]:
         written: list[File] = []
@@ -238,6 +214,31 @@ class Recovery:
             if segment.size:
                 return epoch
         return -1
+
+
+def resume(segment: Segment, size: int, offset: int) -> int:
+    """Trust the segment's index below `offset`: go on at the last batch that it knows.
+
+    Returns that position, with the segment ready for it. An index that does not lead to a valid
+    batch is dropped, and the position is 0.
+    """
+    segment.size = size
+    segment.load_indexes()
+    assert segment.offset_index is not None and segment.time_index is not None
+    segment.offset_index.truncate(offset)
+    segment.time_index.truncate(offset)
+    position = segment.offset_index.lookup(offset)
+    next_offset = segment.base_offset
+    if position:
+        first = next(scan(segment.file, position, size, whole=True), None)
+        if first is not None and crc_ok(first[2]):
+            next_offset = first[1].base_offset
+        else:
+            segment.offset_index.truncate(segment.base_offset)
+            segment.time_index.truncate(segment.base_offset)
+            position = 0
+    segment.resume_at(position, next_offset)
+    return position
 
 
 def _is_valid(

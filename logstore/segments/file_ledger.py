@@ -19,12 +19,12 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.attachments import FileAttachments
 from logstore.segments.batch_recovery import Recovered, Recovery
+from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import LedgerFenced, SegmentLimits
 from logstore.segments.segment import Segment
 from logstore.segments.stored_segments import ClosedSegments, StoredSegments
 from logstore.segments.unsynced import Held, UnsyncedBytes, UnsyncedNames
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 from wire.records.header import LENGTH_OVERHEAD
 
@@ -47,9 +47,11 @@ class FileLedger(CommittedLedger):
         clean: bool = False,
         closed: ClosedSegments | None = None,
         topic_id: UUID | None = None,
+        cold_indexes: ColdIndexes | None = None,
     ) -> None:
         """`start_offset` and `recovery_point` as last checkpointed. `clean`: the log was closed
-        cleanly then. `closed`: and these segments have not changed since.
+        cleanly then. `closed`: and these segments have not changed since. `cold_indexes`: the
+        account that several ledgers share; None: one of its own.
 
         The caller keeps other processes out of the directory, by a lock above it.
         """
@@ -64,7 +66,14 @@ class FileLedger(CommittedLedger):
         self._closed = closed
         self._unsynced = UnsyncedBytes(directory, topic_id)
         self._names = UnsyncedNames(files, directory)
-        self.segments = StoredSegments(files, directory, group_commit, limits, self._unsynced)
+        self.segments = StoredSegments(
+            files,
+            directory,
+            group_commit,
+            limits,
+            self._unsynced,
+            ColdIndexes() if cold_indexes is None else cold_indexes,
+        )
         self.batches = self.segments
         self.attachments = FileAttachments(
             files, directory, self._names, self._unsynced, self, group_commit
@@ -143,7 +152,11 @@ class FileLedger(CommittedLedger):
         group_commit, segments = self._group_commit, self.segments
         group_commit.touch(self, may_wait=may_wait)
         segment = segments.active
-        if segment is None or segment.is_full_for(header, segments.limits):
+        try:
+            is_full = segment is None or segment.is_full_for(header, segments.limits)
+        except OSError as error:
+            raise segments.failed_read(error) from error
+        if segment is None or is_full:
             segment = self._begin_segment()
         position = segment.size
         if is_atomic and group_commit.has_journal:
@@ -161,7 +174,6 @@ class FileLedger(CommittedLedger):
                     self._unsynced.leave_to_files()
         segment.append(header, segments.limits.index_interval_bytes)
         self.end_offset = segment.next_offset
-        self._appended_bytes += size_bytes
 
     def _begin_segment(self) -> Segment:
         """End the active segment, if there is one; return the next one, to be appended to."""
@@ -203,7 +215,6 @@ class FileLedger(CommittedLedger):
             if active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES:
                 self._checkpoint(active)
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
         written, held = self._unsynced.begin()
         sync = Sync(self.end_offset, files)
         if held:
@@ -252,7 +263,6 @@ class FileLedger(CommittedLedger):
         sync.is_flush = True
 
     def complete_sync(self, sync: Sync) -> None:
-        super().complete_sync(sync)
         if sync.directories:
             self._names.complete()
         if self._group_commit.durability is Durability.FSYNC:

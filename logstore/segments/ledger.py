@@ -23,19 +23,32 @@ it makes the ledger, whose procedures then yield no barrier, for there is no loc
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
 from logstore.sync.group_commit import Waiter
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.records import BatchHeader
 
 _Result = TypeVar("_Result")
 
+#: A sector that the disk cannot read, and what file systems answer for a checksum that is wrong.
+UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+
 
 class LedgerFenced(Exception):
     """A ledger was opened with a lower epoch than one that has already written to it."""
+
+
+class Unreadable(KafkaError):
+    """The disk cannot read a part of a segment. All that is elsewhere can be read and written."""
+
+    def __init__(self, where: str, error: OSError) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be read: {error}")
 
 
 class TimestampOffset(NamedTuple):
@@ -126,6 +139,13 @@ class Batches(Protocol):
     ) -> memoryview:
         """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [offset, end_offset): exact at the log's end.
+
+        Elsewhere up to an index interval off, and a segment whose index is not in memory counts
+        whole. Reads nothing.
+        """
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
 
@@ -135,16 +155,19 @@ class Batches(Protocol):
     def batch_at(self, offset: int) -> memoryview | None:
         """Return the batch that contains `offset`, or the next one after a gap. None: the end."""
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        """Return the first record in [start_offset, end_offset) that is not before `timestamp_ms`.
+        """Return the first record from `start_offset` on that is not before `timestamp_ms`.
 
-        Blocks for what is not in memory.
+        None where there is none, or it does not lie below `end_offset`. Reads in a thread.
         """
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record that has the largest timestamp of all."""
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        """Return the first record that has the largest timestamp of all below `end_offset`.
+
+        `end_offset` lies between two batches. Reads in a thread.
+        """
 
 
 class Segments(Protocol):
@@ -199,6 +222,19 @@ class Attachments(Protocol):
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         """Replace an attachment as `write` does, durably, without blocking for the syncs."""
 
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        """Replace an attachment as `write` does, durably, with the syncs beside the event loop.
+
+        Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
+        false after a sync; it must be false once the ledger is closed.
+        """
+
     def append(self, name: str, data: Buffer) -> None:
         """Append to an attachment. Durable with the batches appended in the same step, or later.
 
@@ -234,10 +270,6 @@ class Appends(Protocol):
     @property
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
-
-    @property
-    def durable_bytes(self) -> int:
-        """Bytes appended since opening that are durable. A trim does not lower it."""
 
     def append(
         self,

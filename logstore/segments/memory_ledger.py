@@ -21,8 +21,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import aborted_name
 from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
 
 
@@ -73,14 +72,12 @@ class MemoryLedger(CommittedLedger):
         # A copy: a client's buffer is used again once its request is answered.
         self.segments.append(bytes(batch), header)
         self.end_offset = header.next_offset
-        self._appended_bytes += size_bytes
 
     def flush(self) -> bool:
         return False
 
     def begin_sync(self) -> Sync:
         self._begun_end_offset = self.end_offset
-        self._begun_bytes = self._appended_bytes
         return Sync(self.end_offset)
 
     def roll(self) -> None:
@@ -183,6 +180,12 @@ class MemorySegments:
     ) -> memoryview:
         return self.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        if offset >= end_offset:
+            return 0
+        first = max(bisect_right(self._batch_offsets, offset) - 1, 0)
+        return sum(map(len, self._batches[first : bisect_left(self._batch_offsets, end_offset)]))
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._since(from_offset):
             yield header
@@ -196,7 +199,7 @@ class MemorySegments:
             return memoryview(batch)
         return None
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
         for header, batch in self._since(start_offset):
@@ -205,8 +208,9 @@ class MemorySegments:
                 return found if found.offset < end_offset else None
         return None
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        batches = list(self._since(self._bases[0]))
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        everything = self._since(self._bases[0])
+        batches = [entry for entry in everything if entry[0].next_offset <= end_offset]
         if not batches:
             return None
         header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
@@ -274,6 +278,16 @@ class MemoryAttachments:
     def replacing(self, name: str, data: Buffer) -> Procedure[None]:
         self.write(name, data)
         yield from ()
+
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        self.write(name, data)
+        done()
 
     def append(self, name: str, data: Buffer) -> None:
         self._data[name] = self._data.get(name, b"") + bytes(data)

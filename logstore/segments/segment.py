@@ -111,7 +111,7 @@ class Segment:
 
     @property
     def latest(self) -> tuple[int, int]:
-        """Return `max_timestamp` as far as it is known without reading."""
+        """The largest timestamp (-1: none) and the last offset of its batch, as far as known."""
         return self._max_timestamp, self._offset_of_max_timestamp
 
     def path(self, suffix: str) -> str:
@@ -132,10 +132,10 @@ class Segment:
 
     def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
         """Whether this batch has to begin a new segment. An empty segment takes any batch."""
-        if not self.size:
-            return False
         if self.offset_index is None:
             self.load_indexes()
+        if not self.size:
+            return False
         # Age is by the records' own time, as in Kafka: since the first batch's max timestamp.
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
@@ -228,6 +228,18 @@ class Segment:
                 end = first + 1 if at_least_one else first
         return start, self._recent_end(end)
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of this segment in [offset, end_offset), as `Batches.bytes_between`."""
+        offset = max(offset, self.base_offset)
+        exact = self.recent_range(offset, self.size, end_offset, at_least_one=False)
+        if exact is not None:
+            return exact[1] - exact[0]
+        index = self.offset_index
+        start = 0 if index is None else index.lookup(offset)
+        if index is None or end_offset >= self.next_offset:
+            return self.size - start
+        return index.lookup(end_offset) - start
+
     def _recent_end(self, entry: int) -> int:
         positions = self._recent_positions
         return positions[entry] if entry < len(positions) else self.size
@@ -237,13 +249,6 @@ class Segment:
         for at, header, _ in scan(self.file, position, self.size, whole=False):
             yield at, header
 
-    def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp (-1: none), and the last offset of the batch with it."""
-        if self.max_timestamp_known is None:
-            file = self._files.open(self.path(LOG_SUFFIX))
-            self.learn_max_timestamp(*self.read_max_timestamp(file))
-        return self._max_timestamp, self._offset_of_max_timestamp
-
     @property
     def max_timestamp_known(self) -> int | None:
         """The largest timestamp, -1 if there is none. None: it has to be read."""
@@ -252,7 +257,7 @@ class Segment:
         return self._max_timestamp
 
     def read_max_timestamp(self, file: File) -> tuple[int, int]:
-        """Read what `max_timestamp` returns from the `.log` file, and close the file.
+        """Return what `latest` is to tell, read from the `.log` file, and close the file.
 
         Changes nothing in this object: a thread may do it.
         """
@@ -273,6 +278,13 @@ class Segment:
             self._max_timestamp, self._offset_of_max_timestamp = timestamp_ms, offset
 
     # Indexes on disk
+
+    @property
+    def index_memory_bytes(self) -> int:
+        """What the indexes take in memory."""
+        if self.offset_index is None or self.time_index is None:
+            return 0
+        return len(self.offset_index) * OFFSET_ENTRY_BYTES + len(self.time_index) * TIME_ENTRY_BYTES
 
     def load_indexes(self) -> None:
         """Read the indexes from their files. What they lack makes a search longer, never wrong."""

@@ -6,20 +6,29 @@ latest batches and of what is in memory happen on the event loop, others in a th
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 from logstore.disk.files import FileSystem, StorageFailure
-from logstore.segments.ledger import SegmentFacts, SegmentLimits, TimestampOffset
+from logstore.disk.pools import COLD_READS, HOUSEKEEPING
+from logstore.segments.cold_indexes import ColdIndexes
+from logstore.segments.ledger import (
+    UNREADABLE,
+    SegmentFacts,
+    SegmentLimits,
+    TimestampOffset,
+    Unreadable,
+)
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
+from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.replacement import FileReplacement, SealedFile
 from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import ABSENT, ReadPlan, perform, plan_read, scan
-from logstore.segments.timestamps import first_in_segments, latest_record
+from logstore.segments.segment_reads import ABSENT, Readable, ReadPlan, perform, plan_read, scan
+from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
+from logstore.segments.timestamps import first_in_file, latest_in_file, latest_record
 from logstore.segments.unsynced import UnsyncedBytes
 from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader
@@ -51,16 +60,20 @@ class StoredSegments:
         group_commit: GroupCommit,
         limits: SegmentLimits,
         unsynced: UnsyncedBytes,
+        cold_indexes: ColdIndexes,
     ) -> None:
         self.limits = limits
         #: The last segment; None: there is none yet.
         self.active: Segment | None = None
         #: Deletes files that segments have left, later; None: at once.
         self.discard_later: Callable[[Sequence[str]], None] | None = None
+        #: Is told of each read that failed with `Unreadable`. On the event loop.
+        self.on_unreadable: Callable[[OSError], None] | None = None
         self._files = files
         self._directory = directory
         self._group_commit = group_commit
         self._unsynced = unsynced
+        self._cold_indexes = cold_indexes
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._sealed_bytes = 0  # of all segments but the last
@@ -118,13 +131,13 @@ class StoredSegments:
         place = bisect_right(self._bases, base_offset) - 1
         if place < 0 or self._bases[place] != base_offset:
             return
-        segment, loop = self._segments[place], asyncio.get_running_loop()
+        segment = self._segments[place]
         try:
             # A descriptor of its own: the segment may be trimmed meanwhile.
             file = self._files.open(segment.path(LOG_SUFFIX))
-            found = await loop.run_in_executor(None, segment.read_max_timestamp, file)
+            found = await HOUSEKEEPING.run(partial(segment.read_max_timestamp, file))
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         segment.learn_max_timestamp(*found)
 
     # Reading
@@ -144,18 +157,19 @@ class StoredSegments:
                     return None if data is None else memoryview(data)
                 if segment.offset_index is None:
                     return None
+                if segment is not self.active:
+                    self._cold_indexes.use(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
                 if found is not ABSENT:
                     return found
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed_read(error) from error
         return _NOTHING
 
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        loop = asyncio.get_running_loop()
         for segment in self.since(offset):
             file = segment.file
             file.pin()
@@ -165,15 +179,13 @@ class StoredSegments:
                 )
                 if exact is not None:
                     size = exact[1] - exact[0]
-                    return memoryview(await loop.run_in_executor(None, file.read, size, exact[0]))
-                if segment.offset_index is None:
-                    # Taken over here, not in the thread: an append may have loaded them meanwhile.
-                    segment.take_indexes(*await loop.run_in_executor(None, segment.read_indexes))
+                    return memoryview(await COLD_READS.run(partial(file.read, size, exact[0])))
+                await self._indexes_of(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
-                found = await loop.run_in_executor(None, work)
+                found = await COLD_READS.run(work)
             except OSError as error:
-                raise self.failed(error) from error
+                raise self.failed_read(error) from error
             finally:
                 file.unpin()
             if found is not None and found is not ABSENT:
@@ -192,6 +204,14 @@ class StoredSegments:
             segment.offset_index, size, offset, max_bytes, end_offset, at_least_one=at_least_one
         )
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        total = 0
+        for segment in self.since(offset):
+            if max(offset, segment.base_offset) >= end_offset:
+                break
+            total += segment.bytes_between(offset, end_offset)
+        return total
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         for header, _ in self._scan(from_offset, whole=False):
             yield header
@@ -207,6 +227,8 @@ class StoredSegments:
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(offset):
             segment.load_indexes()
+            if segment is not self.active:
+                self._cold_indexes.use(segment)
             assert segment.offset_index is not None
             start, file = segment.offset_index.lookup(offset), self._unsynced.file_of(segment)
             for _, header, data in scan(file, start, segment.size, whole=whole):
@@ -221,18 +243,92 @@ class StoredSegments:
             yield self._segments[place]
             place = bisect_right(self._bases, base_offset)
 
-    def offset_for_timestamp(
+    async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        found = first_in_segments(list(self._segments), timestamp_ms, start_offset)
-        return found if found is not None and found.offset < end_offset else None
+        for segment in self.since(start_offset):
+            if segment.base_offset >= end_offset or self.is_closed:
+                break
+            if not await self._learn_max_timestamp(segment):
+                return await self.offset_for_timestamp(timestamp_ms, start_offset, end_offset)
+            if segment.latest[0] < timestamp_ms:
+                continue
+            with self._pinned(segment) as file:
+                offsets, times = await self._indexes_of(segment)
+                position = offsets.lookup(times.lookup(timestamp_ms))
+                work = partial(
+                    first_in_file, file, position, segment.size, timestamp_ms, start_offset
+                )
+                found = await COLD_READS.run(work)
+            if found is not None:
+                return found if found.offset < end_offset else None
+        return None
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        found = [segment.max_timestamp() for segment in self._segments if segment.size]
-        best = max(found, key=itemgetter(0), default=None)
-        if best is None or (batch := self.batch_at(best[1])) is None:
+    async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        best: tuple[int, int] | None = None
+        for segment in self.since(0):
+            if segment.base_offset >= end_offset or self.is_closed:
+                break
+            if not await self._learn_max_timestamp(segment):
+                return await self.max_timestamp(end_offset)
+            found = segment.latest
+            if found[1] >= end_offset:
+                found = await self._latest_below(segment, end_offset)
+            if segment.size and (best is None or found[0] > best[0]):
+                best = found
+        if best is None or self.is_closed:
             return None
-        return latest_record(batch, BatchHeader.parse(batch))
+        batch = await self.read_cold(best[1], 1, end_offset)
+        if not batch:
+            return None
+        work = partial(latest_record, batch, BatchHeader.parse(batch))
+        return await COLD_READS.run(work)
+
+    async def _latest_below(self, segment: Segment, end_offset: int) -> tuple[int, int]:
+        """Return the segment's largest timestamp below `end_offset`, and its batch's last offset.
+
+        The time index has the largest one up to each entry, so little is left to be read.
+        """
+        with self._pinned(segment) as file:
+            offsets, times = await self._indexes_of(segment)
+            known = times.largest_until(end_offset - 1) or (NO_TIMESTAMP, segment.base_offset)
+            position = offsets.lookup(end_offset - 1)
+            work = partial(latest_in_file, file, position, segment.size, end_offset, known)
+            return await COLD_READS.run(work)
+
+    async def _learn_max_timestamp(self, segment: Segment) -> bool:
+        """Learn the segment's largest timestamp, from the disk if need be.
+
+        Returns False where the segment was trimmed or replaced meanwhile: what it held is
+        elsewhere, or gone.
+        """
+        if segment.max_timestamp_known is None:
+            await self.read_max_timestamp(segment.base_offset)
+        place = bisect_left(self._bases, segment.base_offset)
+        return place < len(self._bases) and self._segments[place] is segment
+
+    @contextmanager
+    def _pinned(self, segment: Segment) -> Iterator[Readable]:
+        """Keep a segment's file open, to be read in threads. Raises as `failed_read` does."""
+        file = segment.file
+        file.pin()
+        try:
+            yield self._unsynced.file_of(segment)
+        except OSError as error:
+            raise self.failed_read(error) from error
+        finally:
+            file.unpin()
+
+    async def _indexes_of(self, segment: Segment) -> tuple[OffsetIndex, TimeIndex]:
+        """Return a segment's indexes, which a thread reads where they are not in memory."""
+        if segment.offset_index is None:
+            work = segment.read_indexes
+            # Taken over here, not in the thread: an append may have loaded them meanwhile.
+            segment.take_indexes(*await COLD_READS.run(work))
+        assert segment.offset_index is not None and segment.time_index is not None
+        if segment is not self.active:
+            self._cold_indexes.use(segment)
+        return segment.offset_index, segment.time_index
 
     # Trimming
 
@@ -244,6 +340,7 @@ class StoredSegments:
         if not keep:
             return
         trimmed, self._segments = self._segments[:keep], self._segments[keep:]
+        self._forget_indexes(trimmed)
         self._bases = self._bases[keep:]
         self._sealed_bytes -= sum(segment.size for segment in trimmed)
         self._may_have_leftovers = True
@@ -295,6 +392,7 @@ class StoredSegments:
         first = bisect_left(self._bases, new.base_offset)
         self._sealed_bytes += new.size - sum(segment.size for segment in old)
         self._segments[first : first + len(old)] = [new]
+        self._forget_indexes(old)
         self._bases[first : first + len(old)] = [new.base_offset]
 
     # The end
@@ -307,6 +405,18 @@ class StoredSegments:
     def failed(self, error: OSError) -> StorageFailure:
         """Fail for good: nothing of this process becomes durable any more."""
         return self._group_commit.failed(self._directory, error)
+
+    def failed_read(self, error: OSError) -> Exception:
+        """Return what a failed read raises: `Unreadable` for a bad sector, else as `failed`.
+
+        What cannot be read was durable, and nothing in memory rests on the read: so the broker
+        need not stop. After a failed write or sync it must.
+        """
+        if error.errno not in UNREADABLE or self._group_commit.failure is not None:
+            return self.failed(error)
+        if self.on_unreadable is not None:
+            self.on_unreadable(error)
+        return Unreadable(self._directory, error)
 
     def as_closed(self) -> ClosedSegments | None:
         """Return what the next start need not find out. None: there is nothing, or there are files
@@ -324,6 +434,11 @@ class StoredSegments:
     def close(self) -> None:
         """Close all files. A read in a thread goes on with the file that it has pinned."""
         self._is_closed = True
-        self.discard_later = None
+        self.discard_later = self.on_unreadable = None
+        self._forget_indexes(self._segments)
         for segment in self._segments:
             segment.close()
+
+    def _forget_indexes(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._cold_indexes.forget(segment)

@@ -10,16 +10,31 @@ come after `offset`. Source: org.apache.kafka.storage.internals.log.TimeIndex.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import le
 from struct import Struct
 
 from logstore.disk.files import Buffer
+from logstore.segments.offset_index import ascend
 
 ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
 
 _ENTRY = Struct(">qi")
+
+
+def _columns(entries: Buffer) -> tuple[array[int], array[int]]:
+    """Return the timestamps and the offsets of whole entries."""
+    numbers = array("i", bytes(entries))
+    halves = array("i", bytes(len(numbers) // 3 * 8))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+        halves[0::2], halves[1::2] = numbers[1::3], numbers[0::3]
+    else:
+        halves[0::2], halves[1::2] = numbers[0::3], numbers[1::3]
+    return array("q", halves.tobytes()), numbers[2::3]
 
 
 class TimeIndex:
@@ -36,6 +51,16 @@ class TimeIndex:
     def decode(cls, base_offset: int, data: Buffer) -> TimeIndex:
         """Read a file's entries, up to the first that does not ascend."""
         index = cls(base_offset)
+        timestamps, offsets = _columns(data[: len(data) - len(data) % ENTRY_BYTES])
+        if (
+            offsets
+            and timestamps[0] > 0
+            and offsets[0] >= 0
+            and ascend(timestamps)
+            and ascend(offsets, le)
+        ):
+            index._timestamps, index._offsets = timestamps, offsets
+            return index
         last_timestamp, last_offset = NO_TIMESTAMP, 0
         for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
             # Zeros that Kafka preallocated end it, and so does the first torn or stale entry.
@@ -71,6 +96,13 @@ class TimeIndex:
         """Return an offset at or before the first record that is not before `timestamp_ms`."""
         entry = bisect_right(self._timestamps, timestamp_ms - 1) - 1
         return self._base_offset + (self._offsets[entry] if entry >= 0 else 0)
+
+    def largest_until(self, offset: int) -> tuple[int, int] | None:
+        """Return the last entry for an offset `<= offset`: its timestamp and (absolute) offset."""
+        entry = bisect_right(self._offsets, offset - self._base_offset) - 1
+        if entry < 0:
+            return None
+        return self._timestamps[entry], self._offsets[entry] + self._base_offset
 
     def truncate(self, end_offset: int) -> None:
         """Drop all entries for offsets `>= end_offset`."""

@@ -1,13 +1,10 @@
-"""Finding records by time inside one batch, as ListOffsets asks for them."""
+"""Finding records by time inside one batch, or one file, as ListOffsets asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from logstore.disk.files import Buffer
 from logstore.segments.ledger import TimestampOffset
-from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import scan
+from logstore.segments.segment_reads import Readable, scan
 from wire.records import BatchHeader, TimestampType, iterate_records
 
 
@@ -47,21 +44,31 @@ def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
     return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
 
 
-def first_in_segments(
-    segments: Iterable[Segment], timestamp_ms: int, start_offset: int
+def first_in_file(
+    file: Readable, position: int, size: int, timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
     """Return the first record at or after `start_offset` that is not before `timestamp_ms`.
 
-    Blocks for what is not in memory.
+    Looks from `position` of a segment's file up to its `size`. Blocks.
     """
-    for segment in segments:
-        if segment.max_timestamp()[0] < timestamp_ms:
-            continue
-        segment.load_indexes()
-        assert segment.offset_index is not None and segment.time_index is not None
-        position = segment.offset_index.lookup(segment.time_index.lookup(timestamp_ms))
-        for _, header, batch in scan(segment.file, position, segment.size, whole=True):
-            found = first_record_since(batch, header, timestamp_ms, start_offset)
-            if found is not None:
-                return found
+    for _, header, batch in scan(file, position, size, whole=True):
+        found = first_record_since(batch, header, timestamp_ms, start_offset)
+        if found is not None:
+            return found
     return None
+
+
+def latest_in_file(
+    file: Readable, position: int, size: int, end_offset: int, known: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the largest timestamp below `end_offset`, and the last offset of the batch with it.
+
+    `known` is what was the largest before `position` of a segment's file. Blocks.
+    """
+    timestamp, offset = known
+    for _, header, _ in scan(file, position, size, whole=False):
+        if header.next_offset > end_offset:
+            break
+        if header.max_timestamp > timestamp:
+            timestamp, offset = header.max_timestamp, header.last_offset
+    return timestamp, offset

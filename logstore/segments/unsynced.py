@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 from uuid import UUID
 
 from logstore.disk.files import Buffer, File, FileSystem
@@ -12,12 +12,8 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import Readable
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, entry_id
 
-
-class Held(NamedTuple):
-    """A batch that has its place in a segment, and is written there when the journal has it."""
-
-    segment: Segment
-    entry: Entry
+#: A batch that has its place in a segment, and is written there when the journal has it.
+Held: TypeAlias = tuple[Segment, Entry]
 
 
 class UnsyncedBytes:
@@ -53,7 +49,8 @@ class UnsyncedBytes:
             else:
                 self._run, self._run_name = bytearray(data), name
                 path = self._prefix + name
-                self._written.append(Entry(self._topic_id, path, position, self._run))
+                entry = tuple.__new__(Entry, (self._topic_id, path, position, self._run))
+                self._written.append(entry)
             self._run_end = position + len(data)
 
     def leave_to_files(self) -> None:
@@ -63,7 +60,9 @@ class UnsyncedBytes:
     def hold(self, segment: Segment, data: Buffer, position: int) -> None:
         """Keep a batch whose place is `position` of `segment`. It is not written there yet."""
         path = self._prefix + segment.log_name
-        self._held.append(Held(segment, Entry(self._topic_id, path, position, bytes(data))))
+        # Not the constructor, which is Python: a commit may hold hundreds of markers.
+        entry = tuple.__new__(Entry, (self._topic_id, path, position, bytes(data)))
+        self._held.append((segment, entry))
 
     def begin(self) -> tuple[Sequence[Entry] | None, Sequence[Entry]]:
         """Begin a sync of everything so far.
@@ -77,7 +76,7 @@ class UnsyncedBytes:
         if not self._held:
             return written, ()
         self.held_in_sync, self._held = self._held, []
-        return written, [held.entry for held in self.held_in_sync]
+        return written, [entry for _, entry in self.held_in_sync]
 
     def take_all(self) -> Sequence[Held]:
         """Return everything held back, and hold nothing any more."""
@@ -87,14 +86,15 @@ class UnsyncedBytes:
 
     def whole_size(self, segment: Segment) -> int:
         """Return how many bytes of a segment are in its file without a hole."""
-        for held in (*self.held_in_sync, *self._held):
-            if held.segment is segment:
-                return held.entry.position
+        for of_segment, entry in (*self.held_in_sync, *self._held):
+            if of_segment is segment:
+                return entry.position
         return segment.size
 
     def file_of(self, segment: Segment) -> Readable:
         """Return a segment's file for reading, with what is held back in its place."""
-        held = [one.entry for one in (*self.held_in_sync, *self._held) if one.segment is segment]
+        unwritten = (*self.held_in_sync, *self._held)
+        held = [entry for of_segment, entry in unwritten if of_segment is segment]
         return _Whole(segment.file, held) if held else segment.file
 
 

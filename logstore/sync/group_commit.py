@@ -23,85 +23,30 @@ Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journal.md.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
-from logstore.sync.sync_executors import BesideLoop, SyncExecutor
+from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
+from logstore.sync.sync_executors import Sync as Sync
 
 #: How long an append that may wait stays without a sync. Bounds what a power loss may take back.
 PATIENCE_SECONDS = 0.05
-#: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
-BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-
 
 #: Called in the step of the sync once what it waits for is durable, or with why that never will be.
 #: A failure is told in the middle of a step: do nothing then but remember it, or call later.
 Waiter: TypeAlias = Callable[[Exception | None], None]
 
 
-class SyncDurations:
-    """A histogram of how long syncs took. One thread writes it, others may read it."""
-
-    __slots__ = ("counts", "total_seconds")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
-        self.total_seconds = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Account for one sync."""
-        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
-        self.total_seconds += seconds
-
-
-class Sync:
-    """What one ledger wants of one sync, and the end offset that is durable after it."""
-
-    # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
-    # than files and `written`.
-    directories: Sequence[str] = ()
-    #: Whether to perform it also where durability asks for none: `flush.messages`.
-    is_flush: bool = False
-    #: What was appended to the files, if nothing else has to be durable. The journal may take these
-    #: entries in place of a sync of the files. None: it may not.
-    written: Sequence[Entry] | None = None
-    #: What is in no file yet, and may be after this sync. None of these entries may become durable
-    #: without all of them, over all ledgers, and without all that is written. Needs a journal.
-    held: Sequence[Entry] = ()
-
-    def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
-        self.end_offset = end_offset
-        self.files = files
-
-
-class Member(Protocol):
-    """A ledger, as group commit sees it. All of it is called on the event loop."""
-
-    def begin_sync(self) -> Sync:
-        """Return everything written so far. The files stay the member's, which may close them.
-
-        Raises `StorageFailure` where something had to be written for it and could not be.
-        """
-
-    def complete_sync(self, sync: Sync) -> None:
-        """Move the durable end offset. Do not call anything else from here."""
-
-    def announce_durable(self) -> None:
-        """Call the hook. Every member covered has been completed."""
-
-    def take_served(self, served: list[Waiter]) -> None:
-        """Hand over the waiters that are served. Every member covered has been announced."""
-
-    def fail_waiters(self, failure: StorageFailure) -> None:
-        """Fail every waiter: nothing becomes durable any more."""
+class LedgerClosed(Exception):
+    """The ledger was closed before an append was durable: by a deletion, or by the stop."""
 
 
 class GroupCommit:
@@ -134,9 +79,9 @@ class GroupCommit:
         self._executor: SyncExecutor = BesideLoop() if executor is None else executor
         self._sync_all_from = sync_all_from
         self._journal: Journal | None = None
-        self._dirty: dict[Member, None] = {}
+        self._dirty: dict[CommittedLedger, None] = {}
         self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
-        self._covered: list[tuple[Member, Sync]] = []
+        self._covered: list[tuple[CommittedLedger, Sync]] = []
         #: Those that wait for an empty journal: at the next sync, and at the one under way.
         self._settling: list[asyncio.Future[None]] = []
         self._settled_by_sync: list[asyncio.Future[None]] = []
@@ -167,9 +112,9 @@ class GroupCommit:
 
         Raises the failure, if there was one.
         """
+        if self.failure is not None:
+            raise self.failure
         if self._journal is not None:
-            if self.failure is not None:
-                raise self.failure
             settled = asyncio.get_running_loop().create_future()
             self._settling.append(settled)
             self._schedule()
@@ -180,7 +125,7 @@ class GroupCommit:
         """Whether everything written is durable."""
         return not self._busy and not self._dirty
 
-    def touch(self, member: Member, *, may_wait: bool = False) -> None:
+    def touch(self, member: CommittedLedger, *, may_wait: bool = False) -> None:
         """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
 
         With `may_wait` none begins for it before `PATIENCE_SECONDS` have passed.
@@ -201,7 +146,7 @@ class GroupCommit:
         self._unsynced_bytes += size_bytes
         return self._unsynced_bytes <= JOURNALED_BYTES_MAX
 
-    def hasten(self, member: Member) -> None:
+    def hasten(self, member: CommittedLedger) -> None:
         """Begin the sync that covers what `member` wrote, if none has: a waiter asks for it."""
         if member in self._dirty and not self.is_due:
             self._schedule()
@@ -222,7 +167,7 @@ class GroupCommit:
         if self._dirty:
             self._schedule()
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: CommittedLedger) -> None:
         """Leave out a ledger that is being closed."""
         self._dirty.pop(member, None)
 
@@ -231,6 +176,31 @@ class GroupCommit:
         failure = StorageFailure(f"{what}: {error}")
         self.fail(failure)
         return failure
+
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """Do a procedure on the event loop, but its syncs beside it; then call `done`.
+
+        After each sync the rest is given up unless `is_wanted`. Raises StorageFailure.
+        """
+        assert self._files is not None
+        with self.storing("a small file"):
+            barrier = next(procedure, None)
+        if barrier is None:
+            done()
+            return
+
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                self.failed("sync failed", error)
+            if self.failure is not None or not is_wanted():
+                procedure.close()
+                return
+            with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
+                self.carry_out(procedure, is_wanted, done)
+
+        self._executor.submit(partial(sync_barriers, self._files, (barrier,)), synced)
 
     @contextmanager
     def storing(self, what: str) -> Iterator[None]:
@@ -266,7 +236,7 @@ class GroupCommit:
         if self.failure is not None or not (self._dirty or self._settling):
             self._busy = False
             return
-        covered: list[tuple[Member, Sync]] = []
+        covered: list[tuple[CommittedLedger, Sync]] = []
         syncs: list[Sync] = []
         try:
             for member in self._dirty:
@@ -347,8 +317,7 @@ class GroupCommit:
         elif settles or directories or len(files) >= self._sync_all_from:
             # A new name needs what is written beside it unsynced: the topic id, by which a start
             # knows whose entries the journal has.
-            self._files.sync_all()
-            self._journal.restart()
+            self._journal.begin_round()
         else:
             sync_barriers(self._files, [Barrier(files)])
 
@@ -371,17 +340,22 @@ class GroupCommit:
         covered, self._covered = self._covered, []
         try:
             for member, sync in covered:
+                end_offset = sync.end_offset
+                assert end_offset <= member.end_offset, "durable, but never appended"
+                if member.durable_end_offset < end_offset:
+                    member.durable_end_offset = end_offset
                 member.complete_sync(sync)
         except StorageFailure as failure:
             for member, _ in covered:
                 member.fail_waiters(failure)
             return
         for member, _ in covered:
-            member.announce_durable()
+            member.on_durable(member.durable_end_offset)
         # Taken before the next sync begins: if that one fails, these are served all the same.
         served: list[Waiter] = []
         for member, _ in covered:
-            member.take_served(served)
+            if member.waiters:
+                served += member.take_served()
         if self._settled_by_sync:
             self._resume_settled()
         self._go_on()
@@ -420,3 +394,97 @@ def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
             entries.append(entry)
         entries += sync.held
     return None if written_bytes > JOURNALED_BYTES_MAX else entries
+
+
+def _ignore(_offset: int) -> None:
+    """The hook before one is set."""
+
+
+def _resolve(future: asyncio.Future[None], failure: Exception | None) -> None:
+    """End the wait of a coroutine, which may have been cancelled meanwhile."""
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(None)
+    else:
+        future.set_exception(failure)
+        # Marked as seen: the coroutine that asked may be gone before it awaits.
+        future.exception()
+
+
+class CommittedLedger(ABC):
+    """The durable end offset of a ledger. Only group commit moves it after opening.
+
+    Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
+    """
+
+    def __init__(self, group_commit: GroupCommit, start_offset: int = 0) -> None:
+        self.on_durable: Callable[[int], None] = _ignore
+        self.on_roll: Callable[[int], None] = _ignore
+        self._group_commit = group_commit
+        # Plain attributes, not properties: every append and every answer reads them.
+        self.start_offset = start_offset
+        self.end_offset = self.durable_end_offset = start_offset
+        #: What the sync under way, or the last one, covers; subclasses say so when it begins.
+        self._begun_end_offset = 0
+        #: Why nothing becomes durable any more; None: it does.
+        self._end: Exception | None = None
+        self.waiters: list[tuple[int, Waiter]] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing becomes durable any more: closed, or the storage has failed."""
+        return self._end is not None
+
+    def check_open(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
+        if self.durable_end_offset >= end_offset:
+            return False
+        if self._end is not None:
+            raise self._end
+        if end_offset > self._begun_end_offset and not self._group_commit.is_due:
+            self._group_commit.hasten(self)
+        self.waiters.append((end_offset, waiter))
+        return True
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        if self.durable_end_offset >= end_offset:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.when_durable(end_offset, partial(_resolve, future))
+        return future
+
+    # Called by group commit.
+
+    @abstractmethod
+    def begin_sync(self) -> Sync:
+        """Return everything written so far. The files stay the ledger's, which may close them.
+
+        Raises `StorageFailure` where something had to be written for it and could not be.
+        """
+
+    def complete_sync(self, sync: Sync) -> None:  # noqa: B027  # not every storage has to
+        """Take note that `durable_end_offset` has moved. Do not call anything else from here."""
+
+    def take_served(self) -> list[Waiter]:
+        """Hand over the waiters that are served."""
+        waiting, end_offset = self.waiters, self.durable_end_offset
+        self.waiters = [entry for entry in waiting if entry[0] > end_offset]
+        return [waiter for offset, waiter in waiting if offset <= end_offset]
+
+    def fail_waiters(self, failure: Exception) -> None:
+        """Fail every waiter: nothing becomes durable any more."""
+        self._end = failure
+        waiting, self.waiters = self.waiters, []
+        for _, waiter in waiting:
+            waiter(failure)
+
+    def _stop_committing(self) -> None:
+        """Leave group commit and fail every waiter: the ledger is closed."""
+        self._group_commit.forget(self)
+        # The hooks hold what owns this ledger. Without them both go without a garbage collection.
+        self.on_durable = self.on_roll = _ignore
+        self.fail_waiters(LedgerClosed("closed before it was durable"))

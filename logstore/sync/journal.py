@@ -9,26 +9,33 @@ A record is there whole or not at all, over all files that its entries are for. 
 kept from its own file until the record is durable (`Sync.held`), and a crash cannot leave a part of
 what belongs together: a decision and its markers.
 
-    <directory>/.magnetar-journal    records, one after another, then the rest of an earlier round
-      bytes 0-10  seal                 magic "MGNJ", version 1, CRC-32C over bytes 10 to the end
-           10-14  bytes from here on   int32
-           14-22  generation           int64, one more in each round
-           22-30  number               int64, of the record in its round, from 0
-                  entries, each: topic id 16 bytes, position int64, bytes of path int16, bytes of
-                  data int32, the path below the directory, the data
+    <directory>/.magnetar-journal
+      bytes 0-10    seal          magic "MGNJ", version 2, CRC-32C over bytes 10 to 18
+           10-18    generation    int64: of this round, or, while a new round begins, of the next
+           18-512   zeros: the header has a sector to itself
+      records from byte 512 on, one after another, then the rest of an earlier round:
+      bytes 0-10    seal          magic "MGNR", version 2, CRC-32C over bytes 10 to the end
+           10-14    bytes from here on   int32
+           14-22    generation    int64, one more in each round
+           22-30    number        int64, of the record in its round, from 0
+                    entries, each: topic id 16 bytes, position int64, bytes of path int16, bytes of
+                    data int32, the path below the directory, the data
 
-After an unclean stop, before any log is opened, all entries are written to their files again and
-everything is synced (`replay_journal`). Files that are gone, and those of a partition with another
-topic id, are passed over. An entry's bytes never change in its file, except when the cleaner
-exchanges segments, and the journal is emptied before that (`GroupCommit.settle`). So a file with
-other bytes there was written by another broker, a Kafka that went on from here and was killed too.
-It is passed over as well.
+The entries hold what clients send, and the rest of an earlier round lies behind the records. So a
+client could place bytes there that look like the next record. The generation keeps them out: each
+journal begins with a random one of 62 bits, which no client learns.
+
+A record is written once the one before it is durable. So a torn record is the last one of its
+round, unless the disk has lost or changed what was synced. The header tells a torn first record
+from a damaged one: it gets the next generation before the sync that ends a round.
+
+What an unclean start does with the entries: `logstore.directory.journal_replay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+import re
+from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -46,10 +53,26 @@ FLUSH_BYTES = 1024 * 1024
 #: The file grows by so many zeros at once, so that most records go over blocks that it has.
 _GROWTH = bytes(1024 * 1024)
 
-_SEAL = Seal(b"MGNJ", 1)
+_MAGIC = b"MGNR"
+_HEADER_SEAL = Seal(b"MGNJ", 2)
+_SEAL = Seal(_MAGIC, 2)
+#: How the journals of earlier builds began, whose records this one cannot read.
+_VERSION_1 = b"MGNJ\0\1"
+#: The random part of a generation. It rises by one a round, and stays an int64.
+GENERATION_BITS = 62
+_GENERATION = Struct(">q")
+_HEADER_SIZE = BODY_AT + _GENERATION.size
+#: Where the records begin: the header has a sector to itself, which no record's write can tear.
+RECORDS_AT = 512
 _RECORD = Struct(">iqq")
 _ENTRY = Struct(">16sqhi")
 _NO_TOPIC_ID = bytes(16)
+#: A partition's directory, and a file in it to which batches or aborted transactions are appended.
+_PATH = re.compile(rb"[^/\0]+-[0-9]{1,10}/[0-9]{20}\.(?:log|txnindex)")
+
+
+class JournalDamaged(Exception):
+    """A journal lacks what had been made durable. Says what to do."""
 
 
 class Entry(NamedTuple):
@@ -71,27 +94,39 @@ class Journal:
     """The journal of one data directory. One call at a time, in any thread."""
 
     def __init__(
-        self, files: FileSystem, directory: str, *, capacity_bytes: int = CAPACITY_BYTES
+        self,
+        files: FileSystem,
+        directory: str,
+        generation: int,
+        *,
+        capacity_bytes: int = CAPACITY_BYTES,
     ) -> None:
-        """Make the file if it is missing. Its name is durable after a sync of the directory."""
+        """Make the file, which is missing. Its name is durable after a sync of the directory.
+
+        `generation` is random, of `GENERATION_BITS`.
+        """
         self._files = files
         self._path = f"{directory}/{JOURNAL}"
         #: Pinned.
         self.file: File = files.open(self._path, create=True)
         self.file.pin()
         self._capacity_bytes = capacity_bytes
-        self._reserved = 0  # bytes that the file has
-        self._position = 0
-        self._generation = 1
+        self._reserved = RECORDS_AT  # bytes that the file has
+        self._generation = generation
+        self._position = self._flushed = RECORDS_AT
         self._number = 0
-        self._flushed = 0
         #: Whether so much was written that the files should be synced beside the journal: little by
         #: little, not all of it at the end of the round.
         self.is_flush_due = False
+        # Durable before the first record is: the file has to grow for that, and is synced.
+        self._write_header()
+
+    def _write_header(self) -> None:
+        self.file.write((_HEADER_SEAL.sealed(_GENERATION.pack(self._generation)),), 0)
 
     @property
     def size(self) -> int:
-        """Bytes of this round's records."""
+        """Where this round's records end."""
         return self._position
 
     def write(self, entries: Iterable[Entry]) -> bool:
@@ -114,9 +149,8 @@ class Journal:
     def append(self, entries: Iterable[Entry]) -> None:
         """Write `entries`, durable on return. Blocks: call it in a thread."""
         record = _encode(self._generation, self._number, entries)
-        if self._position and self._position + len(record) > self._capacity_bytes:
-            self._files.sync_all()
-            self.restart()
+        if self._number and self._position + len(record) > self._capacity_bytes:
+            self.begin_round()
             # Once more: the record carries the number of the round that it is in.
             record = _encode(self._generation, self._number, entries)
         end = self._position + len(record)
@@ -126,10 +160,14 @@ class Journal:
         self._number += 1
         self.file.sync()
 
-    def restart(self) -> None:
-        """Begin a new round: everything that was appended is durable in its own file too."""
+    def begin_round(self) -> None:
+        """Make everything durable in its own file, and begin a new round. Blocks: as `append`."""
         self._generation += 1
-        self._position = self._number = self._flushed = 0
+        # Before the sync: once records of this round are there, the header names it.
+        self._write_header()
+        self._files.sync_all()
+        self._position = self._flushed = RECORDS_AT
+        self._number = 0
         self.is_flush_due = False
 
     def note_flush(self) -> None:
@@ -150,37 +188,6 @@ class Journal:
             self.file.sync()
 
 
-def replay_journal(
-    files: FileSystem, directory: str, topic_id_of: Callable[[str], UUID | None]
-) -> int:
-    """Write what the journal holds to the files again, durably. Return how many entries it wrote.
-
-    `topic_id_of` reads the topic id in a partition's directory. Blocks; raises OSError.
-    """
-    try:
-        journal = files.open(f"{directory}/{JOURNAL}")
-    except FileNotFoundError:
-        return 0
-    try:
-        data = journal.read(journal.size(), 0)
-        found = _by_file(data, topic_id_of)
-        if found:
-            # After a kill or a failed sync a record may be in memory only. Its files must not get
-            # to the disk before it: a power loss between could leave a part of them.
-            journal.write((data,), 0)
-            journal.sync()
-    finally:
-        journal.close()
-    written = 0
-    for path, entries in found.items():
-        with suppress(FileNotFoundError):  # Trimmed since, or deleted with its topic.
-            if _write_again(files, f"{directory}/{path}", entries):
-                written += len(entries)
-    if written:
-        files.sync_all()
-    return written
-
-
 def remove_journal(files: FileSystem, directory: str) -> None:
     """Delete the journal, if there is one, once nothing in it is needed. Not synced."""
     path = f"{directory}/{JOURNAL}"
@@ -188,33 +195,101 @@ def remove_journal(files: FileSystem, directory: str) -> None:
         files.unlink(path)
 
 
-def read_entries(data: bytes) -> Iterator[Entry]:
-    """Yield the entries of all records up to the first that is torn or of an earlier round."""
-    position, expected = 0, None
-    while (record := _record_at(data, position)) is not None:
-        size, generation, number = _RECORD.unpack_from(record, BODY_AT)
-        if expected is None:
-            expected = (generation, 0)
-        if (generation, number) != expected:
-            return
-        yield from _entries(record)
-        expected = (generation, number + 1)
-        position += BODY_AT + size
+class Contents(NamedTuple):
+    """What the records of the last round hold."""
+
+    entries: list[Entry]
+    #: Where records are damaged, though later ones of the round are whole.
+    damaged_at: list[int]
 
 
-def _record_at(data: bytes, position: int) -> bytes | None:
+def read_journal(data: bytes) -> Contents:
+    """Return what is in a journal's file. A torn record at the end is no damage.
+
+    Raises JournalDamaged for the journal of an earlier build.
+    """
+    if data.startswith(_VERSION_1):
+        raise JournalDamaged(
+            "it was written by an earlier build of magnetar. Start that build once and stop it with"
+            " SIGTERM; then this one needs no journal"
+        )
+    contents = Contents([], [])
+    header, first = _generation_of_header(data), _generation_of_first_record(data)
+    generation = header if first is None else first
+    # The header may name the next round already. Then a record behind a torn one tells nothing: the
+    # next round has begun to write over this one, which nothing needs any more.
+    is_last_round = header is None or header == generation
+    position, number = RECORDS_AT, 0
+    if generation is None:
+        # The header is durable before the first record is. Without records none was made durable.
+        if data.find(_MAGIC, RECORDS_AT) >= 0:
+            contents.damaged_at.append(0)
+        return contents
+    while True:
+        found = _entries_at(data, position, generation, number)
+        if found is not None:
+            entries, position = found
+            contents.entries.extend(entries)
+            number += 1
+            continue
+        later = _later_record(data, position, generation, number) if is_last_round else None
+        if later is None:
+            return contents
+        contents.damaged_at.append(position)
+        position, number = later
+
+
+def _generation_of_header(data: bytes) -> int | None:
+    try:
+        _HEADER_SEAL.check(data[:_HEADER_SIZE])
+    except BrokenSeal:
+        return None
+    return int(_GENERATION.unpack_from(data, BODY_AT)[0])
+
+
+def _generation_of_first_record(data: bytes) -> int | None:
+    """Return the generation of the first record, if that is whole. No client's bytes get there."""
+    if RECORDS_AT + BODY_AT + _RECORD.size > len(data):
+        return None
+    generation = int(_RECORD.unpack_from(data, RECORDS_AT + BODY_AT)[1])
+    return None if _entries_at(data, RECORDS_AT, generation, 0) is None else generation
+
+
+def _later_record(
+    data: bytes, position: int, generation: int, number: int
+) -> tuple[int, int] | None:
+    """Return position and number of the next whole record of this round behind a damaged one."""
+    # The generation is looked at first, and no client knows it: so what clients have sent costs no
+    # checksums.
+    while (position := data.find(_MAGIC, position + 1)) >= 0:
+        if position + BODY_AT + _RECORD.size > len(data):
+            return None
+        _, its_generation, its_number = _RECORD.unpack_from(data, position + BODY_AT)
+        if (
+            its_generation == generation
+            and its_number >= number
+            and _entries_at(data, position, generation, its_number) is not None
+        ):
+            return position, its_number
+    return None
+
+
+def _entries_at(
+    data: bytes, position: int, generation: int, number: int
+) -> tuple[list[Entry], int] | None:
+    """Return the entries of a record, and where it ends; None: that record is not there whole."""
     head = position + BODY_AT + _RECORD.size
     if head > len(data):
         return None
-    (size, _, _) = _RECORD.unpack_from(data, position + BODY_AT)
+    size, *found = _RECORD.unpack_from(data, position + BODY_AT)
     record = data[position : position + BODY_AT + size]
-    if size < _RECORD.size or len(record) < BODY_AT + size:
+    if found != [generation, number] or size < _RECORD.size or len(record) < BODY_AT + size:
         return None
     try:
         _SEAL.check(record)
+        return _entries(record), position + len(record)
     except BrokenSeal:
         return None
-    return record
 
 
 def _encode(generation: int, number: int, entries: Iterable[Entry]) -> bytes:
@@ -230,66 +305,17 @@ def _encode(generation: int, number: int, entries: Iterable[Entry]) -> bytes:
     return _SEAL.sealed(b"".join(parts))
 
 
-def _entries(record: bytes) -> Iterator[Entry]:
+def _entries(record: bytes) -> list[Entry]:
+    """Return a sealed record's entries. Raises BrokenSeal for a path that no ledger writes to."""
+    entries = []
     at = BODY_AT + _RECORD.size
     while at < len(record):
         topic_id, position, name_size, data_size = _ENTRY.unpack_from(record, at)
         at += _ENTRY.size
-        path = record[at : at + name_size].decode()
+        path = record[at : at + name_size]
+        if not _PATH.fullmatch(path):
+            raise BrokenSeal(f"it names {path!r}")
         at += name_size
-        yield Entry(topic_id, path, position, record[at : at + data_size])
+        entries.append(Entry(topic_id, path.decode(), position, record[at : at + data_size]))
         at += data_size
-
-
-def _by_file(data: bytes, topic_id_of: Callable[[str], UUID | None]) -> dict[str, list[Entry]]:
-    """Return each file's entries, in order, of the partitions that have the same topic id still."""
-    found: dict[str, list[Entry]] = {}
-    topic_ids: dict[str, bytes | None] = {}
-    for entry in read_entries(data):
-        name = entry.path.partition("/")[0]
-        if name not in topic_ids:
-            topic_ids[name] = _stored_id(topic_id_of, name)
-        if topic_ids[name] == entry.topic_id:
-            found.setdefault(entry.path, []).append(entry)
-    return found
-
-
-def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
-    """Return the topic id as an entry has it; None: there is no such partition."""
-    try:
-        return entry_id(topic_id_of(name))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _write_again(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
-    """Write the entries of one file. False, and nothing is written: other bytes stand there."""
-    file = files.open(path)
-    try:
-        pieces = _joined(entries)
-        if not all(_may_stand(file.read(len(data), at), data) for at, data in pieces):
-            return False
-        for position, data in pieces:
-            file.write((data,), position)
-        return True
-    finally:
-        file.close()
-
-
-def _joined(entries: Iterable[Entry]) -> list[tuple[int, bytes]]:
-    """Return positions and bytes, entries that follow one another joined."""
-    found: list[tuple[int, list[Buffer]]] = []
-    end = -1
-    for entry in entries:
-        if entry.position != end:
-            found.append((entry.position, []))
-        found[-1][1].append(entry.data)
-        end = entry.position + len(entry.data)
-    return [(position, b"".join(pieces)) for position, pieces in found]
-
-
-def _may_stand(found: bytes, data: bytes) -> bool:
-    """Whether a file has the entry's bytes, or what a power loss has left of them."""
-    if data.startswith(found):
-        return True
-    return all(one in (0, other) for one, other in zip(found, data, strict=False))
+    return entries

@@ -1,19 +1,59 @@
-"""Where syncs run: beside the event loop, in the kernel or in a thread."""
+"""Where syncs run, beside the event loop, in the kernel or in a thread; and how long they take."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
 from logstore.disk.files import File
 from logstore.disk.linux import KernelSync, KernelSyncUnavailable
+from logstore.sync.journal import Entry
+
+#: Upper bounds of the ranges of `SyncDurations`, seconds, inclusive. One more range lies above.
+BOUNDS_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 #: Called on the event loop with the error, if there was one.
 Done: TypeAlias = Callable[[OSError | None], None]
+
+
+class Sync:
+    """What one ledger wants of one sync, and the end offset that is durable after it."""
+
+    # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
+    # than files and `written`.
+    directories: Sequence[str] = ()
+    #: Whether to perform it also where durability asks for none: `flush.messages`.
+    is_flush: bool = False
+    #: What was appended to the files, if nothing else has to be durable. The journal may take these
+    #: entries in place of a sync of the files. None: it may not.
+    written: Sequence[Entry] | None = None
+    #: What is in no file yet, and may be after this sync. None of these entries may become durable
+    #: without all of them, over all ledgers, and without all that is written. Needs a journal.
+    held: Sequence[Entry] = ()
+
+    def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
+        self.end_offset = end_offset
+        self.files = files
+
+
+class SyncDurations:
+    """A histogram of how long syncs took. One thread writes it, others may read it."""
+
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Account for one sync."""
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.total_seconds += seconds
 
 
 class SyncExecutor(Protocol):

@@ -9,11 +9,13 @@ The same as AddPartitionsToTxn of the partition of `__consumer_offsets` that hol
 from __future__ import annotations
 
 from coordinator.transactions.metadata import ProducerIdentity
+from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_OFFSETS_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
@@ -21,6 +23,10 @@ from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsT
     AddOffsetsToTxnRequest,
     versions="0-4",
     refuse=mirror(AddOffsetsToTxnResponse, fenced_since=ADD_OFFSETS_FENCED_SINCE),
+    needs=[
+        Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
+        Whole([Operation.READ], Resource.GROUP, "group_id"),
+    ],
 )
 async def add_offsets_to_txn(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext

@@ -19,11 +19,13 @@ from coordinator.transactions.metadata import (
     ProducerIdentity,
     TopicPartition,
 )
+from magnetar.apis.authorization import require
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -47,6 +49,7 @@ async def add_partitions_to_txn(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     if context.version >= _BATCHED_SINCE:
+        require(services, context, Operation.CLUSTER_ACTION, Resource.CLUSTER)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -56,6 +59,8 @@ async def add_partitions_to_txn(
                 for transaction in request.transactions
             ]
         )
+    transactional_id = request.v3_and_below_transactional_id
+    require(services, context, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -76,7 +81,7 @@ async def _answer(
         for partition in topic.partitions
     ]
     # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
-    codes = _refused(services, partitions, is_client=context.version < _BATCHED_SINCE)
+    codes = _refused(services, partitions, context)
     # All or nothing: a transaction that holds half of its partitions would hide the mistake.
     if not codes:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -113,13 +118,18 @@ async def _answer(
     return _results(transaction.topics, codes)
 
 
-def _refused(services: Services, partitions: Sequence[TopicPartition], *, is_client: bool) -> Codes:
+def _refused(
+    services: Services, partitions: Sequence[TopicPartition], context: RequestContext
+) -> Codes:
     """Return a code for every partition if one of them cannot be added, else nothing."""
+    is_client = context.version < _BATCHED_SINCE
     refused: Codes = {}
     for partition in partitions:
         try:
             if is_client and partition.topic in INTERNAL:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
+            if is_client:
+                require(services, context, Operation.WRITE, Resource.TOPIC, partition.topic)
             # Only the refusal matters: the coordinator does not know which partitions exist.
             services.topics.partition(*partition)
         except KafkaError as refusal:

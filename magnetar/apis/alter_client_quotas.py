@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.client_quotas import Change, Entity, make_entity
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -47,7 +49,12 @@ def _result(parts: Iterable[tuple[str, str | None]]) -> ResponseEntryData:
     return ResponseEntryData(error_message=None, entity=entity)
 
 
-@handles(AlterClientQuotasRequest, versions="0-1", refuse=_refuse)
+@handles(
+    AlterClientQuotasRequest,
+    versions="0-1",
+    refuse=_refuse,
+    needs=[Whole([Operation.ALTER_CONFIGS], Resource.CLUSTER)],
+)
 async def alter_client_quotas(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:

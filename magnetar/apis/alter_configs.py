@@ -10,11 +10,13 @@ IncrementalAlterConfigs alone.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.registry import handles
 from magnetar.config.changes import Change, Operation
 from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security import acls
 from wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -22,7 +24,11 @@ from wire.messages.alter_configs import (
 )
 
 
-@handles(AlterConfigsRequest, versions="0-2")
+@handles(
+    AlterConfigsRequest,
+    versions="0-2",
+    needs=[Each(acls.Operation.ALTER_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+)
 async def alter_configs(
     services: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:

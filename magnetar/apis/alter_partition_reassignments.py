@@ -8,10 +8,13 @@ that does not exist is INVALID_REPLICA_ASSIGNMENT, and there is no move that cou
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_counts import check_replicas
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -24,7 +27,12 @@ from wire.messages.alter_partition_reassignments import (
 )
 
 
-@handles(AlterPartitionReassignmentsRequest, versions="0-1")
+@handles(
+    AlterPartitionReassignmentsRequest,
+    versions="0-1",
+    refuse=mirror(AlterPartitionReassignmentsResponse, at_each=True),
+    needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+)
 async def alter_partition_reassignments(
     services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_replica_log_dirs import (
@@ -32,7 +34,12 @@ def _refuse(
     return _response((topic.name, dict.fromkeys(topic.partitions, error.code)) for topic in topics)
 
 
-@handles(AlterReplicaLogDirsRequest, versions="1-2", refuse=_refuse)
+@handles(
+    AlterReplicaLogDirsRequest,
+    versions="1-2",
+    refuse=_refuse,
+    needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+)
 async def alter_replica_log_dirs(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_IDS, credential
 from magnetar.storage.scram_credentials import Credentials, ScramCredentials
 from wire.error_code import ErrorCode
@@ -46,7 +48,12 @@ def _changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
     return [*request.deletions, *request.upsertions]
 
 
-@handles(AlterUserScramCredentialsRequest, versions="0", refuse=_refuse)
+@handles(
+    AlterUserScramCredentialsRequest,
+    versions="0",
+    refuse=_refuse,
+    needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+)
 async def alter_user_scram_credentials(
     services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import Member as GroupMember
 from coordinator.groups.consumer.member import Target, as_target
-from magnetar.apis.authorized_operations import GROUP_OPERATIONS
+from magnetar.apis.authorization import Each, allowed_operations, require
 from magnetar.apis.consumer_group_heartbeat import check_enabled
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.errors import KafkaError
 from wire.messages.consumer_group_describe import (
     Assignment,
@@ -28,7 +29,11 @@ from wire.messages.consumer_group_describe import (
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-@handles(ConsumerGroupDescribeRequest, versions="0-1")
+@handles(
+    ConsumerGroupDescribeRequest,
+    versions="0-1",
+    needs=[Each(Operation.DESCRIBE, Resource.GROUP, "group_ids")],
+)
 async def consumer_group_describe(
     services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
@@ -39,7 +44,10 @@ async def consumer_group_describe(
         try:
             group = _described(services, services.groups.find_consumer_group(group_id))
             if request.include_authorized_operations:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = allowed_operations(
+                    services, context, Resource.GROUP, group_id
+                )
+            _check_topics(services, group, context)
         except KafkaError as refusal:
             group = DescribedGroup(
                 group_id=group_id, error_code=refusal.code, error_message=refusal.detail
@@ -48,6 +56,20 @@ async def consumer_group_describe(
     # A state is not shown before the records that led to it are durable.
     await services.groups.durable(request.group_ids)
     return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _check_topics(services: Services, group: DescribedGroup, context: RequestContext) -> None:
+    """Raise TOPIC_AUTHORIZATION_FAILED where the client may not know of a topic of the group."""
+    if services.acls is None:
+        return
+    names = {
+        topic.topic_name
+        for member in group.members
+        for topics in (member.assignment, member.target_assignment)
+        for topic in topics.topic_partitions
+    }.union(*(member.subscribed_topic_names for member in group.members))
+    for name in sorted(names):
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
 
 
 def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:

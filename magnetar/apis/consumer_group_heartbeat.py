@@ -13,9 +13,11 @@ from uuid import UUID, uuid4
 
 from coordinator.groups.consumer.member import Assigned, Owned
 from coordinator.groups.consumer.requests import HeartbeatRequest
+from magnetar.apis.authorization import Whole, require
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.consumer_group_heartbeat import (
@@ -29,11 +31,17 @@ from wire.messages.consumer_group_heartbeat import (
 _PROTOCOL = "consumer"
 
 
-@handles(ConsumerGroupHeartbeatRequest, versions="0-1")
+@handles(
+    ConsumerGroupHeartbeatRequest,
+    versions="0-1",
+    needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
+)
 async def consumer_group_heartbeat(
     services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     check_enabled(services)
+    for name in request.subscribed_topic_names or ():
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
     answer = await services.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
     return ConsumerGroupHeartbeatResponse(
         error_message=None,

@@ -2,22 +2,56 @@
 
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
-SECURITY_DISABLED for each of them, as in a Kafka without an authorizer.
+Needs ALTER on the cluster. SECURITY_DISABLED for each of them without an authorizer. An ACL that
+exists already is success.
 """
 
 from __future__ import annotations
 
-from magnetar.apis.describe_acls import NO_AUTHORIZER
+from magnetar.apis.authorization import require
+from magnetar.apis.describe_acls import acls_of
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Acl, InvalidAcl, Operation, Resource, make_acl
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from wire.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 
 
 @handles(CreateAclsRequest, versions="1-3")
 async def create_acls(
     services: Services, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    acls = acls_of(services)
+    require(services, context, Operation.ALTER, Resource.CLUSTER)
+    results: list[AclCreationResult] = []
+    valid: list[Acl] = []
+    for creation in request.creations:
+        result = AclCreationResult(error_message=None)
+        results.append(result)
+        with refused_in(result):
+            valid.append(_acl(creation))
+    acls.add(valid)
+    return CreateAclsResponse(results=results)
+
+
+def _acl(creation: AclCreation) -> Acl:
+    try:
+        return make_acl(
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+    except InvalidAcl as invalid:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(invalid)) from None

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_counts import check_replicas, check_total
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
@@ -28,7 +30,9 @@ from wire.messages.create_partitions import (
 )
 
 
-@handles(CreatePartitionsRequest, versions="0-3")
+@handles(
+    CreatePartitionsRequest, versions="0-3", needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")]
+)
 async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Each, may
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog import TopicRow
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
 from magnetar.storage.topics import Topic
@@ -32,30 +34,44 @@ from wire.messages.create_topics import (
 )
 
 
-@handles(CreateTopicsRequest, versions="2-7")
+@handles(
+    CreateTopicsRequest,
+    versions="2-7",
+    needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=Operation.CREATE)],
+)
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     # Before any topic is created: a request for too many partitions is refused as a whole.
-    _check_total(services, request.topics)
+    await _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request are created.
     distinct = {topic.name: topic for topic in request.topics}
     results = []
-    for name, topic in distinct.items():
+    async for name, topic in services.turns.each(distinct.items()):
         result = CreatableTopicResult(name=name, error_message=None)
         with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             result = await _create(services, topic, validate_only=request.validate_only)
+        if not may(services, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+            _hide_configs(result)
         results.append(result)
     return CreateTopicsResponse(topics=results)
 
 
-def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
+def _hide_configs(result: CreatableTopicResult) -> None:
+    """Leave out the configs, for a client that may create a topic but not describe them."""
+    if result.error_code == ErrorCode.NONE:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
+
+
+async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
     """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
-    for topic in asked:
+    async for topic in services.turns.each(asked):
         # What the request would make, where its counts are valid; `check_creation` looks at them.
         if topic.assignments:
             total += len(topic.assignments)

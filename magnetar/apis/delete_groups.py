@@ -7,10 +7,12 @@ Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.  KIP-229.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -18,7 +20,11 @@ from wire.messages.delete_groups import (
 )
 
 
-@handles(DeleteGroupsRequest, versions="0-2")
+@handles(
+    DeleteGroupsRequest,
+    versions="0-2",
+    needs=[Each(Operation.DELETE, Resource.GROUP, "groups_names")],
+)
 async def delete_groups(
     services: Services, request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:

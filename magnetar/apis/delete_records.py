@@ -11,13 +11,18 @@ in Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.retention import advance
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_records import (
@@ -29,11 +34,15 @@ from wire.messages.delete_records import (
 
 _NO_LOW_WATERMARK = -1
 
+#: A partition's answer, its log, and its new start.
+_Start: TypeAlias = tuple[DeleteRecordsPartitionResult, PartitionLog, int]
+
 
 @handles(
     DeleteRecordsRequest,
     versions="0-2",
     refuse=mirror(DeleteRecordsResponse, low_watermark=_NO_LOW_WATERMARK),
+    needs=[Each(Operation.DELETE, Resource.TOPIC, "topics")],
 )
 async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext
@@ -43,7 +52,7 @@ async def delete_records(
         for each in topic.partitions:
             offsets.setdefault(topic.name, {})[each.partition_index] = each.offset
     response = DeleteRecordsResponse()
-    starts: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
+    starts: list[_Start] = []
     for name, partitions in offsets.items():
         result = DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
@@ -54,20 +63,27 @@ async def delete_records(
             result.partitions.append(partition)
             with refused_in(partition):
                 starts.append((partition, *_start_of(services, name, index, offset)))
-    # A request that moves no start costs no sync.
-    higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
-    if higher:
-        # Durable before any segment goes: a start after a crash must not find a log that begins
-        # above what it recorded.
-        await services.logs.persist_start_offsets(higher)
-    for partition, log, start_offset in starts:
-        await advance(log, start_offset, PartitionLog.advance_start)
+    # Between the two the start is durable and not in effect, so a client that goes must not end it.
+    await services.whole_work.carry(_delete(services, starts))
+    for partition, log, _ in starts:
         # The topic may have been deleted while the sync was under way.
         if log.is_deleted:
             partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             partition.low_watermark = log.log_start_offset
     return response
+
+
+async def _delete(services: Services, starts: Sequence[_Start]) -> None:
+    """Make the new starts durable, then begin the logs there."""
+    # A request that moves no start costs no sync.
+    higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
+    if higher:
+        # Durable before any segment goes: a start after a crash must not find a log that begins
+        # above what it recorded.
+        await services.logs.persist_start_offsets(higher)
+    for _, log, start_offset in starts:
+        await advance(log, start_offset, PartitionLog.advance_start)
 
 
 def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:

@@ -5,6 +5,8 @@ INVALID_REQUEST).  4: flexible.  5: error messages.  6: topic ids (KIP-516).
 
 A topic is gone when the request is answered, and fetches that wait for its data are answered at
 once. The coordinators' topics cannot be deleted: Kafka lets them be, and loses its offsets by it.
+Nor can the topic of the progress of Spark's queries, whose offsets would go with it: each query
+could then write its history again.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+from coordinator.groups.offsets.store import PROGRESS_TOPIC
+from magnetar.apis.authorization import may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -53,8 +58,11 @@ async def delete_topics(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
                 )
-            topic = _find(services, DeleteTopicState(name=name, topic_id=topic_id))
+            asked_for = DeleteTopicState(name=name, topic_id=topic_id)
+            topic = _find(services, asked_for, context)
             result.name, result.topic_id = topic.name, topic.id
+            if not may(services, context, Operation.DELETE, Resource.CLUSTER):
+                require(services, context, Operation.DELETE, Resource.TOPIC, topic.name)
             # Collected, not deleted yet: all of them leave the catalog by one transaction.
             going[topic.id] = topic, result
         results.append(result)
@@ -91,7 +99,7 @@ def _named_by_both(services: Services, asked: list[DeleteTopicState]) -> dict[UU
     }
 
 
-def _find(services: Services, asked: DeleteTopicState) -> Topic:
+def _find(services: Services, asked: DeleteTopicState, context: RequestContext) -> Topic:
     by_id = asked.topic_id != ZERO_UUID
     if by_id == (asked.name is not None):
         raise KafkaError(
@@ -103,10 +111,20 @@ def _find(services: Services, asked: DeleteTopicState) -> Topic:
     else:
         topic = services.topics.by_name(asked.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    known_as = asked.name if topic is None else topic.name
+    may_all = may(services, context, Operation.DELETE, Resource.CLUSTER)
+    if known_as is not None and not may_all:
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, known_as)
     if topic is None:
         raise KafkaError(missing, "There is no such topic.")
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{topic.name} holds the coordinators' state; it stays."
+        )
+    if topic.name == PROGRESS_TOPIC:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{topic.name} names the progress of all queries of Spark's sink; it stays. To begin a"
+            " query anew, delete its group, magnetar.spark.QUERY.",
         )
     return topic

@@ -8,10 +8,12 @@ components than it has.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, Component
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -32,6 +34,7 @@ _EXACT, _DEFAULT, _ANY = range(3)
     versions="0-1",
     # Null beside the error: an empty list would say that no entity matches.
     refuse=mirror(DescribeClientQuotasResponse, entries=None),
+    needs=[Whole([Operation.DESCRIBE_CONFIGS], Resource.CLUSTER)],
 )
 async def describe_client_quotas(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext

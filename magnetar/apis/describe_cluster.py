@@ -9,7 +9,7 @@ broker for them is MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 
 from __future__ import annotations
 
-from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS
+from magnetar.apis.authorization import cluster_operations
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -50,5 +50,5 @@ async def describe_cluster(
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(services, context)
     return response

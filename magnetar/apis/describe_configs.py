@@ -12,8 +12,9 @@ metrics has what it was given. A request that names no settings asks for all of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
@@ -34,6 +35,7 @@ from magnetar.config.topic import TopicConfig
 from magnetar.runtime.logger_levels import check_node, described_levels
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security import acls
 from magnetar.storage.broker_configs import EVERY_BROKER
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -48,13 +50,21 @@ from wire.resource_type import ResourceType
 
 _UNKNOWN_TYPE = 0
 
+#: The names of settings that a request asks for; none of them asks for all.
+Asked = frozenset[str]
+Entries = Iterator[DescribeConfigsResourceResult]
 
-@handles(DescribeConfigsRequest, versions="1-4")
+
+@handles(
+    DescribeConfigsRequest,
+    versions="1-4",
+    needs=[Each(acls.Operation.DESCRIBE_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+)
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     results = []
-    for resource in request.resources:
+    async for resource in services.turns.each(request.resources):
         # The message of a success is an empty text in Kafka, not null.
         result = DescribeConfigsResult(
             resource_type=resource.resource_type,
@@ -68,24 +78,29 @@ async def describe_configs(
                     ErrorCode.INVALID_REQUEST,
                     f"Resources of type {resource.resource_type} have no settings.",
                 )
-            asked = resource.configuration_keys
+            asked = frozenset(resource.configuration_keys or ())
             result.configs = [
                 _reduced(entry, request)
-                for entry in describe(services, resource.resource_name)
-                # Null and an empty list alike ask for all settings.
-                if not asked or entry.name in asked
+                for entry in describe(services, resource.resource_name, asked)
             ]
         results.append(result)
     return DescribeConfigsResponse(results=results)
 
 
-def _describe_topic(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _wanted(names: Iterable[str], asked: Asked) -> list[str]:
+    """Return the names that are asked for. Null and an empty list alike ask for all."""
+    # Before anything is described: of all settings that takes milliseconds.
+    return [name for name in names if not asked or name in asked]
+
+
+def _describe_topic(services: Services, name: str, asked: Asked) -> Entries:
     topic = services.config_resources.topic(name)
-    for each, setting in TopicConfig.settings.items():
+    for each in _wanted(TopicConfig.settings, asked):
+        setting = TopicConfig.settings[each]
         yield _entry(setting, describe_setting(each, topic.configs, services.config))
 
 
-def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_broker(services: Services, name: str, asked: Asked) -> Entries:
     services.config_resources.broker.check_name(name)
     # For every broker there is only what was set while it ran: file and flags are one broker's own.
     if name == EVERY_BROKER:
@@ -93,21 +108,23 @@ def _describe_broker(services: Services, name: str) -> Iterator[DescribeConfigsR
     else:
         described = {
             each: describe_broker_setting(each, services.config)
-            for each in setting_names(services.config)
+            for each in _wanted(setting_names(services.config), asked)
         }
-    for each, found in described.items():
+    for each in _wanted(described, asked):
+        found = described[each]
         setting = find_setting(each)
         assert setting is not None, "a setting that does not exist cannot be set"
         # Read-only to clients: a setting that takes effect at the next start alone.
         yield _entry(setting, found, read_only=not is_dynamic(each))
 
 
-def _describe_loggers(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_loggers(services: Services, name: str, asked: Asked) -> Entries:
     check_node(services.node.id, name)
-    for logger, level in described_levels().items():
+    levels = described_levels()
+    for logger in _wanted(levels, asked):
         yield DescribeConfigsResourceResult(
             name=logger,
-            value=level,
+            value=levels[logger],
             read_only=False,
             config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
             # A level is no setting of the broker, so it has none of their types.
@@ -116,15 +133,14 @@ def _describe_loggers(services: Services, name: str) -> Iterator[DescribeConfigs
         )
 
 
-def _describe_client_metrics(
-    services: Services, name: str
-) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_client_metrics(services: Services, name: str, asked: Asked) -> Entries:
     if not name:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "A subscription of client metrics must have a name."
         )
     own = services.config_resources.stored.texts(ResourceType.CLIENT_METRICS, name)
-    for each, setting in ClientMetricsConfig.settings.items():
+    for each in _wanted(ClientMetricsConfig.settings, asked):
+        setting = ClientMetricsConfig.settings[each]
         # Subscriptions inherit nothing: what is not their own is the default.
         text, source = setting.render(setting.default), ConfigSource.DEFAULT_CONFIG
         synonyms = []
@@ -134,15 +150,16 @@ def _describe_client_metrics(
         yield _entry(setting, Described(text, source, synonyms))
 
 
-def _describe_group(services: Services, name: str) -> Iterator[DescribeConfigsResourceResult]:
+def _describe_group(services: Services, name: str, asked: Asked) -> Entries:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group must have a name.")
     own = services.config_resources.stored.texts(ResourceType.GROUP, name)
-    for each, setting in GroupConfig.settings.items():
+    for each in _wanted(GroupConfig.settings, asked):
+        setting = GroupConfig.settings[each]
         yield _entry(setting, describe_group_setting(each, own, services.config))
 
 
-_DESCRIBE: dict[int, Callable[[Services, str], Iterator[DescribeConfigsResourceResult]]] = {
+_DESCRIBE: dict[int, Callable[[Services, str, Asked], Entries]] = {
     ResourceType.TOPIC: _describe_topic,
     ResourceType.BROKER: _describe_broker,
     ResourceType.BROKER_LOGGER: _describe_loggers,

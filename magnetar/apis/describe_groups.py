@@ -9,11 +9,12 @@ The metadata of members and their assignments are shown while the group is stabl
 from __future__ import annotations
 
 from coordinator.groups.classic.group import ClassicGroup, GroupState, Member
-from magnetar.apis.authorized_operations import GROUP_OPERATIONS
+from magnetar.apis.authorization import Each, allowed_operations
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_groups import (
@@ -28,18 +29,20 @@ _NOT_ASKED = -(2**31)
 
 
 @handles(
-    DescribeGroupsRequest, versions="0-6", refuse=mirror(DescribeGroupsResponse, error_message=None)
+    DescribeGroupsRequest,
+    versions="0-6",
+    refuse=mirror(DescribeGroupsResponse, error_message=None),
+    needs=[Each(Operation.DESCRIBE, Resource.GROUP, "groups")],
 )
 async def describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     described = [_describe(services, group_id, context.version) for group_id in request.groups]
-    # The schema's default stands for "not asked for" (KIP-430); 0 would say that nothing is
-    # allowed.
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     for group in described:
-        if group.error_code == ErrorCode.NONE:
-            group.authorized_operations = operations
+        if group.error_code == ErrorCode.NONE and request.include_authorized_operations:
+            group.authorized_operations = allowed_operations(
+                services, context, Resource.GROUP, group.group_id
+            )
     # A state is not shown before the records that led to it are durable.
     await services.groups.durable(request.groups)
     return DescribeGroupsResponse(groups=described)

@@ -11,9 +11,11 @@ from __future__ import annotations
 import shutil
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.errors import KafkaError
 from wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -35,7 +37,12 @@ def _refuse(
     return DescribeLogDirsResponse(error_code=error.code)
 
 
-@handles(DescribeLogDirsRequest, versions="1-5", refuse=_refuse)
+@handles(
+    DescribeLogDirsRequest,
+    versions="1-5",
+    refuse=_refuse,
+    needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)],
+)
 async def describe_log_dirs(
     services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:

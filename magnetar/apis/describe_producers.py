@@ -13,10 +13,12 @@ no open transaction (start offset).  KIP-664.
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import check_name
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -29,7 +31,9 @@ from wire.messages.describe_producers import (
 _NO_TRANSACTION = -1
 
 
-@handles(DescribeProducersRequest, versions="0")
+@handles(
+    DescribeProducersRequest, versions="0", needs=[Each(Operation.READ, Resource.TOPIC, "topics")]
+)
 async def describe_producers(
     services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:

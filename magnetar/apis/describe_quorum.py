@@ -8,9 +8,11 @@ the number of its start, and the log's end is the number of changes made.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import CLUSTER_METADATA
 from wire.error_code import ErrorCode
 from wire.messages.describe_quorum import (
@@ -24,7 +26,9 @@ from wire.messages.describe_quorum import (
 )
 
 
-@handles(DescribeQuorumRequest, versions="0-2")
+@handles(
+    DescribeQuorumRequest, versions="0-2", needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)]
+)
 async def describe_quorum(
     services: Services, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:

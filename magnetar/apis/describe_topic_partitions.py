@@ -10,11 +10,12 @@ there are more, the response ends with a cursor, from which the next request goe
 from __future__ import annotations
 
 from logstore.partition.log import PartitionLog
-from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
+from magnetar.apis.authorization import allowed_operations, may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -35,11 +36,12 @@ async def describe_topic_partitions(
     # At least one, or a client that asks for none would never come to the end.
     missing = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
-    for name, first_partition in _asked_for(services, request):
+    asked = _asked_for(services, request, context)
+    async for name, first_partition in services.turns.each(asked):
         if missing == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break
-        described = _describe(services, name, first_partition, missing)
+        described = _describe(services, context, name, first_partition, missing)
         response.topics.append(described)
         missing -= len(described.partitions)
         end = first_partition + len(described.partitions)
@@ -52,12 +54,17 @@ async def describe_topic_partitions(
 
 
 def _asked_for(
-    services: Services, request: DescribeTopicPartitionsRequest
+    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> list[tuple[str, int]]:
     """Return each topic's name and the partition to begin with. Raises INVALID_REQUEST."""
     # Sorted: a cursor is a name, and what lies behind it is what has not been told.
     named = sorted({topic.name for topic in request.topics})
-    names = named or [topic.name for topic in services.topics.all()]
+    # What the client may not know of is left out, where it asks for everything.
+    names = named or [
+        topic.name
+        for topic in services.topics.all()
+        if may(services, context, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    ]
     cursor = request.cursor
     if cursor is None:
         return [(name, 0) for name in names]
@@ -74,10 +81,19 @@ def _asked_for(
 
 
 def _describe(
-    services: Services, name: str, first_partition: int, partitions_max: int
+    services: Services,
+    context: RequestContext,
+    name: str,
+    first_partition: int,
+    partitions_max: int,
 ) -> DescribeTopicPartitionsResponseTopic:
-    described = DescribeTopicPartitionsResponseTopic(
-        name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    described = DescribeTopicPartitionsResponseTopic(name=name)
+    with refused_in(described):
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
+    if described.error_code:
+        return described
+    described.topic_authorized_operations = allowed_operations(
+        services, context, Resource.TOPIC, name
     )
     topic = services.topics.by_name(name)
     if topic is None:

@@ -14,9 +14,11 @@ from itertools import groupby
 from operator import itemgetter
 
 from coordinator.transactions.metadata import State, TransactionMetadata
+from magnetar.apis.authorization import Each, may
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -33,7 +35,11 @@ from wire.transaction_tags import (
 )
 
 
-@handles(DescribeTransactionsRequest, versions="0")
+@handles(
+    DescribeTransactionsRequest,
+    versions="0",
+    needs=[Each(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, "transactional_ids")],
+)
 async def describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
@@ -41,14 +47,17 @@ async def describe_transactions(
     known = {txn.transactional_id: txn for txn in await services.transactions.describe(asked)}
     return DescribeTransactionsResponse(
         transaction_states=[
-            _state(services, transactional_id, known.get(transactional_id))
+            _state(services, context, transactional_id, known.get(transactional_id))
             for transactional_id in asked
         ]
     )
 
 
 def _state(
-    services: Services, transactional_id: str, txn: TransactionMetadata | None
+    services: Services,
+    context: RequestContext,
+    transactional_id: str,
+    txn: TransactionMetadata | None,
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
     # Also for an id that is unknown: its children may be open already.
@@ -73,6 +82,8 @@ def _state(
             TopicData(topic=topic, partitions=[index for _, index in partitions])
             # Sorted first: `groupby` joins neighbours alone.
             for topic, partitions in groupby(sorted(txn.partitions), key=itemgetter(0))
+            # What the client may not know of is left out.
+            if may(services, context, Operation.DESCRIBE, Resource.TOPIC, topic)
         ],
     )
     if txn.txn_id is not None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.security.scram import MECHANISM_IDS
 from magnetar.storage.scram_credentials import ScramCredentials
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -23,7 +26,29 @@ from wire.messages.describe_user_scram_credentials import (
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, versions="0")
+def _refuse(
+    request: DescribeUserScramCredentialsRequest, version: int, error: KafkaError
+) -> DescribeUserScramCredentialsResponse:
+    """Refuse the request, and each user that it names."""
+    message = error.detail or None
+    return DescribeUserScramCredentialsResponse(
+        error_code=error.code,
+        error_message=message,
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=user.name, error_code=error.code, error_message=message
+            )
+            for user in request.users or ()
+        ],
+    )
+
+
+@handles(
+    DescribeUserScramCredentialsRequest,
+    versions="0",
+    refuse=_refuse,
+    needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)],
+)
 async def describe_user_scram_credentials(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:

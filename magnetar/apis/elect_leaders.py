@@ -8,11 +8,13 @@ partitions lists none of those, as in Kafka.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.elect_leaders import (
@@ -25,7 +27,12 @@ from wire.messages.elect_leaders import (
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-@handles(ElectLeadersRequest, versions="0-2", refuse=mirror(ElectLeadersResponse, at_each=True))
+@handles(
+    ElectLeadersRequest,
+    versions="0-2",
+    refuse=mirror(ElectLeadersResponse, at_each=True),
+    needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+)
 async def elect_leaders(
     services: Services, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:

@@ -17,11 +17,13 @@ from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_2,
     ProducerIdentity,
 )
+from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import END_TXN_BUMPS_SINCE, END_TXN_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
@@ -29,6 +31,7 @@ from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
     EndTxnRequest,
     versions="0-5",
     refuse=mirror(EndTxnResponse, fenced_since=END_TXN_FENCED_SINCE),
+    needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
 )
 async def end_txn(
     services: Services, request: EndTxnRequest, context: RequestContext

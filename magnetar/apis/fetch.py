@@ -13,19 +13,25 @@ the last stable offset and the log start offset.  KIP-98.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from functools import partial
+from uuid import UUID
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
+from magnetar.apis.authorization import require
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import handles
-from magnetar.runtime.fetch_sessions import FetchedPartition, FetchPartitionRequest
-from magnetar.runtime.fetching import Fetch, PartitionRead
+from magnetar.apis.registry import Handled, handles
+from magnetar.runtime.fetch_sessions import AskedPartition, FetchContext, FetchedPartition
+from magnetar.runtime.fetch_watch import PartitionKey
+from magnetar.runtime.fetching import WAIT_MS_MAX, Fetch, IdleFetch, PartitionRead
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
+from magnetar.runtime.turn import Turn
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -34,57 +40,124 @@ from wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
+from wire.types import ZERO_UUID
 
-TOPIC_IDS_SINCE = 13
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+#: The tagged fields that a partition's answer leaves out. Shared: nothing changes them, and to make
+#: three for each partition costs more than to read it.
+_NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 
 
 # Records that are null librdkafka cannot read (KAFKA-18646).
 @handles(
     FetchRequest, versions="4-18", refuse=mirror(FetchResponse, high_watermark=-1, records=b"")
 )
-async def fetch(
-    services: Services, request: FetchRequest, context: RequestContext
-) -> FetchResponse:
+def fetch(services: Services, request: FetchRequest, context: RequestContext) -> Handled:
     # Before any partition: what the session refuses answers the whole request.
-    session = services.fetch_sessions.open(request, context.version, context.now_ms)
-    reads = [_resolve(services, asked, context.version) for asked in session.partitions]
+    acls = services.acls
+    # What was allowed may be no more, also of a partition that the session leaves out.
+    rights = None if acls is None else (acls.version, context.principal, context.client_host)
+    session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
+    wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
+    ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000
+    go_on = partial(_perform, services, request, context, session, ends_at_s)
+    watch = session.watch
+    may_wait = wait_ms > 0 and min(request.min_bytes, request.max_bytes) > 0
+    if watch.due or watch.is_empty or not may_wait:
+        return go_on()
+    nothing = partial(_finish, services, session, [])
+    return IdleFetch(watch, services.fetch_timers, ends_at_s, go_on, nothing).response
+
+
+async def _perform(
+    services: Services,
+    request: FetchRequest,
+    context: RequestContext,
+    session: FetchContext,
+    ends_at_s: float,
+) -> FetchResponse:
+    if session.is_overtaken:
+        return _finish(services, session, [])
     # Held until the connection has sent the response, not until this handler returns.
-    context.held = HeldResponse(services.response_memory)
-    await Fetch(
-        reads,
+    context.held = HeldResponse(services.response_memory, len(session.watch.due))
+    performing = Fetch(
+        session.watch,
+        partial(_begin_read, services, context, session),
         # A level that does not exist must not raise: it reads what is not committed, too.
         Isolation(1 if request.isolation_level == 1 else 0),
+        services.fetch_timers,
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
-        max_wait_ms=request.max_wait_ms,
+        ends_at_s=ends_at_s,
         held=context.held,
-    ).perform()
-    _log_refusals(services, context, session.partitions, reads)
-    # Not the time of the request: a fetch may have waited for minutes, and its session is used now.
-    said = session.respond([_fetched(read) for read in reads], services.clock.now_ms())
-    responses: list[FetchableTopicResponse] = []
-    for position in said.positions:
-        asked = session.partitions[position]
-        last = responses[-1] if responses else None
-        # Partitions of a topic that are next to one another share an entry, as in Kafka.
-        if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
-            last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
-            responses.append(last)
-        last.partitions.append(_answer(asked, reads[position]))
-    return FetchResponse(
-        error_code=said.error_code, session_id=said.session_id, responses=responses
     )
-
-
-def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionRead:
-    """Find the partition's log and check the client's idea of its leader."""
     try:
-        log = _find(services, asked, version)
+        await performing.perform()
+        return await _answer(services, context, session, performing)
+    finally:
+        performing.end()
+        session.release()
+
+
+async def _answer(
+    services: Services, context: RequestContext, session: FetchContext, performing: Fetch
+) -> FetchResponse:
+    """Answer with the partitions that the client must hear of."""
+    responses: list[FetchableTopicResponse] = []
+    turn, topic = Turn(), None
+    for key, read in performing.reads.items():
+        if read.result is None and read.error is None:
+            continue  # The session has ended, or was moved on, before this one's turn.
+        if read.error is not None:
+            asked = session.asked.get(key)
+            log_refusal(
+                services,
+                context,
+                read.error,
+                topic=str(key[0]),
+                partition=key[1],
+                fetch_offset=None if asked is None else asked.fetch_offset,
+            )
+        if session.tell(key, _fetched(read)):
+            # Partitions of a topic that are next to one another share an entry, as in Kafka.
+            if topic != key[0]:
+                topic = key[0]
+                responses.append(_topic_response(topic))
+            responses[-1].partitions.append(_partition_data(key[1], read))
+        if turn.is_over:
+            await turn.next()
+    return _finish(services, session, responses)
+
+
+def _finish(
+    services: Services, session: FetchContext, responses: list[FetchableTopicResponse]
+) -> FetchResponse:
+    # Not the time of the request: a fetch may have waited for minutes, and its session is used now.
+    error_code, session_id = session.finish(services.clock.now_ms())
+    if error_code is not ErrorCode.NONE:
+        responses = []
+    return FetchResponse(error_code=error_code, session_id=session_id, responses=responses)
+
+
+def _topic_response(topic: UUID | str) -> FetchableTopicResponse:
+    if isinstance(topic, str):
+        return FetchableTopicResponse(topic=topic, topic_id=ZERO_UUID)
+    return FetchableTopicResponse(topic_id=topic)
+
+
+def _begin_read(
+    services: Services, context: RequestContext, session: FetchContext, key: PartitionKey
+) -> PartitionRead:
+    """Find the partition's log and check the client's idea of its leader."""
+    asked = session.asked[key]
+    try:
+        log = _find(services, context, key)
         check_leader_epoch(log, asked.current_leader_epoch)
-        read = PartitionRead(log, asked.fetch_offset, asked.max_bytes)
+        read = PartitionRead(log, asked.fetch_offset, asked.partition_max_bytes)
         if asked.last_fetched_epoch != UNKNOWN_EPOCH:
             read.diverging = _divergence(log, asked)
     except KafkaError as refusal:
@@ -92,18 +165,20 @@ def _resolve(services: Services, asked: FetchPartitionRequest, version: int) -> 
     return read
 
 
-def _find(services: Services, asked: FetchPartitionRequest, version: int) -> PartitionLog:
-    name = asked.topic
-    # From here on the request has no names.
-    if version >= TOPIC_IDS_SINCE:
-        found = services.topics.by_id(asked.topic_id)
+def _find(services: Services, context: RequestContext, key: PartitionKey) -> PartitionLog:
+    topic, partition = key
+    # Since version 13 requests have no names.
+    if isinstance(topic, UUID):
+        found = services.topics.by_id(topic)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic_id}")
-        name = found.name
-    return services.topics.partition(name, asked.partition)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic}")
+        topic = found.name
+    if services.acls is not None:
+        require(services, context, Operation.READ, Resource.TOPIC, topic)
+    return services.topics.partition(topic, partition)
 
 
-def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, int] | None:
+def _divergence(log: PartitionLog, asked: AskedPartition) -> tuple[int, int] | None:
     """Return (epoch, end offset) where the client's log parts from this one, None if it does not.
 
     Source: KIP-595, as consumers see it: what they read past that offset was truncated.
@@ -115,24 +190,6 @@ def _divergence(log: PartitionLog, asked: FetchPartitionRequest) -> tuple[int, i
     if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         return epoch, end_offset
     return None
-
-
-def _log_refusals(
-    services: Services,
-    context: RequestContext,
-    partitions: Sequence[FetchPartitionRequest],
-    reads: Sequence[PartitionRead],
-) -> None:
-    for asked, read in zip(partitions, reads, strict=True):
-        if read.error is not None:
-            log_refusal(
-                services,
-                context,
-                read.error,
-                topic=asked.topic or str(asked.topic_id),
-                partition=asked.partition,
-                fetch_offset=asked.fetch_offset,
-            )
 
 
 def _fetched(read: PartitionRead) -> FetchedPartition:
@@ -150,17 +207,20 @@ def _fetched(read: PartitionRead) -> FetchedPartition:
     )
 
 
-def _answer(asked: FetchPartitionRequest, read: PartitionRead) -> PartitionData:
+def _partition_data(partition: int, read: PartitionRead) -> PartitionData:
     result = read.result
     if result is None:
         assert read.error is not None, "only what was refused has no result"
         return PartitionData(
-            partition_index=asked.partition,
+            partition_index=partition,
             error_code=read.error.code,
             high_watermark=-1,
             # As in Kafka: none of what is not there, null of what was not read.
             aborted_transactions=[] if read.error.code in _NOT_THERE else None,
             records=b"",
+            diverging_epoch=_NO_DIVERGENCE,
+            current_leader=_NO_LEADER,
+            snapshot_id=_NO_SNAPSHOT,
         )
     aborted = None
     if result.aborted is not None:
@@ -169,12 +229,15 @@ def _answer(asked: FetchPartitionRequest, read: PartitionRead) -> PartitionData:
             for producer_id, first_offset in result.aborted
         ]
     answer = PartitionData(
-        partition_index=asked.partition,
+        partition_index=partition,
         high_watermark=result.high_watermark,
         last_stable_offset=result.last_stable_offset,
         log_start_offset=result.log_start_offset,
         aborted_transactions=aborted,
         records=result.records,
+        diverging_epoch=_NO_DIVERGENCE,
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
     )
     if read.diverging is not None:
         epoch, end_offset = read.diverging

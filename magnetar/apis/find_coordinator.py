@@ -10,10 +10,13 @@ is first asked for.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import require
 from magnetar.apis.mirror import mirror
+from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -24,6 +27,7 @@ from wire.messages.find_coordinator import (
 )
 
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+_RESOURCES = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
 _KEYS_SINCE = 4
 
 
@@ -40,6 +44,9 @@ async def find_coordinator(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"coordinators of type {request.key_type} do not exist"
         )
+    resource = _RESOURCES[request.key_type]
+    if context.version < _KEYS_SINCE:
+        require(services, context, Operation.DESCRIBE, resource, request.key)
     # The next request of the client goes to the coordinator, which needs its topic then.
     services.topics.ensure_internal(topic)
     # The address that this listener advertises: the client may not reach those of the others.
@@ -47,9 +54,11 @@ async def find_coordinator(
     host, port = listener.advertised_host, listener.advertised_port
     if context.version < _KEYS_SINCE:
         return FindCoordinatorResponse(node_id=services.node.id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=services.node.id, host=host, port=port)
-            for key in request.coordinator_keys
-        ]
-    )
+    coordinators = []
+    async for key in services.turns.each(request.coordinator_keys):
+        found = Coordinator(key=key, node_id=-1, port=-1)
+        with refused_in(found):
+            require(services, context, Operation.DESCRIBE, resource, key)
+            found = Coordinator(key=key, node_id=services.node.id, host=host, port=port)
+        coordinators.append(found)
+    return FindCoordinatorResponse(coordinators=coordinators)

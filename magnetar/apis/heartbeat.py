@@ -7,13 +7,17 @@ Nothing is written.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@handles(HeartbeatRequest, versions="0-4")
+@handles(
+    HeartbeatRequest, versions="0-4", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+)
 async def heartbeat(
     services: Services, request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse:

@@ -10,11 +10,13 @@ stands alone: all of its changes are made, or none.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.registry import handles
 from magnetar.config.changes import Change
 from magnetar.runtime.config_changes import ResourceChanges, alter
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security import acls
 from wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -22,7 +24,11 @@ from wire.messages.incremental_alter_configs import (
 )
 
 
-@handles(IncrementalAlterConfigsRequest, versions="0-1")
+@handles(
+    IncrementalAlterConfigsRequest,
+    versions="0-1",
+    needs=[Each(acls.Operation.ALTER_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+)
 async def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:

@@ -11,11 +11,13 @@ A producer without a transactional id gets a fresh producer id at epoch 0.
 from __future__ import annotations
 
 from coordinator.transactions.init_producer_id import claimed_identity
+from magnetar.apis.authorization import Whole, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import INIT_PRODUCER_ID_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -28,10 +30,13 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
         producer_id=-1,
         producer_epoch=-1,
     ),
+    needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
 )
 async def init_producer_id(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
+    if request.transactional_id is None:
+        _check_idempotent(services, context)
     identity = await services.transactions.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
@@ -43,3 +48,12 @@ async def init_producer_id(
     return InitProducerIdResponse(
         producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
     )
+
+
+def _check_idempotent(services: Services, context: RequestContext) -> None:
+    """Raise CLUSTER_AUTHORIZATION_FAILED unless the client may write, to some topic at least."""
+    if services.acls is None or services.acls.authorizer.allows_some(
+        context.principal, context.client_host[1:], Operation.WRITE, Resource.TOPIC
+    ):
+        return
+    require(services, context, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)

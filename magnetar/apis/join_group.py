@@ -11,10 +11,13 @@ The response comes when the generation is formed; it lists the members for the l
 from __future__ import annotations
 
 from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
+from magnetar.apis.authorization import Whole
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.errors import KafkaError
 from wire.messages.join_group import (
     JoinGroupRequest,
@@ -28,7 +31,9 @@ _NULL_NAMES_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-@handles(JoinGroupRequest, versions="0-9")
+@handles(
+    JoinGroupRequest, versions="0-9", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+)
 async def join_group(
     services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse:
@@ -38,8 +43,12 @@ async def join_group(
             request.group_id, _join_request(request, context), context.connection
         )
     except KafkaError as refusal:
-        # Not refused by the mirror of the request, which would leave the member's id out.
-        answer = JoinAnswer(member_id=request.member_id, error_code=refusal.code)
+        log_refused_request(services, context, request, refusal)
+        # Not refused by the mirror of the request, which leaves the member's id out: as Kafka does
+        # where the group is a consumer group.
+        is_consumer_group = services.groups.is_consumer_group(request.group_id)
+        member_id = "" if is_consumer_group else request.member_id
+        answer = JoinAnswer(member_id=member_id, error_code=refusal.code)
     return JoinGroupResponse(
         error_code=answer.error_code,
         generation_id=answer.generation_id,

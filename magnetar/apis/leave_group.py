@@ -7,15 +7,19 @@ error; static ones may be named by instance id alone (KIP-345).  4: flexible.  5
 from __future__ import annotations
 
 from coordinator.groups.classic.requests import LeavingMember
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 _MANY_SINCE = 3
 
 
-@handles(LeaveGroupRequest, versions="0-5")
+@handles(
+    LeaveGroupRequest, versions="0-5", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+)
 async def leave_group(
     services: Services, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse:

@@ -8,9 +8,11 @@ A type that Kafka does not know is UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.list_config_resources import (
@@ -21,7 +23,11 @@ from wire.messages.list_config_resources import (
 from wire.resource_type import ResourceType
 
 
-@handles(ListConfigResourcesRequest, versions="0-1")
+@handles(
+    ListConfigResourcesRequest,
+    versions="0-1",
+    needs=[Whole([Operation.DESCRIBE_CONFIGS], Resource.CLUSTER)],
+)
 async def list_config_resources(
     services: Services, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:

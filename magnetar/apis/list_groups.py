@@ -11,9 +11,11 @@ from __future__ import annotations
 from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.consumer.consumer_protocol import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
+from magnetar.apis.authorization import may
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
@@ -25,10 +27,12 @@ async def list_groups(
 ) -> ListGroupsResponse:
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
+    may_all = may(services, context, Operation.DESCRIBE, Resource.CLUSTER)
     listed = [
         group
-        for group in map(_listed, services.groups.all())
-        if (not states or group.group_state.lower() in states)
+        async for group in services.turns.each(map(_listed, services.groups.all()))
+        if (may_all or may(services, context, Operation.DESCRIBE, Resource.GROUP, group.group_id))
+        and (not states or group.group_state.lower() in states)
         and (not types or group.group_type in types)
     ]
     # A group is not shown before the records that made it what it is are durable.

@@ -5,21 +5,21 @@ KIP-734).  8: the earliest local offset (-4, KIP-405).  9: the latest tiered off
 10: a timeout.  11: the earliest offset that waits for its upload (-6, KIP-1023).
 
 The latest offset is the high watermark, or under read_committed the last stable offset; a timestamp
-finds the first record at or after it below that bound. There is no tiered storage, so -4 is the
-log's start, and -5 and -6 find nothing. CORRUPT_MESSAGE where the records of a batch cannot be
-read.
+finds the first record at or after it below that bound, and -3 the latest record below it; both are
+looked for in threads. There is no tiered storage, so -4 is the log's start, and -5 and -6 find
+nothing. CORRUPT_MESSAGE where the records of a batch cannot be read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
+from magnetar.apis.authorization import Each
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.messages.list_offsets import (
@@ -50,37 +50,45 @@ _SINCE = {
 }
 
 
-@handles(ListOffsetsRequest, versions="1-11")
+@handles(
+    ListOffsetsRequest, versions="1-11", needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics")]
+)
 async def list_offsets(
     services: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    asked = Counter(
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    )
     # As in Fetch: a level that does not exist must not raise.
     isolation = Isolation(1 if request.isolation_level == 1 else 0)
     topics = []
-    for topic in request.topics:
+    for name, asked in _by_topic(request).items():
         partitions = []
-        for partition in topic.partitions:
+        # As in Kafka: those that are named twice come last, and once. The two could ask for
+        # different offsets.
+        for index, timestamps in sorted(asked.items(), key=lambda item: len(item[1]) > 1):
             try:
-                # As in Kafka: the two could ask for different offsets.
-                if asked[topic.name, partition.partition_index] > 1:
+                if len(timestamps) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                log = services.topics.partition(topic.name, partition.partition_index)
-                answer = _offset(log, partition, isolation, context.version)
+                log = services.topics.partition(name, index)
+                answer = await _offset(log, timestamps[0], isolation, context.version)
             except KafkaError as refusal:
                 answer = ListOffsetsPartitionResponse(
-                    partition_index=partition.partition_index, error_code=refusal.code
+                    partition_index=index, error_code=refusal.code
                 )
             partitions.append(answer)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 
 
-def _offset(
+def _by_topic(request: ListOffsetsRequest) -> dict[str, dict[int, list[ListOffsetsPartition]]]:
+    """Return what is asked of each partition: more than one thing if the client is mistaken."""
+    found: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    for topic in request.topics:
+        partitions = found.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            partitions.setdefault(asked.partition_index, []).append(asked)
+    return found
+
+
+async def _offset(
     log: PartitionLog, asked: ListOffsetsPartition, isolation: Isolation, version: int
 ) -> ListOffsetsPartitionResponse:
     # `version + 1`: a negative timestamp without a meaning exists in no version.
@@ -91,9 +99,9 @@ def _offset(
         )
     check_leader_epoch(log, asked.current_leader_epoch)
     try:
-        offset, timestamp = _find(log, asked.timestamp, isolation)
+        offset, timestamp = await _find(log, asked.timestamp, isolation)
     except WireError as damage:
-        # Records are appended unread. The producer of a damaged batch is to blame, not this client.
+        # Of a log that another broker has written: this one takes no batch that cannot be read.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from None
     found = offset >= 0
     return ListOffsetsPartitionResponse(
@@ -105,7 +113,7 @@ def _offset(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int]:
+async def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int]:
     """Return (offset, timestamp), each -1 where there is none."""
     if timestamp == LATEST:
         return log.reader.bound(isolation), -1
@@ -114,10 +122,9 @@ def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int,
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
     if timestamp == MAX_TIMESTAMP:
-        found = log.reader.max_timestamp_offset()
+        found = await log.reader.max_timestamp_offset(isolation)
     else:
-        found = log.reader.offset_for_timestamp(timestamp, isolation)
-    # What lies at the bound or behind it, a reader of this isolation level cannot see.
-    if found is None or found.offset >= log.reader.bound(isolation):
+        found = await log.reader.offset_for_timestamp(timestamp, isolation)
+    if found is None:
         return -1, -1
     return found.offset, found.timestamp_ms

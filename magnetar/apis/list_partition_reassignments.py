@@ -7,16 +7,22 @@ There are none: one node holds every replica.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 
 
-@handles(ListPartitionReassignmentsRequest, versions="0")
+@handles(
+    ListPartitionReassignmentsRequest,
+    versions="0",
+    needs=[Whole([Operation.DESCRIBE], Resource.CLUSTER)],
+)
 async def list_partition_reassignments(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

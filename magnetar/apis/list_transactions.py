@@ -11,10 +11,12 @@ state is shown as `Ongoing`, since clients refuse states that Kafka does not hav
 from __future__ import annotations
 
 from coordinator.transactions.listing import Filters, parse_states
+from magnetar.apis.authorization import may
 from magnetar.apis.registry import handles
 from magnetar.runtime.patterns import matching
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -32,7 +34,19 @@ async def list_transactions(
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
     )
-    found = list(filters.select(await services.transactions.describe(), context.now_ms))
+    found = await services.transactions.describe_in(filters.states)
+    found = list(filters.select(found, context.now_ms))
+    found = [
+        txn
+        for txn in found
+        if may(
+            services,
+            context,
+            Operation.DESCRIBE,
+            Resource.TRANSACTIONAL_ID,
+            txn.transactional_id,
+        )
+    ]
     # The pattern comes last: it waits for a thread, and has fewest ids to match then.
     if request.transactional_id_pattern:
         wanted = await matching(

@@ -12,11 +12,12 @@ advertises.
 
 from __future__ import annotations
 
-from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from magnetar.apis.authorization import allowed_operations, cluster_operations, may, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topic_names import check_name
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
@@ -38,14 +39,24 @@ _TOPIC_IDS_SINCE = 12
 async def metadata(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
+    each = services.turns.each
     if _asks_for_all(request, context.version):
-        topics = [_describe(services, topic, request) for topic in services.topics.all()]
+        topics = [
+            await _describe(services, topic, request, context)
+            async for topic in each(services.topics.all())
+            # What the client may not know of is left out.
+            if may(services, context, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ]
     else:
-        asked = request.topics or []
-        _check_topic_ids(asked, context.version)
         # A topic named twice is answered once: a small request must not ask for a large response.
-        distinct = {(topic.name, topic.topic_id): topic for topic in asked}
-        topics = [_answer(services, topic, request) for topic in distinct.values()]
+        distinct = {}
+        async for asked in each(request.topics or []):
+            _check_topic_id(asked, context.version)
+            distinct[asked.name, asked.topic_id] = asked
+        topics = [
+            await _answer(services, asked, request, context)
+            async for asked in each(distinct.values())
+        ]
     listener = context.connection.listener
     response = MetadataResponse(
         brokers=[
@@ -61,7 +72,7 @@ async def metadata(
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(services, context)
     return response
 
 
@@ -70,26 +81,31 @@ def _asks_for_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _check_topic_ids(asked: list[MetadataRequestTopic], version: int) -> None:
-    if version >= _TOPIC_IDS_SINCE:
-        return
+def _check_topic_id(asked: MetadataRequestTopic, version: int) -> None:
     # Versions 10 and 11 have a field for the id, but Kafka does not look a topic up by it there.
-    for topic in asked:
-        if topic.name is None or topic.topic_id != ZERO_UUID:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"topic ids are asked for from version {_TOPIC_IDS_SINCE} on, not in {version}",
-            )
+    if version < _TOPIC_IDS_SINCE and (asked.name is None or asked.topic_id != ZERO_UUID):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"topic ids are asked for from version {_TOPIC_IDS_SINCE} on, not in {version}",
+        )
 
 
-def _answer(
-    services: Services, asked: MetadataRequestTopic, request: MetadataRequest
+async def _answer(
+    services: Services,
+    asked: MetadataRequestTopic,
+    request: MetadataRequest,
+    context: RequestContext,
 ) -> MetadataResponseTopic:
     try:
-        return _describe(services, _find(services, asked, request), request)
+        topic = _find(services, asked, request, context)
+        return await _describe(services, topic, request, context)
     except KafkaError as refusal:
         # A topic asked for by its id is answered by its id, whatever name stands beside it.
         name = asked.name if asked.topic_id == ZERO_UUID else None
+        if refusal.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return MetadataResponseTopic(
+                error_code=refusal.code, name=name, topic_id=asked.topic_id
+            )
         refused = MetadataResponseTopic(
             error_code=refusal.code,
             name=name,
@@ -97,16 +113,25 @@ def _answer(
             is_internal=name is not None and services.topics.is_internal(name),
         )
         if request.include_topic_authorized_operations and name is not None:
-            refused.topic_authorized_operations = TOPIC_OPERATIONS
+            refused.topic_authorized_operations = allowed_operations(
+                services, context, Resource.TOPIC, name
+            )
         return refused
 
 
-def _find(services: Services, asked: MetadataRequestTopic, request: MetadataRequest) -> Topic:
+def _find(
+    services: Services,
+    asked: MetadataRequestTopic,
+    request: MetadataRequest,
+    context: RequestContext,
+) -> Topic:
     if asked.topic_id != ZERO_UUID or asked.name is None:
         topic = services.topics.by_id(asked.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, str(asked.topic_id))
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, topic.name)
         return topic
+    require(services, context, Operation.DESCRIBE, Resource.TOPIC, asked.name)
     topic = services.topics.by_name(asked.name)
     if topic is not None:
         return topic
@@ -114,10 +139,14 @@ def _find(services: Services, asked: MetadataRequestTopic, request: MetadataRequ
     check_name(asked.name)
     if not (request.allow_auto_topic_creation and services.config.auto_create_topics_enable):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
+    if not may(services, context, Operation.CREATE, Resource.CLUSTER):
+        require(services, context, Operation.CREATE, Resource.TOPIC, asked.name)
     return services.topics.ensure(asked.name)
 
 
-def _describe(services: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+async def _describe(
+    services: Services, topic: Topic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
     # One list for all partitions: there is one replica of each, on this node.
     nodes = [services.node.id]
     described = MetadataResponseTopic(
@@ -132,9 +161,11 @@ def _describe(services: Services, topic: Topic, request: MetadataRequest) -> Met
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )
-            for log in topic.partitions
+            async for log in services.turns.each(tuple(topic.partitions))
         ],
     )
     if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = TOPIC_OPERATIONS
+        described.topic_authorized_operations = allowed_operations(
+            services, context, Resource.TOPIC, topic.name
+        )
     return described

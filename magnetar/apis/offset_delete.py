@@ -8,9 +8,11 @@ another protocol type must be empty (NON_EMPTY_GROUP).  KIP-496.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,7 +22,14 @@ from wire.messages.offset_delete import (
 )
 
 
-@handles(OffsetDeleteRequest, versions="0")
+@handles(
+    OffsetDeleteRequest,
+    versions="0",
+    needs=[
+        Whole([Operation.DELETE], Resource.GROUP, "group_id"),
+        Each(Operation.READ, Resource.TOPIC, "topics"),
+    ],
+)
 async def offset_delete(
     services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:

@@ -10,14 +10,18 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
+from magnetar.apis.authorization import may, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.offset_fetch import (
@@ -47,16 +51,30 @@ async def offset_fetch(
     if context.version >= _GROUPS_SINCE:
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
-        return OffsetFetchResponse(
-            groups=[await _group(services, group, stable, by_id) for group in request.groups]
-        )
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in request.groups:
+            # Other connections have their turn between two groups.
+            if groups:
+                await asyncio.sleep(0)
+            groups.append(await _group(services, context, group, stable, by_id))
+        return OffsetFetchResponse(groups=groups)
+    require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
     found: list[tuple[str, list[FetchedOffset]]] = []
     if request.topics is None:
         everything = await services.groups.offsets.fetch_all(
             request.group_id, require_stable=request.require_stable
         )
-        found.extend(everything.items())
+        found.extend(
+            (name, offsets)
+            for name, offsets in everything.items()
+            if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
+        )
     for asked in request.topics or ():
+        if (
+            refused := _refused(services, context, asked.name, asked.partition_indexes)
+        ) is not None:
+            found.append((asked.name, refused))
+            continue
         offsets = await services.groups.offsets.fetch(
             request.group_id,
             asked.name,
@@ -67,33 +85,53 @@ async def offset_fetch(
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
-                name=name, partitions=[_partition(OffsetFetchResponsePartition, o) for o in offsets]
+                name=name, partitions=_partitions(OffsetFetchResponsePartition, offsets)
             )
             for name, offsets in found
         ]
     )
 
 
+def _refused(
+    services: Services, context: RequestContext, topic: str, partitions: Sequence[int]
+) -> list[FetchedOffset] | None:
+    """Return the refusal of each partition of a topic that the client may not know of."""
+    try:
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, topic)
+    except KafkaError as refusal:
+        return [FetchedOffset(index, error_code=refusal.code) for index in partitions]
+    return None
+
+
 async def _group(
-    services: Services, group: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+    services: Services,
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    by_id: bool,
 ) -> OffsetFetchResponseGroup:
     try:
+        require(services, context, Operation.DESCRIBE, Resource.GROUP, group.group_id)
         services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
         # Each group stands alone: a member that is fenced in one may read the offsets of another.
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
     if group.topics is None:
-        topics = await _all_topics(services, group.group_id, require_stable, by_id)
+        topics = await _all_topics(services, context, group.group_id, require_stable, by_id)
     else:
         topics = [
-            await _topic(services, group.group_id, asked, require_stable, by_id)
+            await _topic(services, context, group.group_id, asked, require_stable, by_id)
             for asked in group.topics
         ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
 async def _all_topics(
-    services: Services, group_id: str, require_stable: bool, by_id: bool
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    require_stable: bool,
+    by_id: bool,
 ) -> list[OffsetFetchResponseTopics]:
     """Return everything committed; where topics go by id, what is left of deleted ones is not."""
     everything = await services.groups.offsets.fetch_all(group_id, require_stable=require_stable)
@@ -103,14 +141,14 @@ async def _all_topics(
         # A client of version 10 knows topics by id alone, and this one has none any more.
         if by_id and topic is None:
             continue
+        if not may(services, context, Operation.DESCRIBE, Resource.TOPIC, name):
+            continue
         topics.append(
             OffsetFetchResponseTopics(
                 # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
-                partitions=[
-                    _partition(OffsetFetchResponsePartitions, offset) for offset in offsets
-                ],
+                partitions=_partitions(OffsetFetchResponsePartitions, offsets),
             )
         )
     return topics
@@ -118,6 +156,7 @@ async def _all_topics(
 
 async def _topic(
     services: Services,
+    context: RequestContext,
     group_id: str,
     asked: OffsetFetchRequestTopics,
     require_stable: bool,
@@ -131,13 +170,17 @@ async def _topic(
             unknown = [FetchedOffset(index, error_code=code) for index in asked.partition_indexes]
             return OffsetFetchResponseTopics(
                 topic_id=asked.topic_id,
-                partitions=[
-                    _partition(OffsetFetchResponsePartitions, offset) for offset in unknown
-                ],
+                partitions=_partitions(OffsetFetchResponsePartitions, unknown),
             )
         # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
         # left out.
         name = topic.name
+    if (refused := _refused(services, context, name, asked.partition_indexes)) is not None:
+        return OffsetFetchResponseTopics(
+            name="" if by_id else name,
+            topic_id=asked.topic_id,
+            partitions=_partitions(OffsetFetchResponsePartitions, refused),
+        )
     offsets = await services.groups.offsets.fetch(
         group_id,
         name,
@@ -148,16 +191,20 @@ async def _topic(
     return OffsetFetchResponseTopics(
         name="" if by_id else name,
         topic_id=asked.topic_id,
-        partitions=[_partition(OffsetFetchResponsePartitions, offset) for offset in offsets],
+        partitions=_partitions(OffsetFetchResponsePartitions, offsets),
     )
 
 
-def _partition(kind: type[PartitionT], fetched: FetchedOffset) -> PartitionT:
-    """Return the offset as a partition of the response: one `kind` before version 8, one since."""
-    return kind(
-        partition_index=fetched.partition,
-        committed_offset=fetched.offset,
-        committed_leader_epoch=fetched.leader_epoch,
-        metadata=fetched.metadata,
-        error_code=fetched.error_code,
-    )
+def _partitions(kind: type[PartitionT], offsets: Iterable[FetchedOffset]) -> list[PartitionT]:
+    """Return the offsets as partitions of the response: one `kind` before version 8, one since."""
+    # One loop without calls of ours: a request may ask for tens of thousands of partitions.
+    return [
+        kind(
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            metadata=metadata,
+            error_code=error_code,
+        )
+        for partition, offset, leader_epoch, metadata, error_code in offsets
+    ]

@@ -8,11 +8,13 @@ knows no such epoch. A consumer learns by it whether its position was truncated.
 
 from __future__ import annotations
 
+from magnetar.apis.authorization import Each
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,7 +24,11 @@ from wire.messages.offset_for_leader_epoch import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest, versions="2-4")
+@handles(
+    OffsetForLeaderEpochRequest,
+    versions="2-4",
+    needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics", or_cluster=Operation.CLUSTER_ACTION)],
+)
 async def offset_for_leader_epoch(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:

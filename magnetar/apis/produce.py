@@ -7,7 +7,8 @@ TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to 
 OUT_OF_ORDER_SEQUENCE_NUMBER.  13: topic ids instead of names.
 
 For each partition: check the batch, hold the partition for the batch's transaction, append. A
-refused batch refuses nothing else. The answer comes when everything appended is durable, for acks=1
+refused batch refuses nothing else. A batch whose check takes long is checked in a thread, and the
+requests behind it wait for it. The answer comes when everything appended is durable, for acks=1
 and acks=all alike. A batch that is not durable within the request's timeout (at least 1 s) is
 REQUEST_TIMED_OUT, and stays. acks=0 is not answered; a refusal closes its connection.
 KIP-98, KIP-890.
@@ -16,16 +17,21 @@ KIP-98, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from functools import partial
 
 from coordinator.transactions.metadata import TopicPartition
+from logstore.partition.client_batch import CheckedBatch, TakesLong
 from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Whole, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
-from magnetar.apis.registry import handles
+from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
+from magnetar.runtime.batch_checks import Steps
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -47,9 +53,6 @@ _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
 _TIMEOUT_MS_MIN = 1_000
-#: How many refused records of a batch an answer names.
-_RECORD_ERRORS_MAX = 1_000
-
 #: What was appended: the batch's log, the end offset after it, the partition's answer.
 _Pending = tuple[PartitionLog, int, PartitionProduceResponse]
 
@@ -61,22 +64,28 @@ def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message
     return None if request.acks == 0 else _refuse_each(request, version, error)
 
 
-@handles(ProduceRequest, versions="3-13", refuse=_refuse)
-def produce(
-    services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | DelayedResponse | None:
+@handles(
+    ProduceRequest,
+    versions="3-13",
+    refuse=_refuse,
+    needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
+)
+def produce(services: Services, request: ProduceRequest, context: RequestContext) -> Handled:
     appending = _Appending(services, request, context)
-    responses = list(map(appending.append_to, request.topic_data))
-    if request.acks == 0:
-        if appending.is_any_refused:
-            # No answer can carry the error: closing tells the producer to refresh its metadata.
-            context.connection.close()
-        return None
-    return appending.respond(ProduceResponse(responses=responses))
+    steps, checks, connection = appending.steps(), services.batch_checks, context.connection
+    check = None
+    if not checks.is_before(connection):
+        check = next(steps, None)
+        if check is None:
+            return appending.respond()
+    return checks.perform(connection, check, steps, appending.respond)
 
 
 class _Appending:
-    """One request on its way into the partitions. All of it up to the wait is one step."""
+    """One request on its way into the partitions.
+
+    All of it up to the wait for the syncs is one step, unless a check of a batch takes long.
+    """
 
     __slots__ = (
         "_services",
@@ -86,6 +95,7 @@ class _Appending:
         "_holder",
         "_pending",
         "_request",
+        "_responses",
         "is_any_refused",
     )
 
@@ -99,6 +109,7 @@ class _Appending:
         self._holder: tuple[int, int] | None = None
         #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[PartitionLog, int] | None = None
+        self._responses: list[TopicProduceResponse] = []
         self._pending: list[_Pending] = []
         #: The log and end offset to wait for, by topic: one sync covers everything that one step
         #: appends, and a topic's partitions are deleted together. By log for a duplicate, which
@@ -106,22 +117,36 @@ class _Appending:
         self._awaited: dict[Topic | PartitionLog, tuple[PartitionLog, int]] = {}
         self.is_any_refused = False
 
-    def append_to(self, asked: TopicProduceData) -> TopicProduceResponse:
-        """Append the batches for one topic; return the answers to give once they are durable."""
-        answers = []
-        try:
-            topic = self._topic_of(asked)
-        except KafkaError as refusal:
-            answers = [self._refused(asked, data, refusal) for data in asked.partition_data]
-        else:
+    def steps(self) -> Steps:
+        """Append all batches; the answers are to be given once they are durable.
+
+        Yields each check that takes long, to be done in a thread, and goes on with its outcome.
+        """
+        for asked in self._request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            self._responses.append(
+                TopicProduceResponse(
+                    name=asked.name, topic_id=asked.topic_id, partition_responses=answers
+                )
+            )
+            topic = None
             for data in asked.partition_data:
                 try:
-                    answers.append(self._append(topic, data))
+                    topic = topic or self._topic_of(asked)
+                    log = self._log_of(topic, data)
+                    try:
+                        checked = self._check(log, data, is_quick=True)
+                    except TakesLong:
+                        checked = yield partial(self._check, log, data)
+                        # Much may have happened: the topic may be another one, and the
+                        # transaction another, or none.
+                        topic = self._topic_of(asked)
+                        if self._log_of(topic, data) is not log:
+                            raise _unknown(topic, data.index) from None
+                        self._holder = None
+                    answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
-                    answers.append(self._refused(asked, data, refusal))
-        return TopicProduceResponse(
-            name=asked.name, topic_id=asked.topic_id, partition_responses=answers
-        )
+                    answers.append(self._refused(asked, topic, data, refusal))
 
     def _topic_of(self, asked: TopicProduceData) -> Topic:
         if self._context.version >= _TOPIC_IDS_SINCE:
@@ -131,6 +156,9 @@ class _Appending:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, detail)
         else:
             topic = self._services.topics.by_name(asked.name)
+        if self._services.acls is not None:
+            name = asked.name if topic is None else topic.name
+            require(self._services, self._context, Operation.WRITE, Resource.TOPIC, name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
@@ -140,14 +168,10 @@ class _Appending:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
         return topic
 
-    def _append(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
-        index, count = data.index, len(topic.partitions)
-        if not 0 <= index < count:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic.name} has {count} partitions, none is {index}",
-            )
+    def _log_of(self, topic: Topic, data: PartitionProduceData) -> PartitionLog:
+        """Return the log of the partition that `data` is for. Raises KafkaError."""
+        if not 0 <= data.index < len(topic.partitions):
+            raise _unknown(topic, data.index)
         if topic.is_internal:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is written by the broker alone"
@@ -156,20 +180,32 @@ class _Appending:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        log = topic.partitions[index]
-        version = self._context.version
-        checked = log.check(memoryview(data.records), self._context.now_ms)
-        _, header, _ = checked
-        if version < _ZSTD_SINCE and header.compression is Compression.ZSTD:
+        return topic.partitions[data.index]
+
+    def _check(
+        self, log: PartitionLog, data: PartitionProduceData, *, is_quick: bool = False
+    ) -> CheckedBatch:
+        """Return the batch as the log may store it. Changes nothing. Raises KafkaError."""
+        assert data.records is not None, "as _log_of has seen"
+        batch = memoryview(data.records)
+        checked = log.check(batch, self._context.now_ms, is_quick=is_quick)
+        if self._context.version < _ZSTD_SINCE and _is_zstd(batch):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd in Produce v{version}, {_ZSTD_SINCE}+",
+                f"zstd in Produce v{self._context.version}, {_ZSTD_SINCE}+",
             )
+        return checked
+
+    def _append(
+        self, topic: Topic, log: PartitionLog, checked: CheckedBatch
+    ) -> PartitionProduceResponse:
+        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
+        _, header, _ = checked
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
             self._hold(log, header)
         done = log.append(checked)
         answer = PartitionProduceResponse(
-            index=index,
+            index=log.partition,
             base_offset=done.base_offset,
             log_append_time_ms=done.log_append_time_ms,
             log_start_offset=done.log_start_offset,
@@ -218,12 +254,18 @@ class _Appending:
                     found.add(TopicPartition(topic.name, data.index))
         return found
 
-    def respond(self, response: ProduceResponse) -> ProduceResponse | DelayedResponse:
-        """Return `response` for when every append is durable, or the request's time is over.
+    def respond(self) -> ProduceResponse | DelayedResponse | None:
+        """Return the response for when every append is durable, or the request's time is over.
 
         A batch that timed out stays in the log: its outcome is unknown to the producer, whose retry
         is recognised by its sequence.
         """
+        if self._request.acks == 0:
+            if self.is_any_refused:
+                # No answer can carry the error: closing tells the producer to refresh its metadata.
+                self._context.connection.close()
+            return None
+        response = ProduceResponse(responses=self._responses)
 
         def make(is_late: bool) -> ProduceResponse:
             _settle(self._pending, self._held, is_late)
@@ -241,7 +283,11 @@ class _Appending:
         return delayed if delayed.waits else response
 
     def _refused(
-        self, asked: TopicProduceData, data: PartitionProduceData, refusal: KafkaError
+        self,
+        asked: TopicProduceData,
+        topic: Topic | None,
+        data: PartitionProduceData,
+        refusal: KafkaError,
     ) -> PartitionProduceResponse:
         self.is_any_refused = True
         log_refusal(
@@ -259,26 +305,43 @@ class _Appending:
             error_message=refusal.detail or None,
         )
         if isinstance(refusal, RecordsRefused):
-            name = asked.name or self._topic_of(asked).name
+            name = asked.name if topic is None else topic.name
             _name_records(answer, refusal, f"{name}-{data.index}")
         return answer
+
+
+def _unknown(topic: Topic, index: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"{topic.name} has {len(topic.partitions)} partitions, none is {index}",
+    )
+
+
+def _is_zstd(batch: memoryview) -> bool:
+    """Whether the producer compressed a valid batch by zstd, whatever its topic stores."""
+    return BatchHeader.parse(batch).compression is Compression.ZSTD
 
 
 def _name_records(
     answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str
 ) -> None:
     """Say which records were refused, and why, in Kafka's words (KIP-467)."""
-    reason = f"{refusal.reason} in topic partition {partition}"
     answer.record_errors = [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
-        for index in refusal.batch_indexes[:_RECORD_ERRORS_MAX]
+        BatchIndexAndErrorMessage(
+            batch_index=index,
+            batch_index_error_message=reason.replace("{partition}", partition),
+        )
+        for index, reason in refusal.flaws
     ]
+    if refusal.code is ErrorCode.INVALID_TIMESTAMP:
+        answer.error_message = "One or more records have been rejected due to invalid timestamp"
+        return
     first = ", ".join(
-        f"RecordError(batchIndex={index}, message='{reason}')"
-        for index in refusal.batch_indexes[:3]
+        f"RecordError(batchIndex={error.batch_index}, message='{error.batch_index_error_message}')"
+        for error in answer.record_errors[:3]
     )
     answer.error_message = (
-        f"One or more records have been rejected due to {len(refusal.batch_indexes)} record errors"
+        f"One or more records have been rejected due to {refusal.count} record errors"
         f" in total, and only showing the first three errors at most: [{first}]"
     )
 

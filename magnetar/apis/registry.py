@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
+from magnetar.apis.authorization import Need
 from magnetar.apis.mirror import Refuse, mirror
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
@@ -44,17 +45,23 @@ class Api(NamedTuple):
     response_class: type[Message]
     handler: Callable[[Services, Any, RequestContext], Handled]
     refuse: Refuse
+    needs: Sequence[Need]
 
 
 _apis: dict[int, Api] = {}
 
 
 def handles(
-    request_class: type[R], *, versions: str, refuse: Refuse | None = None
+    request_class: type[R],
+    *,
+    versions: str,
+    refuse: Refuse | None = None,
+    needs: Sequence[Need] = (),
 ) -> Callable[[Handler[R]], Handler[R]]:
     """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0").
 
     `refuse` says how a `KafkaError` is answered; left out, the response mirrors the request.
+    `needs` are what a client must be allowed, where there is an authorizer.
     """
     first, _, last = versions.partition("-")
     response_class = _response_class(request_class)
@@ -72,6 +79,7 @@ def handles(
             response_class,
             handler,
             refuse or mirror(response_class),
+            needs,
         )
         # A version without a message would pass ApiVersions and fail at its first request.
         assert request_class.min_version <= api.min_version

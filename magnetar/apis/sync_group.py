@@ -9,9 +9,11 @@ The response comes once the leader's request has come and the generation is dura
 from __future__ import annotations
 
 from coordinator.groups.classic.requests import SyncRequest
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -19,7 +21,9 @@ from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 _PROTOCOL_SINCE = 5
 
 
-@handles(SyncGroupRequest, versions="0-5")
+@handles(
+    SyncGroupRequest, versions="0-5", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+)
 async def sync_group(
     services: Services, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:

@@ -6,27 +6,35 @@ partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).
 
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
-the transaction's marker is. With `transaction.offset.conflict.detection.enable` offsets that
-another open transaction holds are refused: TRANSACTION_ABORTABLE, up to version 3
-ILLEGAL_GENERATION.
+the transaction's marker is; COORDINATOR_NOT_AVAILABLE after `offsets.commit.timeout.ms`.
+With `transaction.offset.conflict.detection.enable` offsets that another open transaction holds are
+refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
-from magnetar.apis.refusals import log_refusal
+from logstore.partition.log import PartitionLog
+from magnetar.apis.authorization import Each, Whole
+from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import (
     TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
     TXN_OFFSET_COMMIT_ADDS_SINCE,
 )
+from magnetar.runtime.delayed_response import DelayedResponse, when_durable
+from magnetar.runtime.group_offsets import Committed
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 from wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -35,10 +43,18 @@ from wire.messages.txn_offset_commit import (
 )
 
 
-@handles(TxnOffsetCommitRequest, versions="0-5")
-async def txn_offset_commit(
+@handles(
+    TxnOffsetCommitRequest,
+    versions="0-5",
+    needs=[
+        Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
+        Whole([Operation.READ], Resource.GROUP, "group_id"),
+        Each(Operation.READ, Resource.TOPIC, "topics"),
+    ],
+)
+def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse:
+) -> Message | DelayedResponse:
     commits: list[Commit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     topics = []
@@ -54,62 +70,64 @@ async def txn_offset_commit(
                 continue
             # In the order of `commits`: the codes come back by position.
             accepted.append(result)
-            committed = CommittedOffset(
+            offset = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
                 context.now_ms,
                 topic_id=topic.id,
             )
-            commits.append((topic.name, index, committed))
+            commits.append((topic.name, index, offset))
         topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=results))
-    if commits:
-        codes = await _commit_all(services, request, commits, context)
+    response = TxnOffsetCommitResponse(topics=topics)
+    if not commits:
+        return response
+
+    def answer(codes: Sequence[ErrorCode]) -> None:
         for result, code in zip(accepted, codes, strict=True):
             result.error_code = code
-    return TxnOffsetCommitResponse(topics=topics)
+
+    is_abortable_known = context.version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
+    try:
+        committed, held = _commit_all(services, request, commits, context.version)
+    except KafkaError as refusal:
+        log_refused_request(services, context, request, refusal)
+        code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
+        answer([code] * len(commits))
+        return response
+    answer(committed.codes)
+    return when_durable(
+        response,
+        # The add was appended in the step of the offsets: mostly one sync makes both durable.
+        [(committed.log, committed.end_offset), held],
+        services.groups.offsets.commit_timeout_s,
+        lambda: answer([ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(commits)),
+    )
 
 
-async def _commit_all(
-    services: Services,
-    request: TxnOffsetCommitRequest,
-    commits: list[Commit],
-    context: RequestContext,
-) -> list[ErrorCode]:
-    version = context.version
-    is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
+def _commit_all(
+    services: Services, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+) -> tuple[Committed, tuple[PartitionLog, int]]:
+    """Make the commits pending; return also the log and the end that the hold rests on."""
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,
         generation_id=request.generation_id,
         group_instance_id=request.group_instance_id,
     )
-    try:
-        check_group_id(request.group_id)
-        # No await up to the append: the transaction is ongoing when its offsets become pending.
-        producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-        # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
-        if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
-            held = services.transactions.hold_offsets(*producer, request.group_id)
-        else:
-            held = services.transactions.check_offsets(
-                *producer, request.group_id, is_abortable_known=is_abortable_known
-            )
-        codes = await services.groups.offsets.commit_in_transaction(
-            committer, request.producer_id, request.producer_epoch, commits
+    check_group_id(request.group_id)
+    # No await up to the append: the transaction is ongoing when its offsets become pending.
+    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+    # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
+    if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
+        held = services.transactions.hold_offsets(*producer, request.group_id)
+    else:
+        held = services.transactions.check_offsets(
+            *producer,
+            request.group_id,
+            is_abortable_known=version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
         )
-        log, end_offset = held
-        # The add was appended in the step of the offsets: mostly one sync has made both durable.
-        if log.high_watermark < end_offset:
-            await log.durable(end_offset)
-        return codes
-    except KafkaError as refusal:
-        log_refusal(
-            services,
-            context,
-            refusal,
-            transactional_id=request.transactional_id,
-            group_id=request.group_id,
-        )
-        code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
-        return [code] * len(commits)
+    committed = services.groups.offsets.commit_in_transaction(
+        committer, request.producer_id, request.producer_epoch, commits
+    )
+    return committed, held

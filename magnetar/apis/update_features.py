@@ -9,9 +9,11 @@ succeeds, any other is INVALID_UPDATE_VERSION, for all features that it names.
 from __future__ import annotations
 
 from magnetar.apis.api_versions import FINALIZED
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.update_features import (
@@ -24,7 +26,7 @@ from wire.messages.update_features import (
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-@handles(UpdateFeaturesRequest, versions="0-2")
+@handles(UpdateFeaturesRequest, versions="0-2", needs=[Whole([Operation.ALTER], Resource.CLUSTER)])
 async def update_features(
     services: Services, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:

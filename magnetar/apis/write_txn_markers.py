@@ -13,10 +13,12 @@ from __future__ import annotations
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
+from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.write_txn_markers import (
@@ -31,7 +33,11 @@ from wire.messages.write_txn_markers import (
 Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
 
 
-@handles(WriteTxnMarkersRequest, versions="1-2")
+@handles(
+    WriteTxnMarkersRequest,
+    versions="1-2",
+    needs=[Whole([Operation.CLUSTER_ACTION, Operation.ALTER], Resource.CLUSTER)],
+)
 async def write_txn_markers(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:

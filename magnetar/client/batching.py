@@ -1,7 +1,8 @@
 """Records on their way to a topic: the partition of each, and the batch.
 
 A record with a key goes where Java's clients send it, so that a key's records stay together
-whichever client writes: murmur2 of the key, masked positive, modulo the number of partitions.
+whichever client writes: murmur2 of the key, masked positive, modulo the number of partitions,
+those without a leader included.
 Records without a key fill one batch of one partition after the other. Source: Kafka's
 Utils.murmur2, BuiltInPartitioner.
 """
@@ -54,9 +55,14 @@ class Batch:
 
 @dataclass
 class Batcher:
-    """Sorts records into batches for `partitions`; `fixed` None: the key decides."""
+    """Sorts records into batches. Records without a key go to `available` partitions in turn.
 
-    partitions: Sequence[int]
+    `partition_count`: of all partitions of the topic, those without a leader too, since keys are
+    hashed over all. `fixed` None: the key decides.
+    """
+
+    available: Sequence[int]
+    partition_count: int
     fixed: int | None = None
     _turn: int = -1
     """Counts up to move records without a key to the next partition."""
@@ -88,8 +94,8 @@ class Batcher:
         if self.fixed is not None:
             return self.fixed
         if record.key is not None:
-            return self.partitions[partition_for(record.key, len(self.partitions))]
-        return self.partitions[self._turn % len(self.partitions)]
+            return partition_for(record.key, self.partition_count)
+        return self.available[self._turn % len(self.available)]
 
 
 def rounds(batches: Iterable[Batch]) -> Iterator[list[Batch]]:

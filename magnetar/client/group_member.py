@@ -11,7 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_topic
+from magnetar.client.cluster import (
+    RETRY_DELAY_S,
+    TRANSIENT,
+    Client,
+    TopicPartition,
+    by_topic,
+)
 from magnetar.client.connection import Refused, check
 from magnetar.client.group_offsets import commit_offsets
 from wire.error_code import ErrorCode
@@ -63,6 +69,9 @@ _REJOIN = frozenset(
     }
 )
 _LOST = ErrorCode.UNKNOWN_MEMBER_ID
+#: The coordinator will answer soon, or an open transaction may commit an offset: its outcome is
+#: waited for.
+_WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
 @dataclass
@@ -141,12 +150,15 @@ class GroupMember:
             answer = self.client.call(
                 request, OffsetFetchResponse, node_id=self._coordinator, at_most=_FETCH_VERSION
             )
-            check(answer.error_code, f"the offsets of group {self.group_id}")
             codes = {each.error_code for topic in answer.topics for each in topic.partitions}
-            # A transaction that is open may commit an offset: its outcome is waited for.
-            if ErrorCode.UNSTABLE_OFFSET_COMMIT not in codes or time.monotonic() > deadline:
+            codes.add(answer.error_code)
+            if _WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
                 break
             time.sleep(RETRY_DELAY_S)
+            if not TRANSIENT.isdisjoint(codes):
+                # The coordinator may have moved.
+                self._coordinator = self.client.group_coordinator_of(self.group_id)
+        check(answer.error_code, f"the offsets of group {self.group_id}")
         for topic in answer.topics:
             for each in topic.partitions:
                 check(each.error_code, f"group {self.group_id}, {topic.name}")

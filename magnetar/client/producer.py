@@ -90,7 +90,7 @@ class Producer:
     transaction_timeout_ms: int = 60_000
     written: dict[int, Written] = field(default_factory=dict)
     _leaders: dict[TopicPartition, int] = field(default_factory=dict)
-    _batcher: Batcher = field(default_factory=lambda: Batcher(()))
+    _batcher: Batcher = field(default_factory=lambda: Batcher((), 0))
     _sequences: dict[int, int] = field(default_factory=dict)
     _added: set[int] = field(default_factory=set)
     _producer_id: int = -1
@@ -104,16 +104,15 @@ class Producer:
 
     def open(self) -> None:
         """Find the topic, which brokers may create when they are asked, and get a producer id."""
-        self._leaders = self._find_topic()
-        count = len(self._leaders)
+        count = self._find_topic()
         if self.partition is not None and (self.topic, self.partition) not in self._leaders:
             raise ClientError(
                 f"topic {self.topic} has no partition {self.partition} with a leader:"
                 f" its partitions are 0 to {count - 1}."
             )
-        # Sorted: the hash of a key indexes this list, and has to find the same partition in each
-        # run.
-        self._batcher = Batcher(sorted(index for _, index in self._leaders), self.partition)
+        # Without any leader all partitions are as good: the first that gets one takes its records.
+        available = sorted(index for _, index in self._leaders) or range(count)
+        self._batcher = Batcher(available, count, self.partition)
         if self.transactional_id is not None:
             self._coordinator = self.client.coordinator_of(self.transactional_id)
         request = InitProducerIdRequest(
@@ -144,7 +143,8 @@ class Producer:
         """Abort the transaction: no read_committed reader sees its records."""
         self._end(commit=False)
 
-    def _find_topic(self) -> dict[TopicPartition, int]:
+    def _find_topic(self) -> int:
+        """Find the leaders. Returns the number of partitions, those without a leader included."""
         deadline = time.monotonic() + self.client.timeout_s
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=True
@@ -153,7 +153,8 @@ class Producer:
             (topic,) = self.client.call(request, MetadataResponse).topics
             if topic.error_code not in _RETRIABLE or time.monotonic() > deadline:
                 check(topic.error_code, f"topic {self.topic}")
-                return self.client.topics([self.topic])
+                self._leaders = self.client.topics([self.topic])
+                return len(topic.partitions)
             time.sleep(RETRY_DELAY_S)
 
     def _encode(self, batch: Batch) -> _Encoded:

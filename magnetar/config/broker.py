@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
-from magnetar.config.security import SecurityConfig, SecurityProtocol
+from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
     INT32_MAX,
     INT64_MAX,
@@ -31,10 +31,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored=SecurityConfig.settings):
+class BrokerConfig(Config, stored=SECURITY_SETTINGS):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
-    Those of `SecurityConfig` are read for one listener each, by `listener_security`.
+    Those of `magnetar.config.security` are read through `view` and `listener_security`.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """
@@ -57,28 +57,6 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
     # Declared, not only translated by `load`: Kafka's tools show both names.
     broker_id = integer(1, minimum=0, since="0.8", doc="The older name of node.id.")
     broker_rack = optional_string(since="0.10", doc="Rack shown to clients in Metadata.")
-    listeners = words(
-        ["PLAINTEXT://127.0.0.1:9092"],
-        since="0.8.3",
-        doc="Addresses to listen on, NAME://host:port. Default differs from Kafka's, which listens"
-        " on every interface: a broker without authentication should be asked to.",
-    )
-    advertised_listeners = words(
-        [],
-        since="0.8.3",
-        doc="Addresses told to clients, NAME://host:port, for those listeners whose own address"
-        " clients cannot use.",
-    )
-    listener_security_protocol_map = words(
-        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
-        since="0.10.2",
-        doc="Protocol of each listener's name.",
-    )
-    controller_listener_names = words(
-        [],
-        since="2.8",
-        doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
-    )
     log_dirs = words([], since="0.8", doc="The data directory; exactly one. Other name: log.dir.")
     # A name of its own, as in Kafka: `load` carries it over to log.dirs, which the rest of the
     # broker reads.
@@ -89,6 +67,10 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         since=_OWN,
         doc="What an acknowledgement means. fsync: on disk. page-cache: with the operating system,"
         " survives the end of the process but not a power loss. memory: nothing is kept.",
+    )
+
+    journal_damage_accept = boolean(
+        False, since=_OWN, doc="Start with what is left of a damaged journal. Meant for one start."
     )
 
     # Connections.
@@ -134,8 +116,10 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         minimum=-1,
         since="0.11",
         doc="Memory for requests that are being received or worked on; beyond it no more is read."
-        " Apart from that, memory for records that clients have not taken yet; beyond it a fetch"
-        " brings 64 KB at a time."
+        " Apart from that, memory for requests that wait as long as their clients like; beyond it"
+        " such a request closes its connection, unless it is small. Apart from that, memory for"
+        " answers that clients have not taken yet; beyond it a fetch brings 64 KB at a time, and"
+        " a client that reads nothing is disconnected."
         " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
     )
     connection_max_in_flight_requests = integer(
@@ -167,6 +151,7 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
     )
 
     # Records and logs: the defaults of topics.
+    max_decompressed_message_bytes = integer(2147483639, minimum=1, since="4.4", doc="Per topic.")
     message_max_bytes = integer(
         1048588, minimum=0, since="0.8", doc="Largest record batch, its 12 bytes of frame included."
     )
@@ -319,6 +304,9 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
     producer_id_expiration_ms = integer(
         86400000, minimum=1, since="3.4", doc="How long the state of a silent producer is kept."
     )
+    producer_id_expiration_check_interval_ms = integer(
+        600000, minimum=1, since="3.4", doc="How often partitions look for silent producers."
+    )
     # An open transaction holds back read_committed readers, so this also bounds how long a dead
     # producer can do so.
     transaction_max_timeout_ms = integer(
@@ -345,7 +333,11 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         doc="A transactional id PARENT~>CHILD votes for its parent's decision; empty: none does.",
     )
     joint_vote_timeout_ms = integer(
-        900000, minimum=1, since=_OWN, doc="How long a vote waits for its parent to decide."
+        900000,
+        minimum=1,
+        since=_OWN,
+        doc="How long a vote waits for its parent to decide, after the last begin or vote of a"
+        " child of the same parent.",
     )
     joint_child_expiration_ms = integer(
         3600000, minimum=1, since=_OWN, doc="How long an unused child's id is remembered."
@@ -416,10 +408,7 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         " and streams are not yet.",
     )
     group_consumer_session_timeout_ms = integer(
-        45000,
-        minimum=1,
-        since="3.7",
-        doc="How long a member of a consumer group may be silent.",
+        45000, minimum=1, since="3.7", doc="How long a member of a consumer group may be silent."
     )
     group_consumer_min_session_timeout_ms = integer(
         45000, minimum=1, since="3.7", doc="Least that a group may be configured with."
@@ -428,10 +417,7 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         60000, minimum=1, since="3.7", doc="Most that a group may be configured with."
     )
     group_consumer_heartbeat_interval_ms = integer(
-        5000,
-        minimum=1,
-        since="3.7",
-        doc="How often members of a consumer group are told to send heartbeats.",
+        5000, minimum=1, since="3.7", doc="How often members are told to send heartbeats."
     )
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, minimum=1, since="3.7", doc="Least that a group may be configured with."
@@ -460,8 +446,8 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
         0,
         minimum=0,
         since="4.3",
-        doc="Least time between two assignments of a consumer group. Kafka's default is 1000, for"
-        " which a member that joins meanwhile waits until its next heartbeat.",
+        doc="Least time between two assignments of a consumer group. A member that joins meanwhile"
+        " waits until its next heartbeat. Kafka's default is 1000, as is 0 above 100 members.",
     )
     group_consumer_min_assignment_interval_ms = integer(
         0, minimum=0, since="4.3", doc="Least that a group may be configured with."
@@ -471,6 +457,9 @@ class BrokerConfig(Config, stored=SecurityConfig.settings):
     )
     offset_metadata_max_bytes = integer(
         4096, minimum=0, since="0.8.1", doc="Longest metadata text of a committed offset."
+    )
+    offsets_commit_timeout_ms = integer(
+        5000, minimum=1, since="0.8.2", doc="How long an offset commit may wait for the disk."
     )
     offsets_retention_minutes = integer(
         10080, minimum=1, since="0.9", doc="How long offsets of an empty group are kept."

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from magnetar.config.setting import Config, InvalidValue, integer, words
+from magnetar.config.setting import (
+    INT32_MAX,
+    Config,
+    InvalidValue,
+    integer,
+    parse_integer,
+    words,
+)
 
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
 #: The properties of a client that a pattern may match.
@@ -32,6 +39,14 @@ class ClientMetricsConfig(Config):
     )
     match = words([], since="3.7", doc="Which clients: name=pattern, all must match.", acts=False)
     metrics = words([], since="3.7", doc="Which metrics, by the beginning of their names; *: all.")
+
+
+def is_interval(text: str) -> bool:
+    """Return whether the text is an int32, of whatever bounds."""
+    try:
+        return -INT32_MAX - 1 <= parse_integer(text) <= INT32_MAX
+    except InvalidValue:
+        return False
 
 
 def check_patterns(texts: Mapping[str, str]) -> None:

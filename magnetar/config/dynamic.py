@@ -48,6 +48,7 @@ DYNAMIC = frozenset(
         "log.segment.delete.delay.ms",
         "max.active.transactions",
         "max.connections",
+        "max.decompressed.message.bytes",
         "max.connections.per.ip",
         "message.max.bytes",
         "min.insync.replicas",
@@ -56,6 +57,8 @@ DYNAMIC = frozenset(
         "unclean.leader.election.enable",
     }
 )
+#: Kafka's authorizer has these, not its broker: they are shown where they were set.
+_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 #: In Kafka these belong to single listeners, and their refusal has words of its own.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
 
@@ -72,7 +75,8 @@ def setting_names(config: BrokerConfig) -> list[str]:
     """Return the names of all settings that a broker has, and shows."""
     # Names that were set are shown too, also those that Kafka hides until then.
     inert = {name for name, setting in inert_settings().items() if setting.is_listed}
-    return sorted(BrokerConfig.settings.keys() | inert | config.own_texts.keys())
+    names = BrokerConfig.settings.keys() | inert | config.own_texts.keys()
+    return sorted(names - (_OF_AUTHORIZER - config.explicit))
 
 
 def is_dynamic(name: str) -> bool:

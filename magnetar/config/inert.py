@@ -49,7 +49,6 @@ _TABLE: dict[str, str] = {
         leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
         num.replica.fetchers* int>=1 1
-        offsets.commit.timeout.ms int>=1 5000
         replica.fetch.backoff.ms int>=0 1000
         replica.fetch.max.bytes int>=0 1048576
         replica.fetch.min.bytes int 1
@@ -68,7 +67,6 @@ _TABLE: dict[str, str] = {
     """,
     "classes of Java cannot be loaded": """
         alter.config.policy.class.name class
-        authorizer.class.name string ""
         client.quota.callback.class class
         config.providers* list ""
         create.topic.policy.class.name class

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import wire.address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
-from magnetar.config.security import SecurityProtocol
+from magnetar.config.security import ListenersConfig, SecurityProtocol
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
@@ -43,16 +43,17 @@ def parse_address(text: str, place: str) -> tuple[str, int]:
 
 def parse_listeners(config: BrokerConfig) -> list[Listener]:
     """Return the listeners of `config`, Kafka's controller listeners left out."""
-    bound = _parse("listeners", config.listeners)
-    advertised = _parse("advertised.listeners", config.advertised_listeners)
+    given = config.view(ListenersConfig)
+    bound = _parse("listeners", given.listeners)
+    advertised = _parse("advertised.listeners", given.advertised_listeners)
     # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
     protocols = {
         name.upper(): protocol
         for name, _, protocol in (
-            entry.partition(":") for entry in config.listener_security_protocol_map
+            entry.partition(":") for entry in given.listener_security_protocol_map
         )
     }
-    for_controllers = {name.upper() for name in config.controller_listener_names}
+    for_controllers = {name.upper() for name in given.controller_listener_names}
     listeners = []
     for name, (host, port) in bound.items():
         # A server.properties of a combined KRaft node has one, which is not for clients.

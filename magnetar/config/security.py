@@ -12,6 +12,7 @@ from magnetar.config.setting import (
     Config,
     ConfigType,
     Setting,
+    boolean,
     integer,
     long,
     optional_string,
@@ -50,6 +51,33 @@ def password(*, doc: str, since: str) -> Setting[str | None]:
         return text
 
     return Setting(ConfigType.PASSWORD, parse, None, doc=doc, since=since)
+
+
+class ListenersConfig(Config):
+    """The addresses of a broker."""
+
+    listeners = words(
+        ["PLAINTEXT://127.0.0.1:9092"],
+        since="0.8.3",
+        doc="Addresses to listen on, NAME://host:port. Default differs from Kafka's, which listens"
+        " on every interface: a broker without authentication should be asked to.",
+    )
+    advertised_listeners = words(
+        [],
+        since="0.8.3",
+        doc="Addresses told to clients, NAME://host:port, for those listeners whose own address"
+        " clients cannot use.",
+    )
+    listener_security_protocol_map = words(
+        [f"{protocol}:{protocol}" for protocol in SecurityProtocol],
+        since="0.10.2",
+        doc="Protocol of each listener's name.",
+    )
+    controller_listener_names = words(
+        [],
+        since="2.8",
+        doc="Listeners of Kafka's controller. They are left out: magnetar has no controller port.",
+    )
 
 
 class SecurityConfig(Config):
@@ -124,6 +152,33 @@ class SecurityConfig(Config):
     connection_failed_authentication_delay_ms = integer(
         100, minimum=0, since="2.1", doc="How long the answer to a failed login is held back."
     )
+
+
+class AuthorizationConfig(Config):
+    """Who may do what; the same for all listeners."""
+
+    authorizer_class_name = string(
+        "",
+        since="0.9",
+        doc="org.apache.kafka.metadata.authorizer.StandardAuthorizer: what no ACL allows is denied."
+        " Empty: who may connect may do everything.",
+    )
+    super_users = string(
+        "",
+        since="0.9",
+        doc="Principals that may do everything, separated by semicolons: User:ada;User:bob.",
+    )
+    allow_everyone_if_no_acl_found = boolean(
+        False, since="0.9", doc="Allow what concerns a resource that no ACL is about."
+    )
+
+
+#: The settings of this file, which a broker has besides its own.
+SECURITY_SETTINGS = {
+    **ListenersConfig.settings,
+    **AuthorizationConfig.settings,
+    **SecurityConfig.settings,
+}
 
 
 def listener_setting(name: str) -> Setting[object] | None:

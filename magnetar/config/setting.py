@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 T = TypeVar("T")
+Table = TypeVar("Table", bound="Config")
 
 _PARTITION_AND_BROKER = re.compile(r"[0-9]+:[0-9]+")
 INT32_MAX = 2**31 - 1
@@ -130,6 +131,10 @@ class Config:
         self.explicit: frozenset[str] = frozenset(values or ())
         for name, value in (values or {}).items():
             self.__dict__[attribute_of(name)] = value
+
+    def view(self, table: type[Table]) -> Table:
+        """Return what was given of the settings of `table`, which are this table's too."""
+        return table({name: self[name] for name in table.settings.keys() & self.explicit})
 
     def __getitem__(self, name: str) -> object:
         return cast(object, getattr(self, attribute_of(name)))

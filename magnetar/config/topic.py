@@ -110,6 +110,14 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
         since="2.3",
         doc="Age at which a record is compacted.",
     )
+    max_decompressed_message_bytes = integer(
+        2147483639,
+        minimum=1,
+        maximum=2147483639,
+        synonyms=("max.decompressed.message.bytes",),
+        since="4.4",
+        doc="Largest record of a compressed batch; all of a batch's may have 64 MiB.",
+    )
     max_message_bytes = integer(
         1048588,
         minimum=0,

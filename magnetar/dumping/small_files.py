@@ -15,7 +15,7 @@ from logstore.disk.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
-from logstore.sync.journal import read_entries
+from logstore.sync.journal import JournalDamaged, read_journal
 from magnetar.dumping.entry import Entry
 from wire.types import uuid_text
 
@@ -58,7 +58,12 @@ def dump_properties(path: Path) -> Iterator[Entry]:
 
 def dump_journal(path: Path) -> Iterator[Entry]:
     """Yield the writes that a start after an unclean stop repeats."""
-    for entry in read_entries(path.read_bytes()):
+    try:
+        entries, damaged_at = read_journal(path.read_bytes())
+    except JournalDamaged as damaged:
+        yield Entry.damage(str(damaged))
+        return
+    for entry in entries:
         place = {
             "file": entry.path,
             "position": entry.position,
@@ -66,6 +71,8 @@ def dump_journal(path: Path) -> Iterator[Entry]:
             "topic_id": uuid_text(uuid.UUID(bytes=entry.topic_id)),
         }
         yield Entry("journaled", place)
+    for position in damaged_at:
+        yield Entry.damage(f"the record at byte {position} is damaged, and later ones are whole")
 
 
 def dump_clean_shutdown(path: Path) -> Iterator[Entry]:

@@ -1,6 +1,7 @@
 """What an import must know of a partition's log: producer ids, epochs, open transactions, damage.
 
-Reads every batch's header and checks every CRC. Decodes transaction markers, and records of
+Reads every batch's header and checks every CRC, and reads the snapshots, which tell of producers
+and epochs whose batches are gone. Decodes transaction markers, and records of
 `__transaction_state`, alone.
 """
 
@@ -12,6 +13,9 @@ from pathlib import Path
 
 from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.records import decode_key, decode_value
+from logstore.directory.foreign_logs import used_by_snapshot
+from logstore.partition.snapshot import SUFFIX
+from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from magnetar.storage.segment_files import Batch, Damage, read_batches, segments
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.errors import WireError
@@ -62,6 +66,11 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
                 except WireError as error:
                     scanned.damages.append(f"{path}:{item.position}: {error}")
         on_progress(path.stat().st_size)
+    for path in directory.iterdir():
+        if path.suffix in (SUFFIX, KAFKA_SUFFIX):
+            used = used_by_snapshot(path.name, path.read_bytes(), PRODUCER_IDS_END)
+            scanned.last_producer_id = max(scanned.last_producer_id, used.producer_id)
+            scanned.coordinator_epoch = max(scanned.coordinator_epoch, used.epoch)
     return scanned
 
 

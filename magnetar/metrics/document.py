@@ -28,6 +28,8 @@ _ADVICE = """
 - `magnetar_transactions_healed_total` that grows: crashes left something open, or a client writes
   markers; each is a line in the log (`transaction healed`).
 - `magnetar_late_settlements_total` that grows: syncs take seconds; see `magnetar_sync_seconds`.
+- `magnetar_fenced_markers_total` above zero: a log was copied here from another cluster whose
+  coordinator had come further. Outcomes are right; each is a line in the log.
 - `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: the time that an
   acknowledgement waits at least.
 """

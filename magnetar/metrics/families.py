@@ -73,6 +73,17 @@ FAMILIES = {
             "EndTxn answers given before all markers were durable: a participant was slow.",
         ),
         Family(
+            "magnetar_fenced_markers_total",
+            COUNTER,
+            "Markers that met a later coordinator's epoch in a partition, and took it.",
+        ),
+        Family(
+            "magnetar_unreadable_reads_total",
+            COUNTER,
+            "Reads that failed because the disk could not read a part of a segment. The partitions"
+            " are in the broker's log.",
+        ),
+        Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"
@@ -106,9 +117,17 @@ FAMILIES = {
         Family(
             "magnetar_request_memory_bytes",
             GAUGE,
-            "Memory that requests hold: worked on (in_flight), being received (partial), or records"
-            " read and not taken by their client yet (answers).",
+            "Memory that requests hold: worked on (in_flight), being received (partial), waiting as"
+            " long as their client likes (waiting), or answers not taken yet (answers).",
             ("account",),
+        ),
+        Family(
+            "magnetar_blocking_jobs",
+            GAUGE,
+            "Work that waits for a thread or runs in one, by pool: reads of old records"
+            " (cold-reads), checkpoints and deletions (housekeeping), clients' regular expressions"
+            " (patterns).",
+            ("pool",),
         ),
     )
 }

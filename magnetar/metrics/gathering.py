@@ -19,10 +19,12 @@ from prometheus_client.core import (
 )
 
 from coordinator.groups.consumer.group import ConsumerGroup
-from logstore.sync.group_commit import BOUNDS_SECONDS, SyncDurations
+from logstore.disk.pools import COLD_READS, HOUSEKEEPING
+from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
+from magnetar.runtime.patterns import PATTERNS
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
@@ -44,9 +46,15 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
             "magnetar_transactions_healed_total",
             [((remedy.value,), count) for remedy, count in healing.counts.items()],
         ),
+        _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
+        _labelled(
+            "magnetar_blocking_jobs",
+            [((pool.name,), pool.jobs) for pool in (COLD_READS, HOUSEKEEPING, PATTERNS)],
+        ),
         _syncs(services.logs.sync_durations),
+        _plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
     ]
     # Last, because it alone gives up its turn: all that is above is of one moment.
     return families + await _partitions(services.topics.all())
@@ -103,6 +111,7 @@ def _server(server: Server) -> Iterator[Metric]:
         [
             (("in_flight",), memory.in_flight_bytes),
             (("partial",), memory.partial_bytes),
+            (("waiting",), memory.waiting_bytes),
             (("answers",), server.response_memory.held_bytes),
         ],
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 class Background:
@@ -63,7 +66,31 @@ class Tasks:
         report(task, self._fail)
 
 
-def report(task: asyncio.Task[None], fail: Callable[[BaseException], None]) -> None:
+class WholeWork:
+    """Parts of requests that go on to their end, also where the request's client has gone."""
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        """`fail` gets what such work raises when no request is left to answer it."""
+        self._fail = fail
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def carry(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return what `work` returns; cancelling the caller does not cancel it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda ended: report(ended, self._fail))
+            raise
+
+    async def ended(self) -> None:
+        """Return when the work under way has ended; nothing may bring more."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def report(task: asyncio.Task[Any], fail: Callable[[BaseException], None]) -> None:
     """Pass to `fail` the exception of an ended task, unless the task was cancelled."""
     if not task.cancelled() and (failure := task.exception()) is not None:
         fail(failure)

@@ -29,6 +29,7 @@ from coordinator.groups.classic.requests import (
 )
 from coordinator.groups.deletion import group_deletion
 from coordinator.groups.records import GroupRecord
+from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.group_shards import RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
@@ -77,8 +78,9 @@ def is_abandoned(token: Token) -> bool:
 class ClassicGroups:
     """The requests and the deadlines of classic groups."""
 
-    def __init__(self, timers: GroupTimers) -> None:
+    def __init__(self, timers: GroupTimers, clock: Clock) -> None:
         self._timers = timers
+        self._clock = clock
 
     async def join(self, step: Step, request: JoinRequest, connection: Connection) -> JoinAnswer:
         """Return once the member's generation is formed, or it must come again with its id.
@@ -141,15 +143,18 @@ class ClassicGroups:
         for group in shard.state.groups.values():
             self._timers.watch(group.group_id, group.deadline_ms, now_ms)
 
-    def take_over(self, step: Step, group: ClassicGroup, value: GroupMetadataValue) -> None:
-        """Take a group that was a consumer group: `value` is its record. All members join again."""
+    def take_over(
+        self, step: Step, group: ClassicGroup, value: GroupMetadataValue, *, must_rebalance: bool
+    ) -> None:
+        """Take a group that was a consumer group: `value` is its record."""
         step.state.take_over(group)
         self._persist(step, value)
         # The timers of the consumer protocol ended with the consumer group: every session begins
         # anew.
         resume(group, step.now_ms)
         outcome = Outcome()
-        prepare(group, step.now_ms, outcome)
+        if must_rebalance:
+            prepare(group, step.now_ms, outcome)
         self.carry_out(step, group, outcome)
 
     def carry_out(self, step: Step, group: ClassicGroup, outcome: Outcome) -> int:
@@ -171,6 +176,9 @@ class ClassicGroups:
             token.give(answer, end_offset)
 
     def _persist(self, step: Step, value: GroupMetadataValue) -> int:
+        # Steps go by the steady clock, which begins anew with each run. Offsets outlive a run: the
+        # retention of a group that lost its last member is counted from this time.
+        value.current_state_timestamp = self._clock.now_ms()
         record = GroupRecord(step.group_id, value)
         try:
             return step.shard.append([record], step.now_ms)

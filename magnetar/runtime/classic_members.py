@@ -41,7 +41,7 @@ class ClassicMembers:
         """Return the member's generation; as `decide_join` refuses."""
         consumer = self._consumer
         limits = consumer.settings.of(group.group_id)
-        draft = Draft(group)
+        draft, epoch_before = Draft(group), group.epoch
         decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer
         # MEMBER_ID_REQUIRED: nothing has changed yet.
@@ -52,7 +52,8 @@ class ClassicMembers:
         soft.timers.on_classic_join(group.members[member_id], step.now_ms)
         consumer.watch(step)
         # The last consumer member may just have come back as a classic one.
-        consumer.downgrade_if_due(step, group, ())
+        is_as_before = group.epoch == epoch_before == group.assignment_epoch
+        consumer.downgrade_if_due(step, group, (), must_rebalance=not is_as_before)
         await step.all_durable()
         return answer
 

@@ -5,8 +5,8 @@ thread, and how fast. The thread works in slices of a fraction of a millisecond 
 between, so that the event loop never waits long for the interpreter; and it keeps to
 `log.cleaner.io.max.bytes.per.second`. Every log is looked at again after `log.cleaner.backoff.ms`.
 
-A damaged log is reported, and left alone from then on. An error of the disk ends the process,
-except in a file that only the cleaner uses so far.
+A damaged log, or one that the disk cannot read, is reported, and left alone from then on. Another
+error of the disk ends the process, except in a file that only the cleaner uses so far.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionDeleted
+from logstore.segments.ledger import UNREADABLE, Unreadable
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -143,8 +144,13 @@ class Cleaner:
                     await asyncio.sleep(0)
                 if not log.config.is_compacted or log in self.uncleanable or log in passed_over:
                     continue
-                found = await self._cleanable(log)
-                overdue = await self._is_overdue(log, found)
+                try:
+                    found = await self._cleanable(log)
+                    overdue = await self._is_overdue(log, found)
+                except (Unreadable, OSError) as error:
+                    # One bad sector must not keep the cleaner from all other logs.
+                    self._leave_alone("a log that cannot be read", log, error)
+                    continue
                 rank = (overdue, found.dirty_ratio)
                 is_due = overdue or is_dirty_enough(found, log.config)
                 if is_due and (best is None or rank > best[0]):
@@ -195,12 +201,13 @@ class Cleaner:
             # Retention, or a deletion, was faster: the log looks different now.
             return False
         except WireError as error:
-            self.uncleanable.add(log)
-            _report("a damaged log is not cleaned any more", log, error)
+            self._leave_alone("a damaged log", log, error)
             return False
         except OSError as error:
             # The files of a deleted log vanish under the cleaner.
-            if not log.is_deleted:
+            if error.errno in UNREADABLE:
+                self._leave_alone("a log that cannot be read", log, error)
+            elif not log.is_deleted:
                 _report("a log could not be cleaned", log, error)
             return False
         if log.is_deleted:
@@ -208,6 +215,10 @@ class Cleaner:
         self._logs.checkpoint_cleaned(log)
         self._account(log, cleaned, time.perf_counter() - began)
         return True
+
+    def _leave_alone(self, what: str, log: PartitionLog, error: Exception) -> None:
+        self.uncleanable.add(log)
+        _report(f"{what} is not cleaned any more", log, error)
 
     def _account(self, log: PartitionLog, cleaned: Cleaned, took_s: float) -> None:
         self.runs += 1

@@ -16,9 +16,10 @@ See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
@@ -36,8 +37,15 @@ VISIBLE_TIMEOUT_MS = 5_000
 #: How long an owed COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
 COMPLETION_DELAY_MS = 50
 
+#: Slices of markers of one commit that wait for the disk at once. One would be enough for a fast
+#: disk; on a slow one each sync should cover some.
+SLICES_WAITING_MAX = 4
+
 #: Completions in one turn of the event loop: a few milliseconds.
 _SLICE = 50
+
+#: The plans whose markers are appended in one step once the decision is durable, and which markers.
+_MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_MARKERS}
 
 
 class _Commit:
@@ -60,8 +68,8 @@ class _Commit:
         self.decided = decided
         #: Commits whose markers go before this one's COMPLETE_*.
         self.after = after
-        #: None: not appended yet.
-        self.markers: Sequence[AppendedMarker] | None = None
+        #: Those appended that may not be durable yet.
+        self.markers: list[AppendedMarker] = []
         self.task: asyncio.Task[None] | None = None
 
 
@@ -88,6 +96,8 @@ class Commits:
         #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
         self.owed: dict[str, MarkerWork] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: Held by the commit whose slice of markers the turn of the event loop has.
+        self._slicing = asyncio.Lock()
         #: By transactional id: the end offset of a COMPLETE_* of version 1, until it is known to be
         #: durable. In memory only: what a restart finds in the log is durable.
         self._completed: dict[str, int] = {}
@@ -114,12 +124,11 @@ class Commits:
             if (known := self.under_way.get(transactional_id)) is not None:
                 assert known.task is not None
                 after = [*after, known.task]
-            commit = _Commit(work, plan, log, log.until_durable(end_offset), after)
+            commit = _Commit(work, plan, log, log.ledger.until_durable(end_offset), after)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
-                commit.markers = self._participants.append(
-                    work, Part.MARKERS, log.leader_epoch, now_ms
-                )
+                for markers in self._appending(commit, Part.MARKERS, now_ms):
+                    commit.markers += markers
             commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
             commit.task.add_done_callback(partial(self._on_ended, transactional_id))
             self.under_way[transactional_id] = commit
@@ -130,12 +139,14 @@ class Commits:
     async def _carry_out(self, commit: _Commit) -> None:
         if commit.decided is not None:
             await commit.decided
-        if commit.markers is None:
-            # The decision is durable: from here on no crash can undo what the markers say.
-            part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-            commit.markers = self._participants.append(
-                commit.work, part, commit.log.leader_epoch, self._clock.now_ms()
-            )
+        # From here on the decision is durable: no crash can undo what the markers say.
+        if commit.plan is Plan.IN_SLICES:
+            await self._mark_in_slices(commit)
+        elif commit.plan in _MARKED_LATER:
+            # At once, however many: a redrive is over before the first client is served.
+            part = _MARKED_LATER[commit.plan]
+            for markers in self._appending(commit, part, self._clock.now_ms()):
+                commit.markers += markers
         await self._participants.durable(commit.markers)
         if commit.after:
             await asyncio.gather(*commit.after)
@@ -148,6 +159,31 @@ class Commits:
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit.work)
+
+    async def _mark_in_slices(self, commit: _Commit) -> None:
+        """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
+
+        Some slices at most wait for the disk, so that no sync has more to tell than theirs.
+        """
+        appending = self._appending(commit, Part.SLICES, self._clock.now_ms())
+        waiting: deque[Sequence[AppendedMarker]] = deque()
+        while True:
+            # One slice in a turn over all commits: an abort may end hundreds of children.
+            async with self._slicing:
+                markers = next(appending, None)
+                await asyncio.sleep(0)
+            if markers is None:
+                break
+            waiting.append(markers)
+            if len(waiting) == SLICES_WAITING_MAX:
+                await self._participants.durable(waiting.popleft())
+        commit.markers = [*chain.from_iterable(waiting)]
+
+    def _appending(
+        self, commit: _Commit, part: Part, now_ms: int
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        works = (commit.work, *commit.work.votes)
+        return self._participants.append(works, part, commit.log.leader_epoch, now_ms)
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns
+from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns, is_interval
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
 from magnetar.config.setting import ConfigType, InvalidValue
@@ -121,9 +121,10 @@ class ClientMetricsResource:
             try:
                 setting.parse(text)
             except InvalidValue as invalid:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{name}={text} {invalid.reason}"
-                ) from None
+                # As in Kafka: the bounds of an interval are not those of its type.
+                is_typed = is_interval(text)
+                code = ErrorCode.INVALID_REQUEST if is_typed else ErrorCode.INVALID_CONFIG
+                raise KafkaError(code, f"{name}={text} {invalid.reason}") from None
         try:
             check_patterns(texts)
         except InvalidValue as invalid:

@@ -7,6 +7,7 @@ rests on. Regular expressions are matched in the thread of `magnetar.runtime.pat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -97,6 +98,7 @@ class ConsumerGroups:
         self.settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._joining = asyncio.Lock()
 
     # --- requests
 
@@ -108,16 +110,21 @@ class ConsumerGroups:
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
+        if request.member_epoch == JOINING:
+            # Hundreds of members may join at once, and each costs a millisecond of a large group:
+            # one joins in a turn of the event loop, and other requests are served in between.
+            async with self._joining:
+                await asyncio.sleep(0)
         if request.topic_regex:
-            # The only await before the decision: from here on the group cannot change under it.
+            # The last await before the decision: from here on the group cannot change under it.
             request = await self._with_resolved_regex(request, request.topic_regex)
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
         limits = self.settings.of(step.group_id)
         if request.member_epoch == JOINING:
             # Only a join makes a group: a heartbeat of an existing member never meets the limit.
-            self._shards.check_count(step.group_id)
-        draft = step.state.draft(request, self._topics, limits, now_ms)
+            self._shards.check_count(step.group_id, step.state)
+        draft = step.state.draft(request, self._topics, limits)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
@@ -186,8 +193,18 @@ class ConsumerGroups:
             self._append(step, decide_removal(group, member_ids, self._topics))
             self.watch(step)
 
-    def downgrade_if_due(self, step: Step, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Make the group a classic one where only classic members are left; True: it is."""
+    def downgrade_if_due(
+        self,
+        step: Step,
+        group: ConsumerGroup,
+        leaving: Collection[str],
+        *,
+        must_rebalance: bool = True,
+    ) -> bool:
+        """Make the group a classic one where only classic members are left; True: it is.
+
+        Its members then join again, unless their assignment is still right.
+        """
         if not is_downgrade_due(group, leaving, self.settings.of(step.group_id)):
             return False
         limits = step.state.limits
@@ -195,7 +212,7 @@ class ConsumerGroups:
         # First, so that in replay too the id is of one kind of group at a time.
         step.shard.append_in_parts(deletion(group), step.now_ms)
         _log.info("group downgraded", group_id=step.group_id, members=len(classic.members))
-        self._classic.take_over(step, classic, value)
+        self._classic.take_over(step, classic, value, must_rebalance=must_rebalance)
         return True
 
     def watch(self, step: Step) -> None:

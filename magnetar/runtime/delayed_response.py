@@ -12,9 +12,10 @@ operations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import Waiter
 from wire.message import Message
 
@@ -69,6 +70,7 @@ class DelayedResponse:
         "is_cancelled",
         "is_late",
         "make",
+        "on_cancel",
         "on_end",
         "timeout_s",
         "waits",
@@ -77,13 +79,20 @@ class DelayedResponse:
     delayed: DelayedResponses
     ends_at_s: float
 
-    def __init__(self, timeout_s: float, make: Callable[[bool], Message | None]) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        make: Callable[[bool], Message | None],
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
         """`make(is_late)` returns the response, or None where none is to be sent.
 
         It looks at itself at what has become durable: a sync that failed need not fail the request.
+        `on_cancel` is called when the client has gone before the end of the wait.
         """
         self.timeout_s = timeout_s
         self.make = make
+        self.on_cancel = on_cancel
         #: How many ledgers the response waits for. Hand it over only if there are any.
         self.waits = 0
         #: None before the wait begins and after its end.
@@ -109,6 +118,8 @@ class DelayedResponse:
     def cancel(self) -> None:
         """End the wait of a request whose client has gone."""
         self.is_cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel()
         self.end()
 
     def end(self, *, is_late: bool = False) -> None:
@@ -118,3 +129,29 @@ class DelayedResponse:
             self.is_late = is_late
             self.delayed.waiting.pop(self, None)
             on_end()
+
+
+def when_durable(
+    response: Message,
+    awaited: Sequence[tuple[PartitionLog, int]],
+    timeout_s: float,
+    on_late: Callable[[], None],
+) -> Message | DelayedResponse:
+    """Return `response` for when each log is durable up to its end offset (exclusive).
+
+    Where the time is over before, `on_late` says so in the response. Raises what failed the disk.
+    """
+
+    def make(is_late: bool) -> Message:
+        for log, end_offset in awaited:
+            if log.reader.high_watermark >= end_offset:
+                continue
+            log.ledger.check_open()
+            assert is_late, "one sync covers all that a step appends"
+            on_late()
+        return response
+
+    delayed = DelayedResponse(timeout_s, make)
+    for log, end_offset in awaited:
+        delayed.wait_for(log.ledger, end_offset)
+    return delayed if delayed.waits else response

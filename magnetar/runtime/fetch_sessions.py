@@ -1,9 +1,10 @@
 """Fetch sessions: what each consumer fetches, remembered, so that a fetch names only what changed.
 
 Pure: decides which partitions a fetch reads and which of them its response carries; reads nothing
-and asks no clock. Bounded by slots (sessions), and by the partitions that all sessions remember
-together. A missing session costs its consumer one full fetch, whatever the reason. Source: KIP-227,
-KIP-516 (topic ids).
+and asks no clock. A fetch of a session reads what its watch has as due, so partitions in which
+nothing changes cost nothing. Bounded by slots (sessions), and by the partitions that all sessions
+remember together. A missing session costs its consumer one full fetch, whatever the reason. Source:
+KIP-227, KIP-516 (topic ids).
 
     session id 0, epoch 0      a full fetch that would like a session: opened when it is answered,
                                if there is room
@@ -16,20 +17,20 @@ KIP-516 (topic ids).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from uuid import UUID
+from typing import NamedTuple, Protocol
 
+from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.messages.fetch import FetchRequest
+from wire.messages.fetch import FetchPartition, FetchRequest
 
 #: `max.incremental.fetch.session.cache.slots`.
 SLOTS_DEFAULT = 1000
 #: A session unused for longer may be evicted; one that exists for longer, by a larger one.
 EVICTION_MS_DEFAULT = 120_000
-#: Partitions in all sessions together, at some 300 bytes each.
+#: Partitions in all sessions together, at some 700 bytes each.
 PARTITIONS_MAX_DEFAULT = 200_000
 
 NO_SESSION = 0
@@ -39,20 +40,22 @@ _EPOCH_MAX = 2**31 - 1
 _TOPIC_IDS_SINCE = 13
 _UNKNOWN_OFFSET = -1
 
-#: A topic's id, or its name before version 13, and the partition.
-PartitionKey = tuple[UUID | str, int]
+
+#: What decides which records a client may see: isolation level, and the client's rights.
+View = tuple[int, object]
 
 
-class FetchPartitionRequest(NamedTuple):
-    """One partition that a fetch reads: `topic` up to version 12, `topic_id` since version 13."""
+class AskedPartition(Protocol):
+    """What a fetch asks of one partition: a part of the request, or what a session remembers."""
 
-    topic: str
-    topic_id: UUID
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
+    @property
+    def fetch_offset(self) -> int: ...
+    @property
+    def partition_max_bytes(self) -> int: ...
+    @property
+    def current_leader_epoch(self) -> int: ...
+    @property
+    def last_fetched_epoch(self) -> int: ...
 
 
 class FetchedPartition(NamedTuple):
@@ -68,23 +71,29 @@ class FetchedPartition(NamedTuple):
     is_diverging: bool = False
 
 
-class FetchAnswer(NamedTuple):
-    """The session part of a response. Send the context's partitions at `positions`."""
-
-    error_code: ErrorCode
-    session_id: int
-    positions: Sequence[int]
-
-
 class _CachedPartition:
-    """One partition's last request by the session's consumer, and the last answer to it."""
+    """What the session's consumer asked last of one partition, and the last answer to it."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "request")
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition_max_bytes",
+    )
 
-    def __init__(self, request: FetchPartitionRequest) -> None:
-        self.request = request
+    def __init__(self, asked: AskedPartition) -> None:
+        self.ask(asked)
         self.high_watermark = _UNKNOWN_OFFSET
         self.log_start_offset = _UNKNOWN_OFFSET
+
+    def ask(self, asked: AskedPartition) -> None:
+        """Remember what is asked from now on. Not the request itself, which may hold more."""
+        self.fetch_offset = asked.fetch_offset
+        self.partition_max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
 
     def on_answer(self, fetched: FetchedPartition) -> bool:
         """Remember an answer; return whether the response must carry it."""
@@ -104,28 +113,46 @@ class _CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """One session. `partitions` are in the order of reading: those with data go to the end."""
+    """One session. The partitions that its watch has as due are read by the next fetch."""
 
     session_id: int
     uses_topic_ids: bool
+    view: View
     created_ms: int
     last_used_ms: int
+    watch: FetchWatch
     epoch: int = 1
     partitions: dict[PartitionKey, _CachedPartition] = field(default_factory=dict)
 
 
 class FetchContext:
-    """A fetch without a session: reads what it names, and its response carries all of that."""
+    """A fetch without a session: reads what it names, and its response carries all of that.
 
-    def __init__(self, requests: dict[PartitionKey, FetchPartitionRequest]) -> None:
-        self.keys = list(requests)
-        #: In the order of reading, each partition once.
-        self.partitions = list(requests.values())
+    Read what `watch` has as due. Then `tell` each partition that was read, `finish`, and in any
+    case `release`.
+    """
 
-    def respond(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        """Return what to send, given the outcome for each of `partitions`. Call it once."""
-        assert len(results) == len(self.partitions)
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION, range(len(results)))
+    def __init__(self, asked: Mapping[PartitionKey, AskedPartition]) -> None:
+        #: What is asked, each partition once.
+        self.asked = asked
+        self.watch = FetchWatch(asked)
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether a later request has moved the session on."""
+        return False
+
+    def tell(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
+        """Note the outcome for one partition; return whether the response carries it."""
+        return True
+
+    def finish(self, now_ms: int) -> tuple[ErrorCode, int]:
+        """Return the error code and the session id of the response, when all was told."""
+        return ErrorCode.NONE, NO_SESSION
+
+    def release(self) -> None:
+        """End the watch, unless a session keeps it."""
+        self.watch.close()
 
 
 class _FullContext(FetchContext):
@@ -134,46 +161,64 @@ class _FullContext(FetchContext):
     def __init__(
         self,
         sessions: FetchSessions,
-        requests: dict[PartitionKey, FetchPartitionRequest],
+        asked: Mapping[PartitionKey, AskedPartition],
         uses_topic_ids: bool,
+        view: View,
     ) -> None:
-        super().__init__(requests)
+        super().__init__(asked)
         self._sessions = sessions
         self._uses_topic_ids = uses_topic_ids
+        self._view = view
+        self._told: dict[PartitionKey, _CachedPartition] = {}
+        self._has_session = False
 
-    def respond(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        everything = super().respond(results, now_ms)
-        session = self._sessions.create(len(results), self._uses_topic_ids, now_ms)
-        if session is None:
-            return everything
-        for key, request, fetched in zip(self.keys, self.partitions, results, strict=True):
-            cached = session.partitions[key] = _CachedPartition(request)
-            cached.on_answer(fetched)
-        return everything._replace(session_id=session.session_id)
+    def tell(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
+        self._told[key] = _CachedPartition(self.asked[key])
+        self._told[key].on_answer(fetched)
+        return True
+
+    def finish(self, now_ms: int) -> tuple[ErrorCode, int]:
+        session = self._sessions.create(
+            self._told, self.watch, self._uses_topic_ids, self._view, now_ms
+        )
+        self._has_session = session is not None
+        return ErrorCode.NONE, NO_SESSION if session is None else session.session_id
+
+    def release(self) -> None:
+        if not self._has_session:
+            super().release()
 
 
 class _IncrementalContext(FetchContext):
-    """A fetch of everything in its session; the response carries what is new to the consumer."""
+    """A fetch of what is due in its session; the response carries what is new to the consumer."""
 
     def __init__(self, session: _Session) -> None:
-        super().__init__({key: cached.request for key, cached in session.partitions.items()})
+        self.asked = session.partitions
+        self.watch = session.watch
         self._session = session
         self._epoch = session.epoch
 
-    def respond(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        assert len(results) == len(self.partitions)
-        session = self._session
-        if session.epoch != self._epoch:
-            # Another request has moved the session on while this one was waiting for data.
-            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
-        positions = []
-        for position, (key, fetched) in enumerate(zip(self.keys, results, strict=True)):
-            if session.partitions[key].on_answer(fetched):
-                positions.append(position)
-            if fetched.size_bytes > 0:
-                # The other partitions are read first next time: no partition starves the rest.
-                session.partitions[key] = session.partitions.pop(key)
-        return FetchAnswer(ErrorCode.NONE, session.session_id, positions)
+    @property
+    def is_overtaken(self) -> bool:
+        return self._session.epoch != self._epoch
+
+    def tell(self, key: PartitionKey, fetched: FetchedPartition) -> bool:
+        cached = self.asked.get(key)
+        if self.is_overtaken or cached is None:
+            return False
+        if fetched.size_bytes > 0:
+            # The other partitions are read first next time: no partition starves the rest.
+            self.watch.put_last(key)
+        assert isinstance(cached, _CachedPartition), "a session remembers these"
+        return cached.on_answer(fetched)
+
+    def finish(self, now_ms: int) -> tuple[ErrorCode, int]:
+        # Another request may have come while this one was waiting for data.
+        code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if self.is_overtaken else ErrorCode.NONE
+        return code, self._session.session_id
+
+    def release(self) -> None:
+        """The session keeps its watch."""
 
 
 def _draw_session_id() -> int:
@@ -208,28 +253,34 @@ class FetchSessions:
         """The partitions that all sessions remember; one in two sessions counts twice."""
         return self._partition_count
 
-    def open(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+    def open(
+        self, request: FetchRequest, version: int, now_ms: int, *, rights: object = None
+    ) -> FetchContext:
         """Return what the fetch reads, or raise the KafkaError that answers the whole request.
+
+        `rights` equal those of the session's last fetch where the client may read the same.
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR where
         a session began with names and goes on with ids, or the other way round. After each of them
         the consumer starts anew.
         """
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
-        requests = _requests(request, uses_topic_ids)
+        asked = _asked(request, uses_topic_ids)
+        view = request.isolation_level, rights
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._incremental(request, requests, uses_topic_ids, now_ms)
+            return self._incremental(request, asked, uses_topic_ids, view, now_ms)
         # KIP-227: a full fetch that names a session closes it.
         self._remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
-            return FetchContext(requests)
-        return _FullContext(self, requests, uses_topic_ids)
+            return FetchContext(asked)
+        return _FullContext(self, asked, uses_topic_ids, view)
 
     def _incremental(
         self,
         request: FetchRequest,
-        requests: dict[PartitionKey, FetchPartitionRequest],
+        asked: dict[PartitionKey, FetchPartition],
         uses_topic_ids: bool,
+        view: View,
         now_ms: int,
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
@@ -246,10 +297,10 @@ class FetchSessions:
         # the epoch that the session has moved on.
         # Epoch 0 opens a session and -1 closes it, so counting begins at 1 again.
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-        self._update(session, request, requests)
+        self._update(session, request, asked, view)
         if not session.partitions:
             self._remove(session.session_id)
-            return FetchContext(requests)
+            return FetchContext({})
         if self._partition_count > self._partitions_max:
             self._remove(session.session_id)
             # As for any missing session: the consumer begins again with a full fetch.
@@ -264,30 +315,54 @@ class FetchSessions:
         self,
         session: _Session,
         request: FetchRequest,
-        requests: dict[PartitionKey, FetchPartitionRequest],
+        asked: dict[PartitionKey, FetchPartition],
+        view: View,
     ) -> None:
-        before = len(session.partitions)
-        for key, asked in requests.items():
+        watch, before = session.watch, len(session.partitions)
+        if view != session.view:
+            # One level sees more than the other, and a topic may be denied by now.
+            session.view = view
+            for key in session.partitions:
+                watch.renew(key)
+        for key, named in asked.items():
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = _CachedPartition(asked)
+                session.partitions[key] = _CachedPartition(named)
             else:
-                cached.request = asked
+                cached.ask(named)
+            watch.renew(key)
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if session.uses_topic_ids else topic.topic
             for partition in topic.partitions:
                 session.partitions.pop((name, partition), None)
+                watch.forget((name, partition))
         self._partition_count += len(session.partitions) - before
 
-    def create(self, partition_count: int, uses_topic_ids: bool, now_ms: int) -> _Session | None:
-        """Return a new, empty session for `partition_count` partitions; None without room."""
+    def create(
+        self,
+        partitions: dict[PartitionKey, _CachedPartition],
+        watch: FetchWatch,
+        uses_topic_ids: bool,
+        view: View,
+        now_ms: int,
+    ) -> _Session | None:
+        """Return a new session, which keeps `partitions` and `watch`; None without room."""
+        partition_count = len(partitions)
         # A session of no partitions would save nothing, and take a slot.
         if partition_count == 0 or not self._make_room(partition_count, now_ms):
             return None
         session_id = self._draw_session_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._draw_session_id()
-        session = _Session(session_id, uses_topic_ids, now_ms, now_ms)
+        session = _Session(
+            session_id,
+            uses_topic_ids,
+            view,
+            now_ms,
+            now_ms,
+            watch,
+            partitions=partitions,
+        )
         self._sessions[session_id] = session
         self._partition_count += partition_count
         return session
@@ -331,22 +406,13 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partition_count -= len(session.partitions)
+            session.watch.close()
 
 
-def _requests(
-    request: FetchRequest, uses_topic_ids: bool
-) -> dict[PartitionKey, FetchPartitionRequest]:
+def _asked(request: FetchRequest, uses_topic_ids: bool) -> dict[PartitionKey, FetchPartition]:
     """Return what the request names, each partition once: the last mention counts."""
     return {
-        (topic.topic_id if uses_topic_ids else topic.topic, asked.partition): FetchPartitionRequest(
-            topic.topic,
-            topic.topic_id,
-            asked.partition,
-            asked.fetch_offset,
-            asked.partition_max_bytes,
-            asked.current_leader_epoch,
-            asked.last_fetched_epoch,
-        )
+        (topic.topic_id if uses_topic_ids else topic.topic, asked.partition): asked
         for topic in request.topics
         for asked in topic.partitions
     }

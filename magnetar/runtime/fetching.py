@@ -1,38 +1,45 @@
 """Reading for one Fetch: its partitions in order, within its limits, waiting for enough bytes.
 
 Owns the byte budget and the long poll; knows nothing of sessions and versions. A fetch answers at
-once if a partition fails or enough data is there. Otherwise the fetch sleeps until one of its logs
-advances, and reads only those that did. Source: KIP-74 (limits in the order of the request; the
-first batch is returned whole, whatever its size).
+once if a partition fails or enough data is there. Otherwise the fetch sleeps until its watch says
+that logs have moved, counts the bytes that became visible, and reads when they are enough. Many
+partitions are read in turns, each partition in one step. Source: KIP-74 (limits in the order of the
+request; the first batch is returned whole, whatever its size).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, Slice
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
+from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.response_memory import HeldResponse
+from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.turn import Turn
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 from wire.records import end_of_batches
 
 #: No fetch waits longer, whatever it asks for: a response without records is valid at any time.
-_WAIT_MS_MAX = 300_000
+WAIT_MS_MAX = 300_000
 
 
 class PartitionRead:
     """One partition of a fetch and what was last read of it."""
 
     __slots__ = (
-        "_end_offset",
-        "_is_kept_out",
-        "_seen_bytes",
         "diverging",
         "error",
         "fetch_offset",
+        "is_kept_out",
         "log",
         "max_bytes",
         "result",
@@ -48,11 +55,8 @@ class PartitionRead:
         #: (leader epoch, end offset) where the reader's log parts from this one.
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
-        self._seen_bytes = 0
         #: Whether the response is so full that not even this partition's first batch fits.
-        self._is_kept_out = False
-        #: The end of what was read, computed when it is first asked for.
-        self._end_offset: int | None = None
+        self.is_kept_out = False
 
     @classmethod
     def refused(cls, error: KafkaError) -> PartitionRead:
@@ -71,8 +75,6 @@ class PartitionRead:
             return True
         # Nothing is read where the logs have parted: what the reader holds already is wrong.
         offset = self.fetch_offset if self.diverging is None else log.reader.high_watermark
-        # Before the read: what becomes durable during it counts as growth, and is looked at again.
-        self._seen_bytes = log.ledger.durable_bytes
         try:
             result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
         except KafkaError as refusal:
@@ -105,146 +107,152 @@ class PartitionRead:
     ) -> None:
         self.result = result
         self.size_bytes = len(result.records)
-        self._end_offset = None
         is_left_out = not at_least_one and not self.size_bytes
-        self._is_kept_out = is_left_out and offset < result.bound(isolation)
+        self.is_kept_out = is_left_out and offset < result.bound(isolation)
 
     def _refuse(self, error: KafkaError) -> None:
         self.error = error
         self.result = None
         self.size_bytes = 0
 
-    def is_stale(self, isolation: Isolation) -> bool:
-        """Whether a reader could see more, or something else, than what was last read."""
-        log, result = self.log, self.result
-        if log is None or result is None:
-            return False
-        # Then the next read refuses, which the client must learn at once.
-        if self.is_gone or self.is_trimmed:
-            return True
-        return log.reader.bound(isolation) != result.bound(isolation)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the partition was deleted since it was found."""
-        return self.log is not None and self.log.reader.is_deleted
-
-    @property
-    def is_trimmed(self) -> bool:
-        """Whether the log's start moved since the last read: the fetch offset may be below it."""
-        log, result = self.log, self.result
-        return (
-            log is not None
-            and result is not None
-            and log.log_start_offset != result.log_start_offset
-        )
-
     def is_cut_short(self, isolation: Isolation) -> bool:
         """Whether what was read ends before the bound: the limits let no more through."""
         result = self.result
         if result is None or not self.size_bytes:
-            return result is not None and self._is_kept_out
-        if self._end_offset is None:
-            self._end_offset = end_of_batches(result.records)
-        return self._end_offset < result.bound(isolation)
+            return self.is_kept_out
+        return end_of_batches(result.records) < result.bound(isolation)
 
-    def growth_bytes(self) -> int:
-        """Return the bytes that became durable, so visible, since the last read.
+    def unread_bytes(self, isolation: Isolation) -> int:
+        """Return the bytes that became visible since the last read, or before the first one.
 
-        Not the bytes appended: they are there before a reader can see them.
+        `sys.maxsize` where the next read will be refused, which the client must learn at once.
         """
-        return 0 if self.log is None else self.log.ledger.durable_bytes - self._seen_bytes
-
-
-class LongPoll:
-    """Subscribes to logs while in its `with` block; `advanced` is set when one of them moved."""
-
-    def __init__(self, reads: Sequence[PartitionRead]) -> None:
-        self.advanced = asyncio.Event()
-        self._readers = [read.log.reader for read in reads if read.log is not None]
-
-    def __enter__(self) -> LongPoll:
-        for reader in self._readers:
-            reader.subscribe(self.advanced.set)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for reader in self._readers:
-            reader.unsubscribe(self.advanced.set)
+        log = self.log
+        if log is None or log.is_deleted or self.fetch_offset < log.log_start_offset:
+            return sys.maxsize
+        result = self.result
+        offset = self.fetch_offset if result is None else result.bound(isolation)
+        return log.ledger.batches.bytes_between(offset, log.reader.bound(isolation))
 
 
 class Fetch:
-    """One fetch over `reads`, in their order: `max_bytes` in all, `min_bytes` or `max_wait_ms`.
+    """One fetch of the partitions of `watch`, in the order in which they are due.
 
-    A `min_bytes` beyond `max_bytes` counts as `max_bytes`: no wait could bring more.
+    `max_bytes` in all; `min_bytes`, or what is there at the end of the wait. A `min_bytes` beyond
+    `max_bytes` counts as `max_bytes`: no wait could bring more.
     """
 
     def __init__(
         self,
-        reads: Sequence[PartitionRead],
+        watch: FetchWatch,
+        find: Callable[[PartitionKey], PartitionRead],
         isolation: Isolation,
+        timers: SharedTimers,
         *,
         min_bytes: int,
         max_bytes: int,
-        max_wait_ms: int,
+        ends_at_s: float,
         held: HeldResponse,
     ) -> None:
-        """`held` accounts for what is read, until the connection has sent the response."""
-        self._reads = reads
+        """`find` begins the read of a partition. The wait for `min_bytes` is over at `ends_at_s`,
+        in the event loop's time. `held` accounts for what is read, until the connection has sent
+        the response."""
+        #: The partitions that were read; those that have not moved are left alone.
+        self.reads: dict[PartitionKey, PartitionRead] = {}
+        self._watch = watch
+        self._find = find
         self._isolation = isolation
+        self._timers = timers
+        self._ends_at_s = ends_at_s
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
-        self._max_wait_ms = min(max_wait_ms, _WAIT_MS_MAX)
         self._held = held
         self._size_bytes = 0
+        #: What has moved since it was read, and the bytes that became visible in it.
+        self._unread: dict[PartitionKey, int] = {}
+        self._unread_bytes = 0
+        self._is_complete = self._min_bytes <= 0 or watch.is_empty
+        watch.take(self)
+
+    @property
+    def _is_late(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._ends_at_s
+
+    @property
+    def _is_overtaken(self) -> bool:
+        """Whether another fetch works with the watch, or the session has ended."""
+        return self._watch.owner is not self
 
     async def perform(self) -> None:
         """Fill every read's `result` or `error`."""
-        await self._read(self._reads)
-        if self._is_answerable() or self._max_wait_ms <= 0:
+        turn = Turn()
+        await self._read(list(self._watch.due), turn)
+        while not (self._is_complete or self._is_late or self._is_overtaken):
+            await self._sleep()
+            await self._count_moved(turn)
+            if self._size_bytes + self._unread_bytes >= self._min_bytes:
+                await self._read_moved(turn)
+        if not self._is_complete and not self._is_overtaken:
+            # Less than asked for, but everything that is there by now.
+            await self._read_moved(turn)
+
+    def end(self) -> None:
+        """Leave the watch. Nothing that lives on holds the records after this."""
+        self._watch.end(self)
+
+    async def _sleep(self) -> None:
+        """Return when a partition has moved, the time is over, or the fetch is overtaken."""
+        if self._watch.moved or self._is_overtaken:
             return
-        with LongPoll(self._reads) as poll:
-            try:
-                async with asyncio.timeout(self._max_wait_ms / 1000):
-                    while not self._is_answerable():
-                        await self._read_advanced(poll)
-            except TimeoutError:
-                # Less than asked for, but everything that is there by now.
-                await self._read([read for read in self._reads if read.is_stale(self._isolation)])
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _is_answerable(self) -> bool:
-        if self._size_bytes >= self._min_bytes or not self._reads:
-            return True
-        return any(
-            read.error is not None
-            or read.diverging is not None
-            or read.is_cut_short(self._isolation)
-            for read in self._reads
-        )
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    async def _read_advanced(self, poll: LongPoll) -> None:
-        """Sleep until enough may have arrived, then read what moved.
+        self._watch.wake = wake
+        self._timers.add(self._ends_at_s, wake)
+        try:
+            await waiter
+        finally:
+            self._timers.discard(self._ends_at_s, wake)
 
-        Under read_committed a moved stable offset may uncover any amount of data. Otherwise nothing
-        is read before the logs have grown by the missing bytes: a fetch with a large `min_bytes`
-        must not read every batch again whenever a small one arrives.
+    async def _count_moved(self, turn: Turn) -> None:
+        """Count the bytes that moves have made visible, without reading them.
+
+        A fetch with a large `min_bytes` must not read every batch again whenever a small one
+        arrives, or a transaction ends.
         """
-        stale = [read for read in self._reads if read.is_stale(self._isolation)]
-        missing = self._min_bytes - self._size_bytes
-        if stale and (
-            self._isolation is Isolation.READ_COMMITTED
-            or any(read.is_gone or read.is_trimmed for read in stale)
-            or sum(read.growth_bytes() for read in self._reads) >= missing
-        ):
-            await self._read(stale)
-            return
-        # No await since the look at the logs: no advance is missed.
-        poll.advanced.clear()
-        await poll.advanced.wait()
+        watch = self._watch
+        while watch.moved and not self._is_overtaken:
+            key = next(iter(watch.moved))
+            del watch.moved[key]
+            read = self.reads.get(key)
+            if read is None:
+                read = self.reads[key] = self._find(key)
+            unread_bytes = read.unread_bytes(self._isolation)
+            self._unread_bytes += unread_bytes - self._unread.get(key, 0)
+            self._unread[key] = unread_bytes
+            if read.log is not None:
+                watch.subscribe(key, read.log.reader)
+            if turn.is_over:
+                await turn.next()
 
-    async def _read(self, reads: Sequence[PartitionRead]) -> None:
+    async def _read_moved(self, turn: Turn) -> None:
+        moved, self._unread = list(self._unread), {}
+        self._unread_bytes = 0
+        await self._read(moved, turn)
+
+    async def _read(self, keys: Iterable[PartitionKey], turn: Turn) -> None:
         isolation, held = self._isolation, self._held
-        for read in reads:
+        for key in keys:
+            if turn.is_over:
+                await turn.next()
+                if self._is_overtaken:
+                    return
+            read = self.reads.get(key)
+            if read is None:
+                read = self.reads[key] = self._find(key)
             others_bytes = self._size_bytes - read.size_bytes
             room_bytes = min(self._max_bytes - others_bytes, held.room_bytes(others_bytes))
             limit_bytes = max(min(read.max_bytes, room_bytes), 0)
@@ -257,6 +265,86 @@ class Fetch:
                 # Many may wait for the disk at once: account for what each of them may bring.
                 held.resize(others_bytes + limit_bytes)
                 await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
+                if self._is_overtaken:
+                    # What is settled by now is what the other fetch has read.
+                    held.resize(others_bytes + read.size_bytes)
+                    return
             self._size_bytes = others_bytes + read.size_bytes
             if self._size_bytes != held.size_bytes:
                 held.resize(self._size_bytes)
+            self._watch_on(key, read)
+
+    def _watch_on(self, key: PartitionKey, read: PartitionRead) -> None:
+        """Hear of the next move of a partition that was just read, in the same step.
+
+        What the client must learn at once, or what no wait brings more of, stays due instead.
+        """
+        log = read.log
+        if log is None or read.error is not None or read.diverging is not None:
+            self._is_complete = True
+        elif not read.size_bytes and not read.is_kept_out:
+            self._watch.settle(key, log.reader)
+        elif self._size_bytes >= self._min_bytes or read.is_cut_short(self._isolation):
+            self._is_complete = True
+        else:
+            self._watch.subscribe(key, log.reader)
+
+
+class IdleFetch:
+    """A fetch whose partitions have not moved: a waiter, without a task until one of them moves."""
+
+    __slots__ = (
+        "__weakref__",
+        "_answer_nothing",
+        "_ends_at_s",
+        "_go_on",
+        "_task",
+        "_timers",
+        "_watch",
+        "response",
+    )
+
+    def __init__(
+        self,
+        watch: FetchWatch,
+        timers: SharedTimers,
+        ends_at_s: float,
+        go_on: Callable[[], Coroutine[Any, Any, Message]],
+        answer_nothing: Callable[[], Message],
+    ) -> None:
+        """`go_on` performs the fetch and answers; `answer_nothing` answers that nothing moved."""
+        #: None once the wait is over: the two would keep each other from being freed.
+        self.response: DelayedResponse | None = DelayedResponse(math.inf, self._make, self._stop)
+        self._watch = watch
+        self._timers = timers
+        self._ends_at_s = ends_at_s
+        self._go_on = go_on
+        self._answer_nothing = answer_nothing
+        self._task: asyncio.Task[Message] | None = None
+        watch.take(self)
+        watch.wake = self._on_moved
+        timers.add(ends_at_s, self._on_late)
+
+    def _on_moved(self) -> None:
+        self._timers.discard(self._ends_at_s, self._on_late)
+        self._task = asyncio.get_running_loop().create_task(self._go_on())
+        self._task.add_done_callback(self._end)
+
+    def _on_late(self) -> None:
+        self._watch.end(self)
+        self._end()
+
+    def _end(self, _: object = None) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            response.end()
+
+    def _make(self, is_late: bool) -> Message:
+        return self._answer_nothing() if self._task is None else self._task.result()
+
+    def _stop(self) -> None:
+        self._watch.end(self)
+        self._timers.discard(self._ends_at_s, self._on_late)
+        self.response = None
+        if self._task is not None:
+            self._task.cancel()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 from coordinator.groups.classic.requests import check_group_id
@@ -22,17 +24,29 @@ from coordinator.groups.committing import (
     keep_alive,
 )
 from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
-from coordinator.groups.offsets.committed import NO_TOPIC_ID, OffsetKey
+from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
+from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
-from magnetar.runtime.group_shards import GroupShards
+from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: Offsets of a deleted topic that are deleted in one turn of the event loop: about 2 ms.
+_DELETED_AT_ONCE = 256
+
+
+class Committed(NamedTuple):
+    """A code for each commit, in order; to be told once the log is durable up to `end_offset`."""
+
+    codes: list[ErrorCode]
+    log: PartitionLog
+    end_offset: int
 
 
 class GroupOffsets:
@@ -45,24 +59,31 @@ class GroupOffsets:
         topics: Topics,
         clock: Clock,
         config: BrokerConfig,
+        tasks: Tasks,
     ) -> None:
         self._shards = shards
         self._timers = timers
+        self._tasks = tasks
         self._topics = topics
         self._clock = clock
         self._config = config
 
-    async def commit(
+    @property
+    def commit_timeout_s(self) -> float:
+        """How long a commit may wait until it is durable."""
+        return self._config.offsets_commit_timeout_ms / 1000
+
+    def commit(
         self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
-    ) -> list[ErrorCode]:
-        """Return a code for each commit, once those accepted are durable.
+    ) -> Committed:
+        """Append the commits that are accepted; return a code for each, and what to await.
 
         OFFSET_METADATA_TOO_LARGE is for one commit, everything raised is for all: what
         `decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
         """
         group_id = committer.group_id
         shard = self._shards.of(group_id)
-        self._shards.check_count(group_id)
+        self._shards.check_count(group_id, shard.state)
         now_ms = self._clock.steady_ms()
         decision = decide_commit(
             shard.state,
@@ -78,17 +99,16 @@ class GroupOffsets:
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
         self._timers.watch(group_id, deadline_ms, now_ms)
-        await shard.durable(end_offset)
-        return decision.answer
+        return Committed(decision.answer, shard.log, end_offset)
 
-    async def commit_in_transaction(
+    def commit_in_transaction(
         self,
         committer: Committer,
         producer_id: int,
         producer_epoch: int,
         commits: Sequence[Commit],
-    ) -> list[ErrorCode]:
-        """Return a code for each commit, once those accepted are pending, durably.
+    ) -> Committed:
+        """Append those accepted, which are pending then; return a code for each, and what to await.
 
         Call `transactions.check_offsets` in the same step before. The markers of the transaction
         decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, where
@@ -96,7 +116,7 @@ class GroupOffsets:
         """
         check_group_id(committer.group_id)
         shard = self._shards.of(committer.group_id)
-        self._shards.check_count(committer.group_id)
+        self._shards.check_count(committer.group_id, shard.state)
         now_ms = self._clock.steady_ms()
         decision = decide_commit_in_transaction(
             shard.state,
@@ -110,8 +130,7 @@ class GroupOffsets:
             end_offset = shard.append_pending(decision.records, producer_id, producer_epoch, now_ms)
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
-        await shard.durable(end_offset)
-        return decision.answer
+        return Committed(decision.answer, shard.log, end_offset)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Return if the sender may read the offsets of a consumer group, else raise.
@@ -138,13 +157,9 @@ class GroupOffsets:
         if topic_id == NO_TOPIC_ID:
             topic_id = self._id_of(topic)
         shard = self._shards.of(group_id)
-        offsets = shard.state.offsets
-        found = [
-            offsets.fetched(
-                OffsetKey(group_id, topic, index), topic_id, require_stable=require_stable
-            )
-            for index in partitions
-        ]
+        found = shard.state.offsets.fetched(
+            group_id, topic, partitions, topic_id, require_stable=require_stable
+        )
         # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
         return found
@@ -156,15 +171,14 @@ class GroupOffsets:
         shard = self._shards.of(group_id)
         offsets = shard.state.offsets
         found: dict[str, list[FetchedOffset]] = {}
-        ids: dict[str, UUID] = {}
-        for key, committed in offsets.of_group(group_id):
-            if key.topic not in ids:
-                ids[key.topic] = self._id_of(key.topic)
-            topic_id = ids[key.topic]
+        for topic in offsets.topics_of(group_id):
+            topic_id = self._id_of(topic)
             # Else this was left by a deleted topic, whose name another topic has now.
-            if committed.is_of(topic_id):
-                fetched = offsets.fetched(key, topic_id, require_stable=require_stable)
-                found.setdefault(key.topic, []).append(fetched)
+            partitions = offsets.partitions_of(group_id, topic, topic_id)
+            if partitions:
+                found[topic] = offsets.fetched(
+                    group_id, topic, partitions, topic_id, require_stable=require_stable
+                )
         await shard.durable(shard.log.log_end_offset)
         return found
 
@@ -180,12 +194,27 @@ class GroupOffsets:
         await shard.durable(shard.append_in_parts(decision.records, self._clock.now_ms()))
         return decision.answer
 
-    def on_topic_deleted(self, name: str) -> None:
+    def on_topic_deleted(self, name: str, topic_id: UUID) -> None:
         """Forget what was committed for a topic that is gone: its name may come back."""
-        now_ms = self._clock.now_ms()
-        # Not awaited: what a crash leaves behind names the old topic's id, so no fetch returns it.
-        for shard in self._shards:
-            shard.append_in_parts(shard.state.offsets.deletion_of_topic(name), now_ms)
+        left = [shard for shard in self._shards if self._forget(shard, name, topic_id)]
+        # Not awaited: what is left, also by a crash, names the old topic's id. No fetch returns it.
+        if left:
+            self._tasks.spawn(self._forget_rest(left, name, topic_id))
+
+    async def _forget_rest(
+        self, shards: list[RunningGroupShard], name: str, topic_id: UUID
+    ) -> None:
+        for shard in shards:
+            await asyncio.sleep(0)
+            while self._forget(shard, name, topic_id):
+                await asyncio.sleep(0)
+
+    def _forget(self, shard: RunningGroupShard, name: str, topic_id: UUID) -> bool:
+        """Delete some of what was committed for the topic; return whether there may be more."""
+        deletions = shard.state.offsets.deletion_of_topic(name, topic_id)
+        records = list(islice(deletions, _DELETED_AT_ONCE))
+        shard.append_in_parts(records, self._clock.now_ms())
+        return len(records) == _DELETED_AT_ONCE
 
     def _id_of(self, topic: str) -> UUID:
         found = self._topics.by_name(topic)
@@ -224,19 +253,24 @@ class OffsetsRetention:
         if self._due_ms is not None and now_ms < self._due_ms:
             self._alarm.set(self._due_ms, now_ms)
         else:
-            self._tasks.spawn(self._expire_unused())
+            self._tasks.spawn(self._expire_periodically())
 
-    async def _expire_unused(self) -> None:
-        """Delete the offsets that were unused for offsets.retention.minutes, shard by shard."""
+    async def _expire_periodically(self) -> None:
+        await self.expire_unused()
+        self._check_later(self._clock.steady_ms())
+
+    async def expire_unused(self) -> None:
+        """Delete the offsets that were unused for offsets.retention.minutes, group by group."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
-        now_ms = self._clock.now_ms()
+        # Commits carry the wall clock's time, which outlives a run. A wall clock that was put right
+        # makes them look old, so they also have to be old by the steady clock.
+        now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
         for shard in self._shards:
             for group_id in shard.state.group_ids():
                 expired = decide_expiry(shard.state, group_id, now_ms, retention_ms)
-                shard.append_in_parts(expired, now_ms)
-            # Requests have their turn between two shards.
-            await asyncio.sleep(0)
-        self._check_later(self._clock.steady_ms())
+                shard.append_in_parts(expired, self._clock.now_ms())
+                # Requests have their turn between two groups.
+                await asyncio.sleep(0)
 
 
 def _of_commit(refusal: KafkaError) -> KafkaError:

@@ -102,9 +102,11 @@ class GroupShards:
             self._open()
         return partition_for(group_id, len(self._shards))
 
-    def check_count(self, group_id: str) -> None:
-        """Raise POLICY_VIOLATION where this would be one group more than `max.groups`."""
-        home = self.of(group_id).state
+    def check_count(self, group_id: str, home: GroupShard) -> None:
+        """Raise POLICY_VIOLATION where this would be one group more than `max.groups`.
+
+        `home` is the state of the group's shard.
+        """
         check_group_count(home, self._states, group_id, self._config.max_groups)
 
     async def durable(self, group_ids: Iterable[str]) -> None:

@@ -66,9 +66,9 @@ class Groups:
         self.tasks = Tasks(fail)
         self.timers = GroupTimers(clock, self.tasks, self._expire)
         self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
-        self._retention = OffsetsRetention(self.shards, clock, config, self.tasks)
-        self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config)
-        self._classic = ClassicGroups(self.timers)
+        self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
+        self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config, self.tasks)
+        self._classic = ClassicGroups(self.timers, clock)
         self.consumer = ConsumerGroups(
             self.shards,
             self.timers,
@@ -82,13 +82,15 @@ class Groups:
 
     def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
-        self._topics.on_deleted.append(lambda topic: self.offsets.on_topic_deleted(topic.name))
+        self._topics.on_deleted.append(
+            lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
+        )
         self.shards.open_existing()
 
     def stop(self) -> None:
         """Expire no members and no offsets any more."""
         self.timers.cancel()
-        self._retention.cancel()
+        self.retention.cancel()
         self.tasks.cancel()
 
     # --- membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
@@ -113,7 +115,7 @@ class Groups:
             return await self._classic_members.join(step, consumer_group, request)
         # A member with an id is in a group that counts already.
         if not request.member_id:
-            self.shards.check_count(group_id)
+            self.shards.check_count(group_id, step.state)
         return await self._classic.join(step, request, connection)
 
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
@@ -155,6 +157,11 @@ class Groups:
         Await `durable` with its id before a client hears of what was read from it.
         """
         return self.shards.of(group_id).state.find(group_id)
+
+    def is_consumer_group(self, group_id: str) -> bool:
+        """Return whether the group has members and is a consumer group."""
+        group = self.shards.of(group_id).state.consumer_groups.get(group_id)
+        return group is not None and bool(group.members)
 
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group as it is now. Raises GROUP_ID_NOT_FOUND. As `find`."""
@@ -215,7 +222,7 @@ class Groups:
     def _on_replayed(self, shard: RunningGroupShard, now_ms: int) -> None:
         self._classic.resume(shard, now_ms)
         self.consumer.resume(shard, now_ms)
-        self._retention.begin(now_ms)
+        self.retention.begin(now_ms)
 
 
 def new_member_id(prefix: str | None) -> str:

@@ -6,6 +6,9 @@ start, after every shard is replayed and its work due is done and before any cli
 every `transaction.healing.interval.ms`. Pending acks are open transactions of their partition of
 `__consumer_offsets`, so they are found there, and a marker resolves them in the same step.
 
+The same sweep has partitions forget the producers whose transactional ids are forgotten. A job may
+take a new id for each task, whose state would else stay in each partition for a day.
+
 Between asking for the verdict and carrying it out there is no await but one: until the state that
 it rests on is durable; whatever changed meanwhile is left to the next sweep. Each act is logged
 and counted.
@@ -22,7 +25,7 @@ from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -91,12 +94,15 @@ class Healing:
             for topic in self._topics.all()
             for index, log in enumerate(topic.partitions)
         ]
+        ended = self._transactions.store.take_forgotten()
         for number, (partition, log) in enumerate(partitions, 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             # An append does that too; here it is done for partitions without writes.
-            if log.expire_producers_if_due(self._clock.now_ms()):
+            if log.expire_producers_if_due():
                 await asyncio.sleep(0)
+            if ended:
+                log.producers.forget_ended(ended, log.transactions.open_producer_ids())
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):
                 await self._heal(partition, log, found[start : start + _SLICE])

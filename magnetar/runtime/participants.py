@@ -9,14 +9,14 @@ A partition that is gone (its topic was deleted) is skipped, alone: the others g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
-from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.commit_plan import MARKERS_AT_ONCE_MAX, MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.sync.durable_end import LedgerClosed
+from logstore.sync.group_commit import LedgerClosed
 from magnetar.logging import get_logger
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
@@ -24,31 +24,29 @@ from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
+#: The first batch of a log makes its directory and files, which takes as long as so many markers.
+_FIRST_MARKER_COUNTS = 20
 #: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
 #: or a later epoch of the producer has passed and everything of this one is closed.
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
-class AppendedMarker(NamedTuple):
-    """A marker in a partition's log, not durable yet."""
-
-    work: MarkerWork
-    partition: TopicPartition
-    log: PartitionLog
-    end_offset: int
-    """The end of the log after the marker (exclusive): what to await."""
+#: A marker in a partition's log, not durable yet: whose it is, where, and the end of the log after
+#: the marker (exclusive), which is to be awaited. A plain tuple: a commit may make thousands.
+AppendedMarker: TypeAlias = tuple[MarkerWork, TopicPartition, PartitionLog, int]
 
 
 class Participants(Protocol):
     """Where markers go."""
 
     def append(
-        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
-    ) -> Sequence[AppendedMarker]:
-        """Append the markers of `work`, and of its votes, to every partition that exists.
+        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        """Append the own markers of each of `works` to every partition that exists; of
+        MISSING_MARKERS, only to those where the transaction is open.
 
-        `part`: MARKERS, or MISSING_MARKERS. In this step, so that they can be all or nothing with
-        a decision that was appended in it.
+        Yields the markers slice by slice. Take all slices in one step where they are to be all or
+        nothing with a decision that was appended in it; else one slice in a turn of the event loop.
         """
         ...
 
@@ -87,6 +85,8 @@ class LocalParticipants:
     def __init__(self, topics: PartitionsByName, groups: PendingAcks) -> None:
         self._topics = topics
         self._groups = groups
+        #: Markers of ours that met a later coordinator's epoch in a partition.
+        self.fenced_markers = 0
 
     def append_marker(
         self, partition: TopicPartition, marker: TransactionMarker, now_ms: int
@@ -103,10 +103,11 @@ class LocalParticipants:
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
-        self, work: MarkerWork, part: Part, coordinator_epoch: int, now_ms: int
-    ) -> list[AppendedMarker]:
-        markers = []
-        for one in (work, *work.votes):
+        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        markers: list[AppendedMarker] = []
+        room = MARKERS_AT_ONCE_MAX
+        for one in works:
             marker = TransactionMarker(
                 one.producer_id,
                 one.producer_epoch,
@@ -114,23 +115,51 @@ class LocalParticipants:
                 one.commit,
                 one.transaction_version,
             )
-            for partition in one.partitions:
+            # Sorted, so that a retry after a restart meets the partitions in the same order.
+            for partition in sorted(one.partitions):
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
-                    # Any other refusal ends the broker: a decision without its marker.
-                    if refusal.code not in _NOTHING_OPEN:
-                        raise
-                    _report_skipped(one, partition, refusal)
-                else:
-                    markers.append(AppendedMarker(one, partition, log, end_offset))
-        return markers
+                    if refusal.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                        log, end_offset = self._append_fenced(one, partition, marker, now_ms)
+                    elif refusal.code in _NOTHING_OPEN:
+                        _report_skipped(one, partition, refusal)
+                        continue
+                    else:
+                        raise  # It ends the broker: a decision would be without its marker.
+                markers.append((one, partition, log, end_offset))
+                room -= 1 if end_offset > 1 else _FIRST_MARKER_COUNTS
+                if room <= 0:
+                    yield markers
+                    markers, room = [], MARKERS_AT_ONCE_MAX
+        yield markers
+
+    def _append_fenced(
+        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        """Append a marker to a log that knows a later coordinator of the producer; as
+        `append_marker`.
+
+        No other coordinator writes to the logs of this process. So the later one is another
+        cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
+        marker the outcome would be missing in this partition alone.
+        """
+        state = self._topics.partition(*partition).producers[marker.producer_id]
+        self.fenced_markers += 1
+        _log.error(
+            "a later coordinator has written to this partition; the marker takes its epoch",
+            coordinator_epoch=marker.coordinator_epoch,
+            later_coordinator_epoch=state.coordinator_epoch,
+            **_described(work, partition),
+        )
+        marker = marker._replace(coordinator_epoch=state.coordinator_epoch)
+        return self.append_marker(partition, marker, now_ms)
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         for work, partition, log, end_offset in markers:
-            if log.high_watermark >= end_offset:
+            if log.reader.high_watermark >= end_offset:
                 continue
             try:
                 await log.durable(end_offset)
@@ -151,13 +180,15 @@ class LocalParticipants:
 
 
 def _report_skipped(work: MarkerWork, partition: TopicPartition, reason: Exception) -> None:
-    _log.warning(
-        "marker skipped",
-        transactional_id=work.transactional_id,
-        producer_id=work.producer_id,
-        producer_epoch=work.producer_epoch,
-        commit=work.commit,
-        topic=partition.topic,
-        partition=partition.partition,
-        reason=str(reason),
-    )
+    _log.warning("marker skipped", reason=str(reason), **_described(work, partition))
+
+
+def _described(work: MarkerWork, partition: TopicPartition) -> dict[str, Any]:
+    return {
+        "transactional_id": work.transactional_id,
+        "producer_id": work.producer_id,
+        "producer_epoch": work.producer_epoch,
+        "commit": work.commit,
+        "topic": partition.topic,
+        "partition": partition.partition,
+    }

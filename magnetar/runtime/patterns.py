@@ -8,10 +8,10 @@ them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from logstore.disk.pools import Pool
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -19,14 +19,16 @@ from wire.errors import KafkaError
 _MEMORY_BYTES_MAX = 1 << 20
 _SHOWN = 200
 
-_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="patterns")
+PATTERNS = Pool("patterns", 1, 100, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
-    """Return those of `texts` that `pattern` matches whole. INVALID_REGULAR_EXPRESSION."""
-    loop = asyncio.get_running_loop()
+    """Return those of `texts` that `pattern` matches whole. INVALID_REGULAR_EXPRESSION.
+
+    COORDINATOR_LOAD_IN_PROGRESS where too many patterns wait already.
+    """
     # The texts are taken here: they may come from state that the event loop changes meanwhile.
-    return await loop.run_in_executor(_thread, _matching, pattern, tuple(texts))
+    return await PATTERNS.run(partial(_matching, pattern, tuple(texts)))
 
 
 def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:

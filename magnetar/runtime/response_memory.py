@@ -9,6 +9,9 @@ would have brought: every client goes on, more slowly, and the total stays below
 
 from __future__ import annotations
 
+#: What a fetch holds for each of its partitions while it reads and waits: what was asked, what was
+#: read, the subscription.
+PARTITION_BYTES = 1000
 #: A fetch may hold so much whatever the others hold.
 ROOM_BYTES_MIN = 64 * 1024
 _UNLIMITED_BYTES = 2**31 - 1
@@ -32,16 +35,22 @@ class ResponseMemory:
 class HeldResponse:
     """The part of the account that one response holds. Ends with `resize(0)`."""
 
-    __slots__ = ("_memory", "size_bytes")
+    __slots__ = ("_memory", "_partitions_bytes", "size_bytes")
 
-    def __init__(self, memory: ResponseMemory) -> None:
+    def __init__(self, memory: ResponseMemory, partition_count: int = 0) -> None:
+        """`partition_count` partitions are held beside the records until the end."""
         self._memory = memory
+        self._partitions_bytes = partition_count * PARTITION_BYTES
+        memory.held_bytes += self._partitions_bytes
         self.size_bytes = 0
 
     def resize(self, size_bytes: int) -> None:
-        """Account for the response's present size."""
+        """Account for the present size of the response's records."""
         self._memory.held_bytes += size_bytes - self.size_bytes
         self.size_bytes = size_bytes
+        if not size_bytes:
+            self._memory.held_bytes -= self._partitions_bytes
+            self._partitions_bytes = 0
 
     def room_bytes(self, others_bytes: int) -> int:
         """Return the bytes that may be read besides `others_bytes` of this same response.

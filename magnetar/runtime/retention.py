@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
+from logstore.segments.ledger import Unreadable
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -95,7 +96,10 @@ class Retention:
     async def _look_at(self, logs: list[PartitionLog]) -> list[_Expiring]:
         expiring = []
         for number, log in enumerate(logs, 1):
-            start_offset = await self._due(log)
+            try:
+                start_offset = await self._due(log)
+            except Unreadable:
+                continue  # Logged where the read failed. The next check asks again.
             if start_offset > log.log_start_offset:
                 count = len(log.ledger.segments.base_offsets)
                 expiring.append(_Expiring(log, start_offset, count, log.size_bytes))

@@ -12,12 +12,17 @@ from pathlib import Path
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.authentication import Authentication
+from magnetar.runtime.background import WholeWork
+from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
+from magnetar.storage.acls import Acls
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.logs import Logs
@@ -51,10 +56,19 @@ class Services:
     config_resources: ConfigResources
     client_quotas: ClientQuotas
     authentication: Authentication
+    #: Who may do what; None without an authorizer.
+    acls: Acls | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions
     participants: LocalParticipants
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
+    fetch_timers: SharedTimers
+    #: What must not end half way because a client has gone.
+    whole_work: WholeWork
+    #: Produced batches whose check takes long.
+    batch_checks: BatchChecks
     response_memory: ResponseMemory
+    #: How a handler lets others have their turn while it lists much.
+    turns: Turns

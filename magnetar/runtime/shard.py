@@ -108,12 +108,36 @@ class RunningShard(Generic[StateT, RecordT]):
                 state.apply(record, item.offset)
 
     def append(
-        self, records: Sequence[RecordT], now_ms: int, urgency: Urgency = Urgency.AWAITED
+        self,
+        records: Sequence[RecordT],
+        now_ms: int,
+        urgency: Urgency = Urgency.AWAITED,
+        *,
+        encoded: Sequence[SimpleRecord] | None = None,
     ) -> int:
         """Append and apply `records` as one batch; return the log's end offset (exclusive) to
         await, also for no records. Raises MESSAGE_TOO_LARGE, and nothing has happened.
+
+        `encoded`: the bytes of `records`, where the caller has them already.
         """
-        return self._append_encoded(records, self._encoded(records, now_ms), now_ms, urgency)
+        # All of them before the append: a record that is too large leaves the log untouched.
+        encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
+        if encoded is None:
+            encoded = [encode(record, now_ms, bytes_max) for record in records]
+        if not encoded:
+            return self.log.log_end_offset
+        appended = self.log.append_records(
+            encoded,
+            may_wait=urgency is Urgency.RELAXED,
+            is_atomic=urgency is Urgency.ONE_RECORD,
+            is_bounded=self._format.is_bounded,
+        )
+        end_offset = appended.end_offset
+        assert end_offset == appended.base_offset + len(records), "one offset for each record"
+        # After the append: what is refused has changed nothing.
+        for offset, record in enumerate(records, appended.base_offset):
+            self.state.apply(record, offset)
+        return end_offset
 
     def append_in_parts(self, records: Sequence[RecordT], now_ms: int) -> int:
         """As `append`, in as many batches as needed: for many records that need not be one batch.
@@ -121,17 +145,18 @@ class RunningShard(Generic[StateT, RecordT]):
         A crash in between leaves the first of them: each record must be well without the next.
         Raises MESSAGE_TOO_LARGE for a single record, after those before it.
         """
-        encoded = self._encoded(records, now_ms)
-        limit = self.log.config.max_message_bytes - _BATCH_BYTES
+        encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
+        encoded = [encode(record, now_ms, bytes_max) for record in records]
+        limit = bytes_max - _BATCH_BYTES
         first = size_bytes = 0
         for position, each in enumerate(encoded):
             more = len(each.key or b"") + len(each.value or b"") + _RECORD_BYTES
             if size_bytes + more > limit and position > first:
                 part = slice(first, position)
-                self._append_encoded(records[part], encoded[part], now_ms, Urgency.AWAITED)
+                self.append(records[part], now_ms, encoded=encoded[part])
                 first, size_bytes = position, 0
             size_bytes += more
-        return self._append_encoded(records[first:], encoded[first:], now_ms, Urgency.AWAITED)
+        return self.append(records[first:], now_ms, encoded=encoded[first:])
 
     def append_pending(
         self, records: Sequence[RecordT], producer_id: int, producer_epoch: int, now_ms: int
@@ -143,9 +168,9 @@ class RunningShard(Generic[StateT, RecordT]):
         base_offset = self.log.log_end_offset
         if not records:
             return base_offset
+        encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
         appended = self.log.append_records(
-            self._encoded(records, now_ms),
-            now_ms,
+            [encode(record, now_ms, bytes_max) for record in records],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=True,
@@ -163,34 +188,6 @@ class RunningShard(Generic[StateT, RecordT]):
         end_offset = self.log.append_marker(marker, now_ms).end_offset
         self.state.apply_marker(marker.producer_id, marker.producer_epoch, commit=marker.commit)
         return self.log, end_offset
-
-    def _encoded(self, records: Sequence[RecordT], now_ms: int) -> list[SimpleRecord]:
-        # All of them before the first append: a record that is too large leaves the log untouched.
-        encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
-        return [encode(record, now_ms, bytes_max) for record in records]
-
-    def _append_encoded(
-        self,
-        records: Sequence[RecordT],
-        encoded: list[SimpleRecord],
-        now_ms: int,
-        urgency: Urgency,
-    ) -> int:
-        if not encoded:
-            return self.log.log_end_offset
-        appended = self.log.append_records(
-            encoded,
-            now_ms,
-            may_wait=urgency is Urgency.RELAXED,
-            is_atomic=urgency is Urgency.ONE_RECORD,
-            is_bounded=self._format.is_bounded,
-        )
-        end_offset = appended.end_offset
-        assert end_offset == appended.base_offset + len(records), "one offset for each record"
-        # After the append: what is refused has changed nothing.
-        for offset, record in enumerate(records, appended.base_offset):
-            self.state.apply(record, offset)
-        return end_offset
 
 
 def latest_of_each_key(entries: Iterator[LogEntry]) -> Iterable[LogEntry]:

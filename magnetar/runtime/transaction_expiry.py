@@ -41,13 +41,16 @@ class TransactionExpiry:
         *,
         find: Callable[[str], Txn | None],
         parent_of: Callable[[Txn | None], Txn | None],
+        newest_of: Callable[[Txn | None], Txn | None],
         submit: Callable[[str, Decide, int], Decision[Txn, None]],
     ) -> None:
-        """`submit` carries out a decision about an id, as of a time."""
+        """`newest_of` returns the open or voted child that changed last, of the same parent.
+        `submit` carries out a decision about an id, as of a time."""
         self._clock = clock
         self._clients = clients
         self._find = find
         self._parent_of = parent_of
+        self._newest_of = newest_of
         self._submit = submit
         self._lifetimes = expire.Lifetimes(
             transactional_id_ms=config.transactional_id_expiration_ms,
@@ -67,8 +70,13 @@ class TransactionExpiry:
     def schedule(self, txn: Txn, now_ms: int) -> None:
         """Look at the id when its next deadline comes. Call after every change of it, with the wall
         time of the change."""
-        parent = None if txn.parent_id is None else self._parent_of(txn)
-        term = expire.term_of(txn, self._lifetimes, parent)
+        is_child = txn.parent_id is not None
+        term = expire.term_of(
+            txn,
+            self._lifetimes,
+            self._parent_of(txn) if is_child else None,
+            self._newest_of(txn) if is_child else None,
+        )
         known = self._due.get(txn.transactional_id)
         if term is None or (known is not None and known[0] == term.due_ms):
             return
@@ -121,6 +129,7 @@ class TransactionExpiry:
                 self._lifetimes,
                 now_ms,
                 parent=self._parent_of(txn),
+                newest=self._newest_of(txn),
                 fresh_producer_id=fresh_producer_id,
             ),
             now_ms,

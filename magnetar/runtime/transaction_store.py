@@ -8,6 +8,7 @@ deadlines (`transaction_expiry`), and later COMPLETE_*. Owns no rule: they are i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -38,6 +39,10 @@ AnswerT = TypeVar("AnswerT")
 #: it.
 Decide = Callable[[Txn | None, int], Decision[Txn, AnswerT]]
 
+#: Forgotten producer ids that wait for the next sweep of the partitions: those of some minutes. The
+#: partitions keep any beyond it for `producer.id.expiration.ms`.
+_FORGOTTEN_MAX = 100_000
+
 TransactionShard = RunningShard[Shard, Txn]
 
 #: What begins is bounded (`encode_endable`), so that it can end. An end is never refused.
@@ -67,12 +72,19 @@ class TransactionStore:
         #: first seen under another `joint.transactions.separator`, and stay where they are until
         #: they expire: so a change of that setting tears no family apart and forgets no outcome.
         self._kept_in: dict[str, int] = {}
+        self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN_MAX)
         self.index = TransactionIndex()
         self.producer_ids = ProducerIds(producer_ids)
         self.clients = TransactionClients()
         self.commits = Commits(participants, clock, complete=self.complete, stop=stop)
         self.expiry = TransactionExpiry(
-            config, clock, self.clients, find=self.find, parent_of=self.parent_of, submit=self._on
+            config,
+            clock,
+            self.clients,
+            find=self.find,
+            parent_of=self.parent_of,
+            newest_of=self.newest_of,
+            submit=self._on,
         )
 
     def __iter__(self) -> Iterator[Txn]:
@@ -129,6 +141,12 @@ class TransactionStore:
             return None
         return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
 
+    def newest_of(self, txn: Txn | None) -> Txn | None:
+        """Return the open or voted child that changed last, of the parent of a child."""
+        if txn is None or txn.parent_id is None:
+            return None
+        return self.shard_of(txn.transactional_id).state.newest_child(txn.parent_id)
+
     # --- the one way in which an id changes
 
     def submit(
@@ -158,7 +176,7 @@ class TransactionStore:
         try:
             for record in plan.records:
                 if record.state is State.DEAD:
-                    self._forget(transactional_id)
+                    self._forget(record)
                 else:
                     self.expiry.schedule(record, now_ms)
             if plan.work:
@@ -196,6 +214,8 @@ class TransactionStore:
         is_used = fresh_producer_id in (decided.producer_id, decided.next_producer_id)
         if is_used and fresh_producer_id != NO_PRODUCER_ID:
             self.producer_ids.take()
+        if decided.parent_id is None and transactional_id not in state.families:
+            return decision
         return joint.joined(
             txn,
             decision,
@@ -224,7 +244,18 @@ class TransactionStore:
         """As `submit`, for a decision that no client waits for."""
         return self.submit(self.shard_of(transactional_id), transactional_id, decide, now_ms)[0]
 
-    def _forget(self, transactional_id: str) -> None:
+    def take_forgotten(self) -> set[int]:
+        """Return the producer ids of transactional ids that were forgotten since the last call.
+
+        Nothing can be written under them any more.
+        """
+        taken = {*self._forgotten} - {NO_PRODUCER_ID}
+        self._forgotten.clear()
+        return taken
+
+    def _forget(self, dead: Txn) -> None:
+        self._forgotten += (dead.producer_id, dead.previous_producer_id)
+        transactional_id = dead.transactional_id
         self._kept_in.pop(transactional_id, None)
         self.commits.forget(transactional_id)
         self.clients.forget(transactional_id)

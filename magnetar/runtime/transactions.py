@@ -154,17 +154,23 @@ class Transactions:
         for shard, end_offset in ends:
             await shard.durable(end_offset)
 
-    async def describe(
-        self, transactional_ids: Iterable[str] | None = None
-    ) -> list[TransactionMetadata]:
-        """Return what is known of these ids (None: of all), once it is durable.
+    async def describe(self, transactional_ids: Iterable[str]) -> list[TransactionMetadata]:
+        """Return what is known of these ids once it is durable; unknown ids are left out.
 
-        Unknown ids are left out. What has ended is shown as ended, also where its COMPLETE_* was
-        still waiting for company.
+        What has ended is shown as ended, also where its COMPLETE_* was still waiting for company.
         """
-        found = list(self)
-        if transactional_ids is not None:
-            found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
+        found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
+        return await self._up_to_date(found)
+
+    async def describe_in(self, states: Set[State] | None) -> list[TransactionMetadata]:
+        """Return at least all ids in these states (None: in any), as `describe`.
+
+        What is open or has voted is found without a look at the ids that are idle.
+        """
+        found = None if states is None else self.store.index.in_states(states)
+        return await self._up_to_date(list(self) if found is None else found)
+
+    async def _up_to_date(self, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
         for position, txn in enumerate(found):
             if txn.state in UNFINISHED:
                 self.store.complete(txn.transactional_id)
@@ -298,9 +304,9 @@ class Transactions:
         )
         is_visible = await self.store.commits.visible(transactional_id)
         # What is visible is durable. A vote, and what a retry rests on, may not be yet.
-        if shard.log.high_watermark < end_offset:
+        if shard.log.reader.high_watermark < end_offset:
             await shard.durable(end_offset)
-        if commit and decision.records:
+        if commit and decision.records and decision.records[0].parent_id is not None:
             joint.refuse_late_vote(decision.records[0])
         if not is_visible:
             self.late_settlements += 1
@@ -403,7 +409,7 @@ class Transactions:
         assert shard is not None, "what is known is in a shard"
         log = shard.log
         store.commits.check_data_may_follow(transactional_id, log)
-        return log, log.log_end_offset
+        return log, log.state.end_offset
 
     def check_offsets(
         self,

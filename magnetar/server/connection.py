@@ -24,6 +24,7 @@ from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule, certificate_name, mapped
 from magnetar.security.principal import user
 from magnetar.security.session import Session
@@ -36,16 +37,15 @@ from magnetar.server.dispatch import (
     UnsupportedVersion,
 )
 from magnetar.server.first_step import Rest
-from magnetar.server.frames import FrameReader
+from magnetar.server.frames import Frame, FrameReader
 from magnetar.server.memory import RequestMemory
+from magnetar.server.writing import write
 from wire.errors import WireError
 
 #: The keys of OVERLAPPING as a frame begins with them, for a request that is not decoded yet.
 _OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
 #: The number of buffers of answers that are gathered before they are sent.
 GATHER_MAX = 64
-#: Shorter answers are joined: a copy costs less than a system call's second buffer.
-JOINED_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
@@ -61,6 +61,7 @@ class _Pause:
     UNREAD_ANSWERS = 2
     MEMORY = 4
     CLOSING = 8
+    TURN = 16
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class Shared:
     delayed_responses: DelayedResponses
     memory: RequestMemory
     response_memory: ResponseMemory
+    turns: Turns
     #: Every connection receives here, between one `get_buffer` and its `buffer_updated`.
     buffer: memoryview
     frame_bytes_max: int
@@ -103,14 +105,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self._memory = shared.memory
         self._loop = shared.loop
+        self._turns = shared.turns
         self._in_flight_max = shared.in_flight_max
         #: Answers that the operating system did not take at once.
         self._unread = HeldResponse(shared.response_memory)
+        self._unread_seen = 0  # what `is_stuck` has seen of them
         self._reader = FrameReader(shared.buffer, shared.memory, shared.frame_bytes_max)
         self._limit_frames()
         # The event loop asks the reader itself, which saves a call for each read.
         self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
-        self._backlog: deque[bytearray] = deque()
+        self._backlog: deque[Frame] = deque()
         self._exchanges: deque[Exchange] = deque()
         self._transport: asyncio.Transport | None = None
         self._pause = _Pause.NONE
@@ -118,6 +122,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._do_overlap = True
         self._is_pumping = False
         self._will_pump = False
+        #: Whether requests wait for the connection's next turn.
+        self._waits_for_turn = False
         self._quiet_since_s = self._loop.time()
         self._traffic_bytes_seen = 0
 
@@ -170,6 +176,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         if transport is not None:
             transport.abort()
 
+    def cut_off(self, reason: str) -> None:
+        """Log `reason` and close without answering."""
+        _log.warning(
+            "connection closed",
+            client_address=self.client_address,
+            client_id=self.client_id,
+            reason=reason,
+        )
+        self.abort()
+
+    def is_stuck(self) -> bool:
+        """Return whether the client has taken nothing of its answers since the last call."""
+        if not self._pause & _Pause.UNREAD_ANSWERS or self._transport is None:
+            self._unread_seen = 0
+            return False
+        seen, self._unread_seen = self._unread_seen, self._transport.get_write_buffer_size()
+        return seen == self._unread_seen
+
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -214,6 +238,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
         if is_short and not memory.may_read(self):
             self._pause_reading(_Pause.MEMORY)
+        elif self._reader.is_partial and self._turns.is_over():
+            # Others send large requests at the same time: to receive them all holds the loop.
+            self._pause_reading(_Pause.TURN)
+            self._turns.later(partial(self._resume_reading, _Pause.TURN))
 
     def eof_received(self) -> bool:
         return False
@@ -234,7 +262,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # Requests and answers.
 
-    def _accept(self, frames: list[bytearray]) -> None:
+    def _accept(self, frames: list[Frame]) -> None:
         if self._pause & _Pause.CLOSING:
             return
         is_quiet = not (self._exchanges or self._backlog or self._pause)
@@ -257,11 +285,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._pause_reading(_Pause.UNANSWERED)
 
     def _pump(self) -> None:
-        """Start every request that may start, and send every answer that may be sent."""
+        """Start requests that may start until the turn is over; send every answer that may be sent.
+
+        One request starts in any case: a client that waits for each answer asks for no turn.
+        """
         if self._is_pumping:
             return
         self._is_pumping = True
         backlog, exchanges = self._backlog, self._exchanges
+        has_started = False
         ready: Answer = []
         while True:
             if exchanges and exchanges[0].answer is not None:
@@ -270,13 +302,18 @@ class ClientConnection(asyncio.BufferedProtocol):
                     # Now, not at the end: it may turn out that the client does not read.
                     self._send(ready)
                     ready = []
-            if not backlog or self._pause & _Pause.UNREAD_ANSWERS:
+            if not backlog or self._waits_for_turn or self._pause & _Pause.UNREAD_ANSWERS:
                 break
             if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
+                break
+            if has_started and self._turns.is_over():
+                self._waits_for_turn = True
+                self._turns.later(self._take_turn)
                 break
             frame = backlog.popleft()
             self._memory.resize_partial(-len(frame))
             self._start(frame)
+            has_started = True
         self._is_pumping = False
         if ready:
             self._send(ready)
@@ -293,25 +330,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._will_pump = False
         self._pump()
 
-    def _send(self, buffers: Answer) -> None:
-        if self._transport is None or not buffers:
-            return
-        if len(buffers) == 1:
-            self.sent_bytes += len(buffers[0])
-            self._transport.write(buffers[0])
-            return
-        size_bytes = sum(map(len, buffers))
-        self.sent_bytes += size_bytes
-        if size_bytes <= JOINED_BYTES_MAX:
-            self._transport.write(b"".join(buffers))
-            return
-        # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
-        # that the client does not read (CVE-2024-12254).
-        last = buffers.pop()
-        self._transport.writelines(buffers)
-        self._transport.write(last)
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self._pump()
 
-    def _start(self, frame: bytearray) -> None:
+    def _send(self, buffers: Answer) -> None:
+        if self._transport is not None and buffers:
+            self.sent_bytes += write(self._transport, buffers)
+
+    def _start(self, frame: Frame) -> None:
         if self._reader.error is not None and not frame:
             self._refuse(self._reader.error)
             return
@@ -328,12 +355,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self.client_id = exchange.context.client_id
         # A request that does not overlap is alone; nothing may start beside it.
-        self._do_overlap = exchange.route.overlaps and (self._do_overlap or not self._exchanges)
+        self._do_overlap = exchange.overlaps and (self._do_overlap or not self._exchanges)
         self._exchanges.append(exchange)
         if exchange.answer is None:
             self._wait(exchange)
+            if exchange.overlaps:
+                self._memory.in_flight_bytes += exchange.size_bytes
+            elif not self._memory.hold_waiting(exchange.size_bytes):
+                name = exchange.route.api.name
+                self.cut_off(f"its {name} may not wait: others hold queued.max.request.bytes")
 
-    def _begin_guarded(self, frame: bytearray) -> Exchange:
+    def _begin_guarded(self, frame: Frame) -> Exchange:
         """Begin a request of a client that has not authenticated, or whose session may end."""
         exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
         self._limit_frames()
@@ -351,12 +383,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
-        if exchange.route.overlaps:
-            self._memory.in_flight_bytes += exchange.size_bytes
-        else:
-            # A connection has one of these, and its handler looks at the frame no more. It may
-            # wait for as long as its client likes, and must not keep others from being read.
-            exchange.size_bytes = 0
         waits_for = exchange.waits_for
         if isinstance(waits_for, DelayedResponse):
             on_end = partial(self._resume, exchange, waits_for)
@@ -382,13 +408,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answered(exchange)
 
     def _answered(self, exchange: Exchange) -> None:
-        """Account for an answer that was waited for, and send it as soon as may be.
+        """Account for an answer that was waited for, and send it as soon as may be; or wait again.
 
         Where other requests are under way it leaves a step later, together with the answers that
         the same sync has brought.
         """
-        if exchange.size_bytes:
+        if exchange.answer is None:
+            self._wait(exchange)
+            return
+        if exchange.overlaps:
             self._memory.give_back(exchange.size_bytes)
+        else:
+            self._memory.waiting_bytes -= exchange.size_bytes
         if len(self._exchanges) == 1 and not self._is_pumping:
             self._send(self._take_ready())
         if self._exchanges or self._backlog or self._pause:
@@ -407,7 +438,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _finished(self, exchange: Exchange, rest: Rest, task: asyncio.Task[None]) -> None:
         """End a request whose task was cancelled, or has failed; else all is done."""
-        if exchange.answer is None:
+        if exchange.waits_for is task and exchange.answer is None:
             rest.abandon()
             exchange.answer = []
             self._answered(exchange)

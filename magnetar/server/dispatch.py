@@ -3,18 +3,25 @@
 The edge of the broker: every error of a handler ends here. `KafkaError` is an answer, `WireError`
 closes the connection, a failing disk or a broken invariant stops the broker, and any other error is
 a bug, which is logged with its traceback and answered UNKNOWN_SERVER_ERROR.
+
+A message of very many elements would hold the event loop while it is decoded or encoded. So the
+loop gives up at `ELEMENTS_AT_ONCE`, and a thread does the work from the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from magnetar.apis.api_versions import unsupported_version_response
+from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
@@ -23,10 +30,11 @@ from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
+from magnetar.runtime.turns import Turns
 from magnetar.server.first_step import Rest, run_first_step
-from magnetar.server.frames import SIZE_BYTES
+from magnetar.server.frames import SIZE_BYTES, Frame
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import KafkaError, TooManyElements, WireError
 from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
@@ -36,6 +44,15 @@ API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
 #: only, or for a time limit: Produce, OffsetCommit, TxnOffsetCommit.
 OVERLAPPING = frozenset({0, 8, 28})
+#: Messages with more elements are decoded and encoded in a thread: about 3 ms of work.
+ELEMENTS_AT_ONCE = 2048
+#: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
+#: thread decodes so many in 0.2 s, and no real request comes near.
+ELEMENTS_MAX = 1 << 17
+#: What a large request takes besides its frame once it is decoded: by the bytes of the frame, and
+#: at most, since its elements are bounded.
+_LARGE_FACTOR = 15
+_DECODED_BYTES_MAX = 32 << 20
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")
@@ -48,6 +65,7 @@ _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
+R = TypeVar("R")
 #: The buffers of an answer; empty where none is to be sent.
 Answer = list[Buffer]
 
@@ -76,12 +94,15 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, *, is_guarded: bool = False) -> None:
+        """`is_guarded`: there is an authorizer, which the API's needs are put before."""
         self.api = api
         self.api_key = api.key
         self.version = version
         self.overlaps = api.key in OVERLAPPING
         self.handler = api.handler
+        if is_guarded and api.needs:
+            self.handler = guarded(api.handler, api.refuse, api.needs)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -94,16 +115,29 @@ class Exchange:
     `answer` is None until it is known. `waits_for` is None until the request has to wait.
     """
 
-    __slots__ = ("answer", "context", "request", "route", "size_bytes", "waits_for")
+    __slots__ = (
+        "answer",
+        "context",
+        "is_large",
+        "overlaps",
+        "request",
+        "route",
+        "size_bytes",
+        "waits_for",
+    )
 
-    def __init__(
-        self, route: Route, request: Message, context: RequestContext, size_bytes: int
-    ) -> None:
+    #: What the frame decodes to; of a large request, set once it is decoded.
+    request: Message
+
+    def __init__(self, route: Route, context: RequestContext, size_bytes: int) -> None:
         self.route = route
-        self.request = request
         self.context = context
-        #: What the request holds in the account of requests in flight.
+        #: What the request holds in an account while it waits.
         self.size_bytes = size_bytes
+        #: Whether the request has so many elements that a thread decodes it.
+        self.is_large = False
+        #: Whether others may start while the request waits: it has done its work by then.
+        self.overlaps = route.overlaps
         self.answer: Answer | None = None
         self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
 
@@ -119,17 +153,21 @@ class Dispatcher:
         clock: Clock,
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
+        turns: Turns,
     ) -> None:
         self._apis = apis
+        self._turns = turns
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
+        #: One thread for all large messages: one of them at a time takes memory and CPU time.
+        self._aside = ThreadPoolExecutor(1, "large-messages")
         #: By API key and version as the first four bytes of a request say them.
         self._routes: dict[int, Route] = {}
         #: The number of requests that were understood, by API key.
         self.request_counts = dict.fromkeys(apis, 0)
 
-    def begin(self, frame: bytearray, connection: Connection, client_address: str) -> Exchange:
+    def begin(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Decode the request that `frame` holds and run its handler up to its first wait.
 
         The exchange returned has its answer, or what it waits for. Records are views of the frame.
@@ -146,23 +184,30 @@ class Dispatcher:
                 header, offset = RequestHeader.decode_from(frame, 2 if route.is_flexible else 1)
                 client_id = header.client_id
             else:
-                client_id = frame[_HEADER_BYTES:offset].decode()
+                client_id = str(frame[_HEADER_BYTES:offset], "utf-8")
                 offset += route.is_flexible
         except StructError:
             raise WireError(f"{len(frame)} bytes are no request header") from None
         except UnicodeDecodeError:
             raise WireError("the client id is not UTF-8") from None
-        # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them after
-        # a Metadata request of version 13.
-        request, _ = route.decode(frame, offset)
         key, version = route.api_key, route.version
-        self.request_counts[key] += 1
         context = RequestContext(
             key, version, correlation_id, client_id, client_address, self._now_ms(), connection
         )
-        exchange = Exchange(route, request, context, len(frame))
+        exchange = Exchange(route, context, len(frame))
         try:
-            handled = route.handler(self.services, request, context)
+            # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them
+            # after a Metadata request of version 13.
+            exchange.request, _ = route.decode(frame, offset, ELEMENTS_AT_ONCE)
+        except TooManyElements:
+            exchange.is_large = True
+            exchange.overlaps = False
+            exchange.size_bytes += min(_LARGE_FACTOR * len(frame), _DECODED_BYTES_MAX)
+            exchange.waits_for = self._begin_large(exchange, frame, offset)
+            return exchange
+        self.request_counts[key] += 1
+        try:
+            handled = route.handler(self.services, exchange.request, context)
             # Asked in the order of how often: Produce, then handlers with `async`.
             if isinstance(handled, DelayedResponse):
                 exchange.waits_for = handled
@@ -171,31 +216,77 @@ class Dispatcher:
                 if isinstance(outcome, Rest):
                     exchange.waits_for = outcome
                 else:
-                    exchange.answer = _encode(exchange, outcome)
+                    self._respond(exchange, outcome)
             else:
-                exchange.answer = _encode(exchange, cast("Message | None", handled))
+                self._respond(exchange, cast("Message | None", handled))
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
         return exchange
 
     def finish(self, exchange: Exchange, delayed: DelayedResponse) -> None:
-        """Answer a request whose delayed response may be made. Raises WireError."""
+        """Answer a request whose delayed response may be made. Raises WireError.
+
+        The exchange has its answer, or a new wait: for a large response to be encoded.
+        """
         try:
-            response = None if delayed.is_cancelled else delayed.make(delayed.is_late)
-            exchange.answer = _encode(exchange, response)
+            self._respond(exchange, None if delayed.is_cancelled else delayed.make(delayed.is_late))
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
     async def go_on(self, exchange: Exchange, rest: Rest) -> None:
-        """Run the handler from its first wait on to its answer. Raises WireError."""
-        try:
-            exchange.answer = _encode(exchange, await rest.resume())
-        except Exception as error:  # the edge of the broker: `_on_error` sorts them
-            exchange.answer = self._on_error(exchange, error)
+        """Run the handler from its first wait on. Raises WireError.
 
-    def begin_guarded(
-        self, frame: bytearray, connection: Connection, client_address: str
-    ) -> Exchange:
+        The exchange has its answer, or waits for a `DelayedResponse`.
+        """
+        try:
+            handled = await rest.resume()
+            if isinstance(handled, DelayedResponse):
+                exchange.waits_for = handled
+            else:
+                exchange.answer = await self._encoded(exchange, handled)
+        except Exception as error:  # the edge of the broker: `_on_error` sorts them
+            refusal = self._refusal_for(exchange, error)
+            if refusal is not None and exchange.is_large:
+                # It names as much as the request does.
+                exchange.answer = await self._run_aside(partial(_refusal, exchange, refusal))
+            else:
+                exchange.answer = _refusal(exchange, refusal)
+
+    def close(self) -> None:
+        """End the thread for large messages."""
+        self._aside.shutdown(wait=False, cancel_futures=True)
+
+    def _respond(self, exchange: Exchange, response: Message | None) -> None:
+        """Set the answer, or what it waits for where a thread has to encode it."""
+        try:
+            exchange.answer = _encode(exchange, response, ELEMENTS_AT_ONCE)
+        except TooManyElements:
+            exchange.waits_for = run_first_step(_later(response), self._loop)
+
+    async def _encoded(self, exchange: Exchange, response: Message | None) -> Answer:
+        try:
+            return _encode(exchange, response, ELEMENTS_AT_ONCE)
+        except TooManyElements:
+            with self._turns.aside():
+                return await self._run_aside(partial(_encode, exchange, response))
+
+    def _begin_large(self, exchange: Exchange, frame: Frame, offset: int) -> Rest:
+        """Begin to decode a request in the thread, and to run its handler after that."""
+        began = run_first_step(self._handle_large(exchange, frame, offset), self._loop)
+        assert isinstance(began, Rest), "a thread is waited for"
+        return began
+
+    async def _handle_large(self, exchange: Exchange, frame: Frame, offset: int) -> Any:
+        decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
+        exchange.request, _ = await self._run_aside(decode)
+        self.request_counts[exchange.route.api_key] += 1
+        handled = exchange.route.handler(self.services, exchange.request, exchange.context)
+        return await handled if isinstance(handled, CoroutineType) else handled
+
+    async def _run_aside(self, work: Callable[[], R]) -> R:
+        return await self._loop.run_in_executor(self._aside, work)
+
+    def begin_guarded(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Begin a request that the connection's session must admit. Raises WireError."""
         session = connection.session
         now_ms = self._now_ms()
@@ -204,7 +295,7 @@ class Dispatcher:
         session.admit(int.from_bytes(frame[:2], "big"), now_ms)
         return self.begin(frame, connection, client_address)
 
-    def _token_exchange(self, frame: bytearray, connection: Connection, now_ms: int) -> Exchange:
+    def _token_exchange(self, frame: Frame, connection: Connection, now_ms: int) -> Exchange:
         """Return a bare token of a login as a request, with its answer: a bare token too."""
         try:
             token, _ = connection.session.authenticate(bytes(frame), now_ms)
@@ -213,7 +304,8 @@ class Dispatcher:
             raise WireError(str(refusal)) from None
         api = self._apis[SaslAuthenticateRequest.api_key]
         context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
-        exchange = Exchange(Route(api, 0), SaslAuthenticateRequest(), context, 0)
+        exchange = Exchange(Route(api, 0), context, 0)
+        exchange.request = SaslAuthenticateRequest()
         exchange.answer = [len(token).to_bytes(SIZE_BYTES, "big") + token]
         return exchange
 
@@ -223,43 +315,64 @@ class Dispatcher:
         """Return an ApiVersions request of an unknown version, with its answer (KIP-511)."""
         key, correlation_id = unsupported.api_key, unsupported.correlation_id
         context = RequestContext(key, 0, correlation_id, None, "", self._now_ms(), connection)
-        exchange = Exchange(Route(self._apis[key], 0), ApiVersionsRequest(), context, 0)
+        exchange = Exchange(Route(self._apis[key], 0), context, 0)
+        exchange.request = ApiVersionsRequest()
         exchange.answer = _encode(exchange, unsupported_version_response(self._apis))
         return exchange
 
-    def _route_of(self, frame: bytearray, key_and_version: int, correlation_id: int) -> Route:
+    def _route_of(self, frame: Frame, key_and_version: int, correlation_id: int) -> Route:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = self._apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
-        route = self._routes[key_and_version] = Route(api, version)
+        route = self._routes[key_and_version] = Route(
+            api, version, is_guarded=self.services.acls is not None
+        )
         return route
 
     def _on_error(self, exchange: Exchange, error: Exception) -> Answer:
         """Return the answer to a request whose handler has failed. Raises WireError."""
+        return _refusal(exchange, self._refusal_for(exchange, error))
+
+    def _refusal_for(self, exchange: Exchange, error: Exception) -> KafkaError | None:
+        """Return what a request is refused with whose handler has failed. Raises WireError.
+
+        None where the broker ends.
+        """
         if isinstance(error, WireError):
             raise error
         if isinstance(error, KafkaError):
             log_refused_request(self.services, exchange.context, exchange.request, error)
-            return _refusal(exchange, error)
+            return error
         if is_fatal(error):
             self._on_fatal(error)
-            return []
+            return None
         # The one place: a bug must not take the other requests along.
         _log.exception("handler failed", **_described(exchange))
-        return _refusal(exchange, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _encode(exchange: Exchange, response: Message | None) -> Answer:
+async def _later(response: Message | None) -> Message | None:
+    """Return `response` in a task, where its encoding may be waited for."""
+    await asyncio.sleep(0)
+    return response
+
+
+def _encode(
+    exchange: Exchange, response: Message | None, elements_max: int = sys.maxsize
+) -> Answer:
     """Return size, response header and body in buffers of which none is empty.
 
-    Large parts are not copied. Raises TypeError for a response that cannot be sent: a bug.
+    Large parts are not copied. Raises TooManyElements, and TypeError for a response that cannot be
+    sent: a bug.
     """
     if response is None:
         return []
     route = exchange.route
     try:
-        parts = route.encode(response)
+        parts = route.encode(response, elements_max)
+    except TooManyElements:
+        raise
     except WireError as error:
         raise TypeError(f"{type(response).__name__} cannot be sent: {error}") from error
     prefix = route.prefix
@@ -272,7 +385,9 @@ def _encode(exchange: Exchange, response: Message | None) -> Answer:
     return [head, *filter(len, parts)]
 
 
-def _refusal(exchange: Exchange, refusal: KafkaError) -> Answer:
+def _refusal(exchange: Exchange, refusal: KafkaError | None) -> Answer:
+    if refusal is None:
+        return []
     route = exchange.route
     response = route.api.refuse(exchange.request, route.version, refusal)
     return _encode(exchange, response)

@@ -3,11 +3,14 @@
 Sans I/O. Bytes arrive in a buffer that all connections share. Whole frames are copied out of it;
 the rest of a frame that is not whole is received straight into a buffer of the frame's own. That
 buffer is at most four times as large as the bytes that have arrived, so an announced size costs
-nothing. Each frame is a bytearray of its own: a handler may keep views of it and write into it.
+nothing. From `MAPPED_BYTES` on the buffer has its whole size at once, but no memory until bytes
+arrive: to copy and to clear megabytes would hold the event loop. Each frame is a buffer of its own:
+a handler may keep views of it and write into it.
 """
 
 from __future__ import annotations
 
+from mmap import mmap
 from struct import Struct
 
 from magnetar.server.memory import RequestMemory
@@ -15,11 +18,14 @@ from wire.errors import WireError
 
 SIZE_BYTES = 4
 SHARED_BUFFER_BYTES = 256 * 1024
+MAPPED_BYTES = 2 << 20
 _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
 #: How a TLS handshake begins: record type and major version.
 _TLS_HELLO = 0x1603
 _SIZE = Struct(">i")
+
+Frame = bytearray | memoryview
 
 
 class FrameReader:
@@ -29,11 +35,12 @@ class FrameReader:
         "_filled",
         "_frame",
         "_head",
-        "frame_bytes_max",
+        "_held",
         "_memory",
         "_shared",
         "_size",
         "error",
+        "frame_bytes_max",
     )
 
     def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
@@ -42,7 +49,8 @@ class FrameReader:
         self._memory = memory
         self.frame_bytes_max = max_bytes
         self._head = b""  # the first bytes of a size, fewer than 4
-        self._frame: bytearray | None = None
+        self._frame: Frame | None = None
+        self._held = 0  # what the frame takes of the memory, at least what has arrived
         self._filled = 0
         self._size = 0
         #: Set when the stream has a size that no request may have: no more frames come.
@@ -62,7 +70,7 @@ class FrameReader:
             frame = self._grow(frame)
         return memoryview(frame)[self._filled :]
 
-    def received(self, count: int) -> list[bytearray]:
+    def received(self, count: int) -> list[Frame]:
         """Return the frames that the `count` bytes now in the buffer complete, in order.
 
         A size that no request may have is returned as an empty frame, the last one; `error` says
@@ -77,7 +85,7 @@ class FrameReader:
             data = memoryview(self._head + data[:count])
             self._head = b""
             count = len(data)
-        frames: list[bytearray] = []
+        frames: list[Frame] = []
         position = 0
         while count - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data, position)
@@ -99,13 +107,15 @@ class FrameReader:
     def discard(self) -> None:
         """Forget a half-received frame."""
         if self._frame is not None:
-            self._memory.resize_partial(-len(self._frame))
+            self._hold(0)
         self._frame = None
         self._head = b""
 
-    def _continue(self, frame: bytearray, count: int) -> list[bytearray]:
+    def _continue(self, frame: Frame, count: int) -> list[Frame]:
         self._filled += count
         if self._filled < self._size:
+            if self._filled > self._held:
+                self._hold(self._filled)
             return []
         self.discard()
         return [frame]
@@ -113,21 +123,26 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        frame = bytearray(self._capacity())
+        frame = self._frame = bytearray(self._capacity())
         frame[: self._filled] = start
-        self._frame = frame
-        self._memory.resize_partial(len(frame))
+        self._hold(len(frame))
 
     def _capacity(self) -> int:
         return min(self._size, max(_PARTIAL_BYTES_MIN, _GROWTH * self._filled))
 
-    def _grow(self, frame: bytearray) -> bytearray:
+    def _grow(self, frame: Frame) -> Frame:
         # A new buffer, not a resized one: the event loop may still hold a view of the old.
-        grown = bytearray(self._capacity())
+        capacity = self._capacity()
+        is_mapped = capacity > MAPPED_BYTES
+        grown = memoryview(mmap(-1, self._size)) if is_mapped else bytearray(capacity)
         grown[: self._filled] = frame
-        self._memory.resize_partial(len(grown) - len(frame))
+        self._hold(self._filled if is_mapped else capacity)
         self._frame = grown
         return grown
+
+    def _hold(self, size_bytes: int) -> None:
+        self._memory.resize_partial(size_bytes - self._held)
+        self._held = size_bytes
 
 
 def _refusal(size: int, bytes_max: int) -> str:

@@ -18,8 +18,9 @@ from magnetar.config.security import listener_security
 from magnetar.logging import get_logger
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.delayed_response import DelayedResponses
-from magnetar.runtime.response_memory import ResponseMemory
+from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
+from magnetar.runtime.turns import Turns
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SHARED_BUFFER_BYTES
@@ -27,9 +28,9 @@ from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
 from magnetar.storage import open_files
 
-#: The bytes of answers that may wait for a slow client. Above it no more requests of the
-#: connection are started.
-WRITE_BUFFER_BYTES = 1 << 20
+#: The bytes of answers that may wait for a slow client in no account. Above it they are accounted
+#: for, and no more requests of the connection are started.
+WRITE_BUFFER_BYTES = ROOM_BYTES_MIN
 #: The time that a stop waits for answers under way.
 STOP_GRACE_SECONDS = 1.0
 #: The interval of the search for idle connections, and for slow ones while memory is short.
@@ -76,13 +77,14 @@ class Server:
         config: BrokerConfig,
         clock: Clock,
         response_memory: ResponseMemory,
+        turns: Turns,
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
         bind: Bind = bind_socket,
     ) -> None:
         self._bind = bind
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(clock, apis, on_fatal)
+        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns)
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.response_memory = response_memory
         self.shared = Shared(
@@ -91,6 +93,7 @@ class Server:
             delayed_responses=DelayedResponses(self.loop),
             memory=self.memory,
             response_memory=response_memory,
+            turns=turns,
             buffer=memoryview(bytearray(SHARED_BUFFER_BYTES)),
             frame_bytes_max=config.socket_request_max_bytes,
             in_flight_max=config.connection_max_in_flight_requests,
@@ -186,6 +189,7 @@ class Server:
                 for connection in tuple(self._connections):
                     connection.abort()
                 await asyncio.sleep(0)
+        self.dispatcher.close()
 
     def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
         tls = self._tls.get(listener.name)
@@ -242,20 +246,20 @@ class Server:
             )
 
     def _sweep(self) -> None:
-        """Close connections that were idle for too long, also those with half a request."""
+        """Close connections that were idle for too long, and those that hold memory others need."""
         self._sweep_count += 1
         if self._sweep_count % _SWEEPS_PER_RELOAD == 0:
             for tls in self._tls.values():
                 tls.reload()
         overdue = self.memory.overdue()
         if isinstance(overdue, ClientConnection):
-            _log.warning(
-                "connection closed",
-                client_address=overdue.client_address,
-                client_id=overdue.client_id,
-                reason="it sends too slowly while queued.max.request.bytes is used up",
-            )
-            overdue.abort()
+            overdue.cut_off("it sends too slowly while queued.max.request.bytes is used up")
+        if self.response_memory.room_bytes <= 0:
+            for connection in tuple(self._connections):
+                if connection.is_stuck():
+                    connection.cut_off(
+                        "it does not read its answers while they hold queued.max.request.bytes"
+                    )
         now = self.loop.time()
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:

@@ -1,4 +1,4 @@
-"""The memory that requests hold, over all connections, in two accounts with one limit each.
+"""The memory that requests hold, over all connections, in three accounts with one limit each.
 
 *In flight*: requests that wait for a sync. They end by themselves, so over the limit every
 connection waits for that.
@@ -8,6 +8,10 @@ clients decide when these end. So over the limit one connection at a time, the f
 read on until it has no such request, and it has to be quick: `overdue` finds a favoured connection
 that is not. A client that announces much and sends little delays large requests for a moment, and
 small requests not at all.
+
+*Waiting*: long polls, joins, and requests that a thread decodes. They end when their clients like,
+so they keep no other connection from being read. Over the limit a request that is not small may not
+wait: the caller closes its connection.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
+#: A request that is no larger may wait whatever the others hold.
+SMALL_BYTES_MAX = 4096
 
 
 class Receiver(Protocol):
@@ -38,7 +44,7 @@ class Receiver(Protocol):
 
 
 class RequestMemory:
-    """The two accounts. `limit_bytes` is the limit of each; negative: no limit."""
+    """The three accounts. `limit_bytes` is the limit of each; negative: no limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = sys.maxsize if limit_bytes < 0 else limit_bytes
@@ -46,6 +52,8 @@ class RequestMemory:
         self.in_flight_bytes = 0
         #: Changed by `resize_partial` only.
         self.partial_bytes = 0
+        #: Added to by `hold_waiting`; the caller takes away what it has added.
+        self.waiting_bytes = 0
         self._waiting: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
         self._favoured_bytes = 0
@@ -55,6 +63,11 @@ class RequestMemory:
         self.in_flight_bytes -= size_bytes
         if self._waiting:
             self._wake()
+
+    def hold_waiting(self, size_bytes: int) -> bool:
+        """Account for a request that waits; return whether it may."""
+        self.waiting_bytes += size_bytes
+        return size_bytes <= SMALL_BYTES_MAX or self.waiting_bytes <= self.limit_bytes
 
     def resize_partial(self, by_bytes: int) -> None:
         """Account for a partial request that came or grew, or went (negative)."""

@@ -24,6 +24,6 @@ __all__ = ["SinkError", "register"]
 
 def register(session: SparkSession) -> None:
     """Make `format("magnetar")` known to a session."""
-    from magnetar.spark.data_source import MagnetarDataSource
+    from magnetar.spark.data_source import of_session
 
-    session.dataSource.register(MagnetarDataSource)
+    session.dataSource.register(of_session())

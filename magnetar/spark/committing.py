@@ -89,8 +89,8 @@ def _difference(votes: Set[str], children: Set[str]) -> str:
     parts = []
     if missing:
         parts.append(
-            f"{_some(missing)} did not vote, or not in time (a vote is kept for "
-            "joint.vote.timeout.ms of the broker, a batch may take no longer)"
+            f"{_some(missing)} did not vote, or too early (a vote is kept for "
+            "joint.vote.timeout.ms of the broker after the last task began or voted)"
         )
     if unknown:
         parts.append(f"{_some(unknown)} voted at the last moment")

@@ -7,6 +7,7 @@ the pickled one. So a writer holds only its options and what the brokers promise
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from magnetar.spark.cluster import Cluster, Promises
 from magnetar.spark.committing import commit_batch
 from magnetar.spark.errors import BadOptions, SinkError
 from magnetar.spark.options import Guarantee, SinkOptions, check_separated, parse_options
-from magnetar.spark.progress import Progress, is_written
+from magnetar.spark.progress import Progress, is_written, repetition
 from magnetar.spark.query_parent import QueryParent
 from magnetar.spark.rows import check_columns
 from magnetar.spark.task import (
@@ -39,13 +40,20 @@ from magnetar.spark.task import (
 if TYPE_CHECKING:
     import pyarrow
 
-#: librdkafka's longest timeout, which a broker may lower.
-_TRANSACTION_TIMEOUT_MS = 900_000
+#: librdkafka's longest timeout.
+_TRANSACTION_TIMEOUT_MS_MAX = 2**31 - 1
 _BATCH_JOB = -1
+#: Hexadecimal digits: enough for the drivers of one query that may be alive at once.
+_SESSION_LENGTH = 12
+
+_log = logging.getLogger("magnetar.spark")
 
 
 class MagnetarDataSource(DataSource):
     """`format("magnetar")`: a sink, exactly once on magnetar."""
+
+    #: The session that it is registered with (`of_session`).
+    session = ""
 
     @classmethod
     def name(cls) -> str:
@@ -57,13 +65,14 @@ class MagnetarDataSource(DataSource):
         options = _checked(self.options, schema)
         if options.query_id is None and options.batch_id is None:
             # A random name: no repetition can be told from a new write, so each gets its own.
-            return SinkWriter(options, f"spark-write-{uuid.uuid4().hex}", stream=False)
+            query_id = f"spark-write-{uuid.uuid4().hex}"
+            return SinkWriter(options, query_id, self.session, stream=False)
         if options.query_id is None or options.batch_id is None:
             raise BadOptions(
                 "a batch write has queryId and batchId, which tell a repetition (foreachBatch "
                 "needs both), or neither: then each run is a new write."
             )
-        return SinkWriter(options, options.query_id, stream=False)
+        return SinkWriter(options, options.query_id, self.session, stream=False)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:
         # Output mode `complete` asks to overwrite; this sink appends, as Spark's own sink does.
@@ -75,7 +84,20 @@ class MagnetarDataSource(DataSource):
                 "the option queryId is missing: the name under which the stream's progress is "
                 "kept, the same for the same query, also when it is started again."
             )
-        return SinkWriter(options, options.query_id or "", stream=True)
+        return SinkWriter(options, options.query_id or "", self.session, stream=True)
+
+
+def of_session() -> type[MagnetarDataSource]:
+    """Return a data source for one session, by which its tasks are known.
+
+    Spark sends the class to each process that plans, writes, commits or aborts, and nothing else
+    that these processes have in common tells one driver from another.
+    """
+
+    class Registered(MagnetarDataSource):
+        session = uuid.uuid4().hex[:_SESSION_LENGTH]
+
+    return Registered
 
 
 def _checked(given: Any, schema: StructType) -> SinkOptions:
@@ -87,7 +109,7 @@ def _checked(given: Any, schema: StructType) -> SinkOptions:
 class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     """Writes the batches of a stream or of a batch job; rows come as Arrow's batches, uncopied."""
 
-    def __init__(self, options: SinkOptions, query_id: str, *, stream: bool) -> None:
+    def __init__(self, options: SinkOptions, query_id: str, session: str, *, stream: bool) -> None:
         """Ask the brokers for their promises. SinkError: the batch cannot be written as asked."""
         self._options = options
         self._query_id = query_id
@@ -97,7 +119,7 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             if options.topic is not None:
                 cluster.check_topics([options.topic])
             if options.guarantee is Guarantee.EXACTLY_ONCE:
-                self._family = self._prepared(cluster)
+                self._family = self._prepared(cluster, session)
         # On the driver, so that a mistake fails the query at once and not each of its tasks.
         _check_client_settings(options, self._family)
 
@@ -107,9 +129,15 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return write_rows(iterator, self._options, self._family)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        # Spark never calls `write` for a continuous stream, and commits its epochs all the same.
+        if self._stream and messages and not written:
+            raise BadOptions(
+                "trigger(continuous=...) is not supported: this sink writes in batches, and has "
+                "written nothing. Use trigger(processingTime=...) or trigger(availableNow=True)."
+            )
         if self._family is None:
             return
-        written = [message for message in messages if isinstance(message, Written)]
         # A lost message could be a vote that is not counted: the batch would miss rows in silence.
         if not written or len(written) != len(messages):
             raise SinkError(
@@ -119,12 +147,16 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         with self._cluster() as cluster:
             judge = partial(is_written, batch=batch, query_id=self._query_id, stream=self._stream)
             parent = self._parent(cluster, self._family)
-            commit_batch(parent, batch, _children(written), judge)
+            is_new = commit_batch(parent, batch, _children(written), judge)
+        # Streams repeat their last batch after a restart. A job may be another than it looks like.
+        if not is_new and batch.spark_query_id is None:
+            _log.warning(repetition(batch, self._query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = _BATCH_JOB) -> None:
-        """Fence the batch's children, those of killed tasks included.
+        """Fence the batch's children of this driver, those of killed tasks included.
 
-        Otherwise their open transactions would hold back readers until they time out.
+        Otherwise their open transactions would hold back readers until they time out. Children of
+        another session are left alone: a successor of this driver may be writing the same batch.
         """
         if self._family is None:
             return
@@ -160,11 +192,12 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             keeps_record=self._options.query_id is not None,
         )
 
-    def _prepared(self, cluster: Cluster) -> Family:
+    def _prepared(self, cluster: Cluster, session: str) -> Family:
         promises = cluster.promises()
         check_separated(self._query_id, promises.separator)
         cluster.provide_progress_topic()
-        family = Family(self._query_id, promises.separator, _transaction_timeout_ms(promises))
+        timeout_ms = _transaction_timeout_ms(promises)
+        family = Family(self._query_id, promises.separator, timeout_ms, session)
         # Before tasks begin: votes that a dead driver sealed let no new ones in.
         self._parent(cluster, family).end_abandoned()
         return family
@@ -180,7 +213,7 @@ def _children(messages: Iterable[WriterCommitMessage | None]) -> set[str]:
 
 
 def _transaction_timeout_ms(promises: Promises) -> int:
-    return min(promises.transaction_timeout_ms_max, _TRANSACTION_TIMEOUT_MS)
+    return min(promises.transaction_timeout_ms_max, _TRANSACTION_TIMEOUT_MS_MAX)
 
 
 def _check_client_settings(options: SinkOptions, family: Family | None) -> None:

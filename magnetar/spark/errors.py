@@ -17,3 +17,7 @@ class OtherQuery(SinkError):
 
 class VotesDiffer(SinkError):
     """The votes are not those of the tasks that Spark counts. The batch was aborted."""
+
+
+class TooManyTasks(SinkError):
+    """A batch has more tasks with rows than a broker takes. Nothing of it was written."""

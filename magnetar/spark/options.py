@@ -20,8 +20,9 @@ _NAMES = {
     name.lower(): name
     for name in ("topic", "queryId", "batchId", "deliveryGuarantee", "brokerTimeoutMs")
 }
-#: Options of Spark itself, which the writer of a stream gets too.
-_SPARKS = {"checkpointlocation"}
+#: Options of Spark itself, which the writer of a stream gets too, and one of its own sink, where it
+#: changes nothing either: headers are written if there is a column of them.
+_SPARKS = {"checkpointlocation", "includeheaders"}
 #: Settings that follow from the guarantee, so the sink sets them.
 _DECIDED = {"transactional.id", "enable.idempotence", "acks", "request.required.acks"}
 #: The only protocol: the broker has neither TLS nor SASL.
@@ -77,9 +78,10 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
         bootstrap_servers=options[_SERVERS].strip(),
         topic=_stated(options, "topic"),
         query_id=_query_id(_stated(options, "queryId")),
-        batch_id=_number(options, "batchId", 2**63 - 1),
+        batch_id=_number(options, "batchId", 0, 2**63 - 1),
         guarantee=_guarantee(options),
-        broker_timeout_ms=_number(options, "brokerTimeoutMs", _BROKER_TIMEOUT_MS_MAX)
+        # 0 is refused: without any wait each write would fail, and no number stands for "for ever".
+        broker_timeout_ms=_number(options, "brokerTimeoutMs", 1, _BROKER_TIMEOUT_MS_MAX)
         or BROKER_TIMEOUT_MS,
         client=client,
     )
@@ -112,13 +114,15 @@ def _stated(options: Mapping[str, str], name: str) -> str | None:
     return value
 
 
-def _number(options: Mapping[str, str], name: str, maximum: int) -> int | None:
+def _number(options: Mapping[str, str], name: str, minimum: int, maximum: int) -> int | None:
     value = _stated(options, name)
     if value is None:
         return None
     # isdigit alone accepts `²` too, at which int fails.
-    if not (value.isascii() and value.isdigit() and int(value) <= maximum):
-        raise BadOptions(f"the option {name} is {value!r}; it takes a number from 0 to {maximum}.")
+    if not (value.isascii() and value.isdigit() and minimum <= int(value) <= maximum):
+        raise BadOptions(
+            f"the option {name} is {value!r}; it takes a number from {minimum} to {maximum}."
+        )
     return int(value)
 
 

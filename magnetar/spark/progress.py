@@ -71,8 +71,8 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
     """Return whether `batch` is written already. OtherQuery: the record is of another history, so
     the batch may be neither written nor skipped.
 
-    A stream's batches come in order. Only the last one is repeated, with the same rows. Batches in
-    a gap of the numbers were written elsewhere.
+    Batches come in order. Only the last one is repeated, with the same rows. Batches in a gap of
+    the numbers were written elsewhere.
     """
     if recorded is None:
         return False
@@ -93,15 +93,35 @@ def is_written(recorded: Progress | None, batch: Progress, query_id: str, *, str
             f"{recorded.topic!r}, now it is {batch.topic!r}: two writes of one batch need two "
             "queryIds, or the second would be taken for a repetition of the first."
         )
-    if batch.spark_query_id is not None and recorded.rows != batch.rows:
-        # Skipping the batch as a repetition would lose its new rows.
-        raise OtherQuery(
+    # Skipping the batch as a repetition would lose its new rows.
+    if recorded.rows != batch.rows:
+        raise OtherQuery(_other_rows(recorded, batch, query_id))
+    return True
+
+
+def repetition(batch: Progress, query_id: str) -> str:
+    """Return what to tell of a batch job that was skipped, because its batch is written."""
+    return (
+        f"batch {batch.batch_id} of queryId {query_id!r} was written before, with {batch.rows} "
+        "rows: this job was taken for a repetition, and wrote nothing. If it has other rows, it "
+        "needs a queryId of its own, or a higher batchId."
+    )
+
+
+def _other_rows(recorded: Progress, batch: Progress, query_id: str) -> str:
+    if batch.spark_query_id is not None:
+        return (
             f"batch {batch.batch_id} of queryId {query_id!r} was written with {recorded.rows} rows,"
             f" now it has {batch.rows}: was the checkpoint set back, or does the query not repeat"
             f" its rows? Go on from the checkpoint that has commits/{batch.batch_id}."
             f" {_advice(query_id)}"
         )
-    return True
+    return (
+        f"batch {batch.batch_id} of queryId {query_id!r} was written with {recorded.rows} rows, now"
+        f" it has {batch.rows}: this is another job under the same name, or its input has changed."
+        " Another job needs a queryId of its own, new rows a higher batchId."
+        f" {_advice(query_id)}"
+    )
 
 
 def _other_query(recorded: Progress, batch: Progress, query_id: str) -> str:

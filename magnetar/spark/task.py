@@ -20,9 +20,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from magnetar.spark.cluster import Cluster
-from magnetar.spark.errors import SinkError
+from magnetar.spark.errors import SinkError, TooManyTasks
 from magnetar.spark.options import SinkOptions
 from magnetar.spark.progress import PROGRESS_TOPIC
+from magnetar.spark.query_parent import QueryParent
 from magnetar.spark.rows import send_rows, topics_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ _QUEUE_KIB_MAX = 64 << 10
 _POLL_S = 0.05
 _ABORT_S = 1.0
 _CONNECT_S = 2.0
+_ASK_MS = 2_000
+#: As many children of a parent may be open or have voted (docs/joint_transactions.md).
+CHILDREN_MAX = 10_000
+#: The transaction was ended by another than its producer.
+_FENCED = (
+    KafkaError._FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.INVALID_TXN_STATE,
+)
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,19 @@ class Family:
     query_id: str
     separator: str
     transaction_timeout_ms: int
+    session: str = ""
+    """The session of the driver. By it a driver that gives up tells its tasks from those of its
+    successor, which may be writing the same batch."""
 
     def child(self, batch_id: int | None, partition: int) -> str:
         """Return a new child's id."""
         return f"{self.prefix(batch_id)}{partition}.{uuid.uuid4().hex}"
 
     def prefix(self, batch_id: int | None) -> str:
-        """Return the prefix of the ids of a batch's children; None: a write without a number."""
-        return f"{self.query_id}{self.separator}{'' if batch_id is None else batch_id}."
+        """Return the prefix of the ids of a batch's children in this session; None: a write without
+        a number."""
+        number = "" if batch_id is None else batch_id
+        return f"{self.query_id}{self.separator}{number}.{self.session}."
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,9 @@ def write_rows(
     if first is None:
         return Written(None, place)
     child = None if family is None else family.child(batch_id, place.partition)
+    # Only then can the children of this batch alone be too many.
+    if family is not None and place.partition >= CHILDREN_MAX:
+        check_room(options, family, options.broker_timeout_ms)
     rows = 0
     with _Writer(options, family, child) as writer:
         for batch in chain((first,), filled):
@@ -113,6 +132,22 @@ def write_rows(
             rows += batch.num_rows
         writer.vote()
     return Written(child, place, rows)
+
+
+def check_room(options: SinkOptions, family: Family, timeout_ms: int) -> None:
+    """Raise TooManyTasks if the query has as many open and voted tasks as a broker takes.
+
+    The next one would wait for a decision that waits for it.
+    """
+    with Cluster(options.bootstrap_servers, timeout_ms) as cluster:
+        count = len(QueryParent(cluster, family.query_id).undecided())
+    if count >= CHILDREN_MAX:
+        raise TooManyTasks(
+            f"queryId {family.query_id!r} has {count} tasks that write or have written, and a "
+            f"broker takes {CHILDREN_MAX} at once. Write fewer partitions, as "
+            f"coalesce({CHILDREN_MAX}). Tasks that a dead driver has left count too, until they "
+            "expire (joint.vote.timeout.ms)."
+        )
 
 
 class _Writer:
@@ -124,12 +159,16 @@ class _Writer:
     def __init__(self, options: SinkOptions, family: Family | None, child: str | None) -> None:
         """Send nothing yet."""
         self._child = child
+        self._family = family
         self._is_done = False
+        self._began_s = time.monotonic()
         self._options = options
         self._topics: set[str] = set()
         self._failed: SinkError | None = None
+        self._has_timed_out = False
         self._timeout_s = options.broker_timeout_ms / 1000
         settings = client_settings(options, family)
+        self._transaction_timeout_ms = int(settings.get("transaction.timeout.ms", 0))
         if child is not None:
             settings["transactional.id"] = child
         self._producer = Producer({**settings, "on_delivery": self._on_failure})
@@ -138,6 +177,7 @@ class _Writer:
         if self._child is not None:
             self._connect()
             self._persist(self._producer.init_transactions)
+            self._began_s = time.monotonic()
             self._producer.begin_transaction()
         return self
 
@@ -240,17 +280,41 @@ class _Writer:
         return count
 
     def _ended(self, error: KafkaError) -> SinkError:
-        name = "the producer" if self._child is None else self._child
-        return SinkError(f"{name}: {error.str()} ({error.name()})")
+        if self._child is None:
+            return SinkError(f"the producer: {error.str()} ({error.name()})")
+        said = f"{self._child}: {error.str()} ({error.name()})."
+        if error.code() in _FENCED:
+            said += self._fenced()
+        return SinkError(said)
+
+    def _fenced(self) -> str:
+        """Return why the broker takes no more of this task, as far as a task can know."""
+        took_ms = int((time.monotonic() - self._began_s) * 1000)
+        if took_ms < self._transaction_timeout_ms:
+            return " Its driver, or another one with the same queryId, has given it up."
+        return (
+            f" The task took {took_ms} ms, and its transaction may take "
+            f"{self._transaction_timeout_ms}: the option kafka.transaction.timeout.ms, by default"
+            " the broker's transaction.max.timeout.ms. Make the tasks smaller, or raise both."
+        )
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failed is None:
             size_bytes = len(message.value() or b"") + len(message.key() or b"")
             self._failed = SinkError(_refused(message.topic() or "", size_bytes, error))
+            self._has_timed_out = error.code() == KafkaError._MSG_TIMED_OUT
 
     def _check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
+        if self._failed is None:
+            return
+        if self._has_timed_out and self._family is not None:
+            try:
+                check_room(self._options, self._family, _ASK_MS)
+            except TooManyTasks as reason:
+                raise reason from None
+            except SinkError:
+                pass  # No broker answers, which is reason enough.
+        raise self._failed
 
 
 def _kafka_error(failure: BaseException) -> KafkaError:

@@ -2,9 +2,9 @@
 
 A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
 this broker: with the topic ids of their partition.metadata, as many partitions as there are, and no
-settings of their own. Producer ids found in them are never given out again. The remains of a topic
-that was being deleted when the process ended are removed. A file, or a directory with neither a
-topic id nor a segment, is left alone, whatever it is called: the broker did not make it.
+settings of their own. Producer ids and epochs found in them are never given out again. The remains
+of a topic that was being deleted when the process ended are removed. A file, or a directory with
+neither a topic id nor a segment, is left alone, whatever it is called: the broker did not make it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from itertools import chain
 from uuid import UUID
 
-from coordinator.producer_ids import PRODUCER_IDS_END
 from logstore.directory.data_directory import FoundPartition
+from logstore.directory.foreign_logs import UsedNumbers
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, TopicRow
@@ -28,7 +28,11 @@ _log = get_logger("adoption")
 
 
 def adopt(logs: Logs, catalog: Catalog) -> list[str]:
-    """Enter unknown topics into the catalog and return their names; before any log is opened."""
+    """Enter unknown topics into the catalog and return their names.
+
+    Call it before any log is opened, and before this start has its epoch: that must be above those
+    of every log, or a marker would be refused as one of an earlier coordinator.
+    """
     known = {row.name for row in catalog.topics()}
     deleted = catalog.deleted_topics()
     unknown: dict[str, list[FoundPartition]] = {}
@@ -41,36 +45,38 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
     if remains:
         logs.remove(remains)
         _log.info("remains of deleted topics removed", partitions=len(remains))
+    if deleted:
+        # Every name in the directory is durable since it was locked, and no other bears their ids.
+        catalog.forget_deleted_topics(deleted)
     if unknown:
         # Before the catalog knows them: after a crash in between, the next start does this again.
-        logs.trust_foreign(chain.from_iterable(unknown.values()))
+        found_logs = list(chain.from_iterable(unknown.values()))
+        _stay_above(logs, catalog, found_logs)
+        logs.trust_foreign(found_logs)
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
 
 
-def stay_above(logs: Iterable[PartitionLog], catalog: Catalog) -> None:
+def _stay_above(logs: Logs, catalog: Catalog, found: Iterable[FoundPartition]) -> None:
     """Raise the catalog's counters above the producer ids, leader epochs and coordinator epochs in
-    `logs`, so that none is given out again.
+    these partitions, so that none is given out again. Reads all of them."""
+    used = UsedNumbers()
+    for each in found:
+        used = used.above(logs.used_numbers(each))
+    catalog.reserve_producer_ids_below(used.producer_id + 1)
+    catalog.raise_broker_epoch(used.epoch)
 
-    Reads all headers. Logs each transaction that is open in an adopted log: healing will abort it,
-    unless its coordinator's log was adopted too.
-    """
-    producer_id, epoch = -1, -1
+
+def tell_open(logs: Iterable[PartitionLog]) -> None:
+    """Log each transaction that is open in an adopted log: healing will abort it, unless its
+    coordinator's log was adopted too."""
     for log in logs:
-        coordinator_epochs = (state.coordinator_epoch for state in log.producers.values())
-        epoch = max(epoch, log.leader_epoch, *coordinator_epochs)
-        for header, _ in log.ledger.batches.iterate(log.log_start_offset):
-            # A higher id was made up by a producer: no counter comes near it.
-            if header.producer_id < PRODUCER_IDS_END:
-                producer_id = max(producer_id, header.producer_id)
-        for open_id in sorted(log.transactions.open_producer_ids()):
+        for producer_id in sorted(log.transactions.open_producer_ids()):
             _log.warning(
                 "open transaction adopted",
                 topic=log.topic,
                 partition=log.partition,
-                producer_id=open_id,
+                producer_id=producer_id,
             )
-    catalog.reserve_producer_ids_below(producer_id + 1)
-    catalog.raise_broker_epoch(epoch)
 
 
 def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> bool:

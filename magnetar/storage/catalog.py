@@ -81,6 +81,16 @@ _MIGRATIONS = (
         server_key BLOB NOT NULL,
         PRIMARY KEY (user, mechanism)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE acls (
+        resource INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        pattern INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        host TEXT NOT NULL,
+        operation INTEGER NOT NULL,
+        permission INTEGER NOT NULL,
+        PRIMARY KEY (resource, name, pattern, principal, host, operation, permission)
+    ) STRICT, WITHOUT ROWID;
     """,
 )
 
@@ -89,6 +99,10 @@ _SYNCHRONOUS = {
     Durability.PAGE_CACHE: "OFF",
     Durability.MEMORY: "OFF",
 }
+
+
+#: Resource, name, pattern, principal, host, operation and permission of one ACL.
+AclRow = tuple[int, str, int, str, str, int, int]
 
 
 class CatalogFailure(OSError):
@@ -268,10 +282,33 @@ class Catalog:
                 [(user, *each) for each in credentials],
             )
 
-    def remove_topics(self, topic_ids: Iterable[UUID]) -> None:
-        """Remove topics and their configs, and remember that their files must go."""
+    def acls(self) -> list[AclRow]:
+        """Return every access control list."""
+        with self._failing("read ACLs"):
+            return self._database.execute("SELECT * FROM acls").fetchall()
+
+    def add_acls(self, acls: Iterable[AclRow]) -> None:
+        """Add access control lists."""
+        with self._change("add ACLs") as database:
+            database.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
+
+    def remove_acls(self, acls: Iterable[AclRow]) -> None:
+        """Remove access control lists."""
+        with self._change("remove ACLs") as database:
+            database.executemany(
+                "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+                " AND host = ? AND operation = ? AND permission = ?",
+                acls,
+            )
+
+    def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
+        """Remove topics and their configs, and remember that their files must go.
+
+        Forgets that of deleted topics whose files are durably `gone`.
+        """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         with self._change("remove topics") as database:
+            _forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
@@ -280,6 +317,11 @@ class Catalog:
         with self._failing("read deleted topics"):
             rows = self._database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
+
+    def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
+        """Forget deleted topics whose files are durably gone."""
+        with self._change("forget deleted topics") as database:
+            _forget_deleted(database, gone)
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
@@ -384,6 +426,12 @@ def _insert_configs(
     database.executemany(
         "INSERT INTO topic_configs VALUES (?, ?, ?)",
         [(topic_id.bytes, name, value) for name, value in configs.items()],
+    )
+
+
+def _forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
+    database.executemany(
+        "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]
     )
 
 

@@ -12,15 +12,20 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
+from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.commit_plan import Storage
+from logstore.directory.damage import Damage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
-from logstore.directory.log_directory import Damage, LogDirectory
+from logstore.directory.foreign_logs import UsedNumbers
+from logstore.directory.journal_replay import Replayed
+from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.sync.group_commit import GroupCommit, SyncDurations
-from logstore.sync.sync_executors import SyncExecutor
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.journal import JournalDamaged
+from logstore.sync.sync_executors import SyncDurations, SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -64,6 +69,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         max_message_bytes=config.max_message_bytes,
+        max_decompressed_message_bytes=config.max_decompressed_message_bytes,
         message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
         message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
@@ -80,6 +86,7 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=config.min_compaction_lag_ms,
         max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=broker.producer_id_expiration_check_interval_ms,
     )
 
 
@@ -123,19 +130,41 @@ class Logs:
         )
         #: The leader epoch of partitions that are opened; set before the first of them.
         self.leader_epoch = 0
+        #: How many reads have failed because of a bad sector.
+        self.unreadable_reads = 0
+        #: The partitions that had one, which are told of. As many as there are partitions, at most.
+        self._unreadable: set[tuple[str, int]] = set()
         try:
             self._directory = LogDirectory(
                 path,
                 files,
                 self._group_commit,
                 LogConfig(),
-                now_ms=clock.now_ms,
+                steady_ms=clock.steady_ms,
                 on_damage=_tell_damage,
+                on_unreadable=self._on_unreadable,
+                accepts_journal_damage=config.journal_damage_accept,
             )
         except DirectoryInUse as in_use:
             raise ConfigError(
                 f"{in_use}. Stop it, or name another directory with --data-dir."
             ) from in_use
+        except JournalDamaged as damaged:
+            raise ConfigError(str(damaged)) from damaged
+        _tell_replayed(self._directory.replayed)
+
+    def _on_unreadable(self, key: tuple[str, int], error: OSError) -> None:
+        """Count a read that failed because of a bad sector; log it once for each partition."""
+        topic, partition = key
+        self.unreadable_reads += 1
+        if key not in self._unreadable:
+            self._unreadable.add(key)
+            _log.error(
+                "a segment cannot be read: its readers get KAFKA_STORAGE_ERROR",
+                topic=topic,
+                partition=partition,
+                reason=str(error),
+            )
 
     @property
     def sync_durations(self) -> SyncDurations:
@@ -173,6 +202,10 @@ class Logs:
     def holds_log(self, found: FoundPartition) -> bool:
         """Whether the partition has a segment: every one that a broker has made has."""
         return self._directory.holds_log(found)
+
+    def used_numbers(self, found: FoundPartition) -> UsedNumbers:
+        """Return the highest producer id, and epoch, that a partition tells of. Blocks."""
+        return self._directory.used_numbers(found, PRODUCER_IDS_END)
 
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
         """Let recovery of logs that another broker wrote begin behind their whole part."""
@@ -244,7 +277,23 @@ class Logs:
 
 def _operating_system_files(path: str, durability: Durability) -> DiskFiles:
     root = tempfile.gettempdir() if durability is Durability.MEMORY else path
-    return DiskFiles(root, open_max=open_files.logs_max())
+    files = DiskFiles(root, open_max=open_files.logs_max())
+    if durability is Durability.FSYNC and files.sync_all_obstacle is not None:
+        _log.warning(
+            "no journal: each file is synced by itself, which takes longer",
+            reason=files.sync_all_obstacle,
+        )
+    return files
+
+
+def _tell_replayed(replayed: Replayed) -> None:
+    """Log what a start has taken from the journal, and what it has passed over."""
+    if replayed.written:
+        _log.info("journal replayed", entries=replayed.written)
+    if replayed.damaged_at:
+        _log.error("damaged records of the journal passed over", at=list(replayed.damaged_at))
+    for path in replayed.foreign:
+        _log.warning("journal passed over: another broker has written there since", file=path)
 
 
 def _tell_damage(damage: Damage) -> None:

@@ -85,6 +85,8 @@ class Topics:
         self._coming: set[str] = set()
         #: Ids of topics that may have left the catalog already, but are found still.
         self._leaving: set[UUID] = set()
+        #: Ids of the topics deleted last, whose files are durably gone.
+        self._gone: list[UUID] = []
         #: Called with each deleted topic, in the step from which on it is not found.
         self.on_deleted: list[Callable[[Topic], None]] = []
         #: Rises with every topic that is made, grown or deleted.
@@ -323,7 +325,8 @@ class Topics:
             ids = [topic.id for topic in found]
             self._leaving.update(ids)
             try:
-                await asyncio.to_thread(self._catalog.remove_topics, ids)
+                # With the files of earlier ones, which are gone: one transaction does both.
+                await asyncio.to_thread(self._catalog.remove_topics, ids, self._gone)
             finally:
                 self._leaving.difference_update(ids)
             # No await from here to the end of the loop: the topics go in one step.
@@ -334,6 +337,7 @@ class Topics:
                     callback(topic)
             self.version += len(found)
             await self._logs.delete([log for topic in found for log in topic.partitions])
+            self._gone = ids
             return found
 
     async def stop(self) -> None:

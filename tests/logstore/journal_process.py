@@ -10,7 +10,7 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.file_ledger import FileLedger
-from logstore.sync.journal import JOURNAL, Entry, read_entries
+from logstore.sync.journal import JOURNAL, Entry, read_journal
 from tests.logstore.log_process import NOW_MS, LogProcess
 from tests.logstore.partitions import batch_of
 from tests.logstore.simulated_disk import SimulatedDisk
@@ -60,7 +60,9 @@ def read_file(disk: Any, path: str) -> bytes:
 
 
 def journal_of(disk: SimulatedDisk) -> list[Entry]:
-    return list(read_entries(read_file(disk, f"/data/{JOURNAL}")))
+    entries, damaged_at = read_journal(read_file(disk, f"/data/{JOURNAL}"))
+    assert not damaged_at
+    return entries
 
 
 def marker(producer_id: int = 0) -> TransactionMarker:

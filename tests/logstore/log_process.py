@@ -78,7 +78,7 @@ class LogProcess:
             disk,
             commit,
             config,
-            now_ms=now_ms,
+            steady_ms=now_ms,
             call_later=self.timers.call_later,
             aside=aside,
             **options,

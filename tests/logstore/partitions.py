@@ -67,8 +67,8 @@ class SteppedPartition:
         self.log = self._open()
 
     def _open(self) -> PartitionLog:
-        log = PartitionLog("topic", 0, self.ledger, self.config)
-        complete(log.opening(self.now_ms))
+        log = PartitionLog("topic", 0, self.ledger, self.config, steady_ms=lambda: self.now_ms)
+        complete(log.opening())
         return log
 
     def settle(self) -> None:

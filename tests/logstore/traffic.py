@@ -204,7 +204,6 @@ class Traffic:
         self.appended.append(b"")
         result = self.log.append_records(
             [SimpleRecord(b"group", b"1", self.now_ms)],
-            self.now_ms,
             producer_id=client.producer_id,
             producer_epoch=max(client.epoch, state.producer_epoch),
             is_transactional=True,

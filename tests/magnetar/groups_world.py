@@ -16,6 +16,7 @@ from magnetar.runtime.participants import PendingAcks
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
+from tests.magnetar.committing import durably
 from tests.magnetar.transaction_world import World, WorldClock
 
 GROUP = "group"
@@ -52,8 +53,10 @@ class GroupsWorld(World):
 
     async def commit(self, offset: int) -> None:
         """Commit `offset` for both partitions, outside any transaction."""
-        await self.groups.offsets.commit(
-            Committer(group_id=GROUP), _commits(offset), knows_group_not_found=True
+        await durably(
+            self.groups.offsets.commit(
+                Committer(group_id=GROUP), _commits(offset), knows_group_not_found=True
+            )
         )
 
     async def stage(self, identity: ProducerIdentity, offset: int) -> None:
@@ -61,8 +64,10 @@ class GroupsWorld(World):
         log, end_offset = self.coordinator.check_offsets(
             "tx", *identity, GROUP, is_abortable_known=True
         )
-        await self.groups.offsets.commit_in_transaction(
-            Committer(group_id=GROUP), *identity, _commits(offset)
+        await durably(
+            self.groups.offsets.commit_in_transaction(
+                Committer(group_id=GROUP), *identity, _commits(offset)
+            )
         )
         await log.durable(end_offset)
 

@@ -87,6 +87,8 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
+    #: Without an authorizer.
+    acls: None = None
 
 
 @dataclass
@@ -185,9 +187,13 @@ class World:
 
     def open(self, partition: TopicPartition) -> None:
         log = PartitionLog(
-            *partition, self.ledgers[partition], LogConfig(), leader_epoch=self.epoch
+            *partition,
+            self.ledgers[partition],
+            LogConfig(),
+            steady_ms=lambda: self.now_ms,
+            leader_epoch=self.epoch,
         )
-        complete(log.opening(self.now_ms))
+        complete(log.opening())
         self.logs[partition] = log
 
     def delete_topic(self, name: str) -> None:
@@ -337,6 +343,12 @@ class World:
         """Whether a read_committed reader sees the whole log."""
         log = self.logs[partition]
         return log.last_stable_offset == log.log_end_offset
+
+    def reads(self, partition: TopicPartition, isolation: Isolation) -> bool:
+        """Whether a reader of that isolation gets anything of the partition."""
+        found = self.logs[partition].reader.read(0, 1 << 20, isolation)
+        assert found is not None
+        return bool(found.records)
 
     def aborted(self, partition: TopicPartition) -> bool:
         found = self.logs[partition].reader.read(0, 1 << 20, Isolation.READ_COMMITTED)

@@ -31,6 +31,14 @@ def _nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
+def _round_uncounted(real: Any) -> Any:
+    def restart(self: Any) -> None:
+        real(self)
+        self._generation -= 1
+
+    return restart
+
+
 async def _nothing_async(*_: object, **__: object) -> None:
     """Do nothing, and wait for nothing."""
 
@@ -192,8 +200,10 @@ def _without_directories(real: Any) -> Any:
 
 def _with_later(**changes: Any) -> Callable[[Any], Any]:
     """Return what `real` returns, with these fields of a marker changed before."""
-    return lambda real: lambda self, partition, marker, now_ms: real(
-        self, partition, marker._replace(**changes), now_ms
+    return lambda real: (
+        lambda self, partition, marker, now_ms: real(
+            self, partition, marker._replace(**changes), now_ms
+        )
     )
 
 
@@ -245,7 +255,7 @@ FAULTS = (
         "journal-round-not-counted",
         "logstore.sync.journal:Journal.restart",
         "The next round of the journal has the number of the last.",
-        lambda real: lambda self: (real(self), setattr(self, "_generation", self._generation - 1)),
+        _round_uncounted,
     ),
     Fault(
         "directories-not-synced",
@@ -313,9 +323,11 @@ FAULTS = (
         "fence-removed",
         "coordinator.transactions.init_producer_id:prepare_bumped",
         "InitProducerId aborts the open transaction at the epoch of its producer.",
-        lambda real: lambda txn, state, now_ms, **options: real(
-            txn, state, now_ms, **options
-        )._replace(producer_epoch=txn.producer_epoch, last_producer_epoch=-1),
+        lambda real: (
+            lambda txn, state, now_ms, **options: real(txn, state, now_ms, **options)._replace(
+                producer_epoch=txn.producer_epoch, last_producer_epoch=-1
+            )
+        ),
     ),
     Fault(
         "hold-not-checked",
@@ -484,10 +496,10 @@ async def _true() -> bool:
 
 
 def _measured(recovery: Any, segments: list[Any], result: Any) -> Any:
+    yield from ()
     if segments:
         recovery._measure(segments[-1], result)
     return segments
-    yield
 
 
 @contextmanager

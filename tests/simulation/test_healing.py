@@ -15,6 +15,7 @@ from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from logstore.partition.transaction_buffer import TransactionMarker
 from tests.logstore.partitions import batch_of
+from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
 from tests.simulation.story import A0, A1, B0, TIMEOUT_MS, begin, end, init, tell, values, write
 
@@ -126,8 +127,10 @@ def test_markers_of_another_clusters_coordinator_keep_no_transaction_open() -> N
 def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> None:
     async def story(world: World) -> None:
         groups = world.broker.groups
-        await groups.offsets.commit_in_transaction(
-            Committer(group_id="group"), 4711, 3, [("in", 0, CommittedOffset(5))]
+        await durably(
+            groups.offsets.commit_in_transaction(
+                Committer(group_id="group"), 4711, 3, [("in", 0, CommittedOffset(5))]
+            )
         )
         pending = groups.shards.of("group").state.offsets.pending
         assert pending.holds(OffsetKey("group", "in", 0))

@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from coordinator.groups.offsets.committed import OffsetKey
-from coordinator.transactions import joint
+from coordinator.transactions import commit_plan, joint
 from coordinator.transactions.metadata import TransactionMetadata
 from logstore.disk.durability import Durability
+from magnetar.runtime import participants
 from tests.simulation.families import Parent
 from tests.simulation.history import History, Outcome
 from tests.simulation.simulated_broker import World
@@ -60,6 +61,14 @@ def test_no_crash_tears_a_joint_transaction(part: int) -> None:
             one.outcome is Outcome.COMMITTED and len(one.values) > 1 for one in history.transactions
         )
     assert committed > count
+
+
+@pytest.mark.timeout(60 * 60)
+def test_no_crash_tears_a_family_that_is_marked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (commit_plan, participants):
+        monkeypatch.setattr(module, "MARKERS_AT_ONCE_MAX", 2)
+    for seed in SEEDS[: HISTORIES_OF_A_PART * SOAK]:
+        run(seed, parents_of, NAMES)
 
 
 def test_without_syncs_joint_transactions_survive_the_end_of_the_process() -> None:

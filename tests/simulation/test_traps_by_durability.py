@@ -11,6 +11,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
+from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import World
 from tests.simulation.story import A0, A1, B0, begin, end, init, tell, values, write
 from wire.error_code import ErrorCode
@@ -27,8 +28,10 @@ async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> 
     coordinator = world.broker.transactions
     coordinator.check_offsets("tx", *identity, OFFSET.group_id, is_abortable_known=False)
     commits = [("in", 0, CommittedOffset(offset))]
-    await groups.offsets.commit_in_transaction(
-        Committer(group_id=OFFSET.group_id), *identity, commits
+    await durably(
+        groups.offsets.commit_in_transaction(
+            Committer(group_id=OFFSET.group_id), *identity, commits
+        )
     )
 
 

@@ -16,9 +16,13 @@ import pytest
 
 import logstore.directory.log_directory
 from coordinator.groups.offsets.committed import OffsetKey
+from coordinator.transactions import commit_plan
 from coordinator.transactions.commit_plan import MarkerWork, Plan
+from logstore.directory.journal_replay import Replayed
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
+from magnetar.apis import txn_offset_commit
+from magnetar.runtime import participants
 from magnetar.runtime.commit import Commits
 from magnetar.storage.topic_names import INTERNAL
 from tests.simulation.history import History, Outcome
@@ -26,6 +30,7 @@ from tests.simulation.simulated_broker import World
 from tests.simulation.telling import SEEDS, Broken, run
 from tests.simulation.workers import Luck, Worker
 from tests.soak import SOAK
+from wire.message import Message
 
 NAMES = ("tx-1", "tx-2", "tx-3")
 PARTS = 4
@@ -75,6 +80,17 @@ def test_no_crash_loses_tears_dirties_duplicates_or_hangs(part: int) -> None:
     assert committed > count
 
 
+@pytest.mark.timeout(60 * 60)
+def test_no_crash_tears_what_is_marked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (commit_plan, participants):
+        monkeypatch.setattr(module, "MARKERS_AT_ONCE_MAX", 1)
+    committed = 0
+    for seed in SEEDS[: HISTORIES_OF_A_PART * SOAK]:
+        _, history = run(seed, workers_of, NAMES)
+        committed += sum(one.outcome is Outcome.COMMITTED for one in history.transactions)
+    assert committed > HISTORIES_OF_A_PART * SOAK
+
+
 def test_without_syncs_it_holds_for_the_end_of_the_process() -> None:
     for seed in SEEDS[: 10 * SOAK]:
         run(seed, workers_of, NAMES, Durability.PAGE_CACHE)
@@ -93,6 +109,12 @@ async def _durable_of_data_alone(log: PartitionLog, end_offset: int) -> None:
         await _durable(log, end_offset)
 
 
+def _at_once(response: Message, *_: object) -> Message:
+    """Answer a commit of offsets without waiting."""
+    return response
+
+
+_OFFSETS = (txn_offset_commit, "when_durable", _at_once)
 _begin = Commits.begin
 
 
@@ -104,29 +126,32 @@ def _begin_no_redrive(
         _begin(commits, works, plan, *logged)
 
 
-#: A rule broken on purpose, and what the checker must find for it.
-FLAWS = {
-    "answers do not wait for the disk": (PartitionLog, "durable", _nothing, "lost|refused"),
+#: A rule broken on purpose, by patches, and what the checker must find for it.
+FLAWS: dict[str, tuple[list[tuple[Any, str, Any]], str]] = {
+    "answers do not wait for the disk": (
+        [(PartitionLog, "durable", _nothing), _OFFSETS],
+        "lost|refused",
+    ),
     "decisions do not wait for the disk": (
-        PartitionLog,
-        "durable",
-        _durable_of_data_alone,
+        [(PartitionLog, "durable", _durable_of_data_alone), _OFFSETS],
         "torn|dirty|lost|refused",
     ),
     "a restart forgets the journal": (
-        logstore.directory.log_directory,
-        "replay_journal",
-        lambda *_: 0,
+        [(logstore.directory.log_directory, "replay_journal", lambda *_, **__: Replayed())],
         "lost|torn|refused",
     ),
-    "a restart forgets the work due": (Commits, "begin", _begin_no_redrive, "hanging|refused"),
+    "a restart forgets the work due": (
+        [(Commits, "begin", _begin_no_redrive)],
+        "hanging|refused",
+    ),
 }
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_the_checker_finds(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, name, broken, found = FLAWS[flaw]
-    monkeypatch.setattr(owner, name, broken)
+    patches, found = FLAWS[flaw]
+    for owner, name, broken in patches:
+        monkeypatch.setattr(owner, name, broken)
     with pytest.raises(Broken, match=found):
         for seed in SEEDS[:100]:
             run(seed, workers_of, NAMES)

@@ -137,7 +137,7 @@ def test_what_java_produces_is_accepted(codec: Compression) -> None:
     batch = bytearray(JAVA[codec.name.lower()])
     batch[:8] = bytes(8)
     assert validate_batch(batch, size_bytes_max=len(batch)).compression is codec
-    validate_records(batch)
+    validate_records(BatchHeader.parse(batch), batch)
 
 
 def test_an_idempotent_batch_knows_its_sequences_across_the_wrap() -> None:

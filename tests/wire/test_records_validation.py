@@ -12,14 +12,17 @@ from wire.records import (
     BatchHeader,
     Buffer,
     Compression,
+    InflatesTooFar,
+    RecordRules,
     SimpleRecord,
     build_batch,
-    check_timestamps,
+    check_max_timestamp,
     set_log_append_time,
     validate_batch,
     validate_records,
 )
 from wire.records.header import pack_batch
+from wire.records.walk import NO_RULES, WITHOUT_KEY
 
 NOW_MS = 1_700_000_000_000
 RECORDS = [SimpleRecord(b"k", b"v" * 100, NOW_MS + delta) for delta in range(3)]
@@ -143,37 +146,41 @@ def test_log_append_time_is_not_for_producers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_timestamp", "max_timestamp", "is_accepted"),
+    ("max_timestamp", "is_accepted"),
     [
-        (NOW_MS, NOW_MS, True),
-        (NOW_MS - 1000, NOW_MS + 500, True),
-        (NOW_MS - 1001, NOW_MS, False),
-        (NOW_MS, NOW_MS + 501, False),
-        (-1, -1, True),
-        (-2, NOW_MS, False),
-        (NOW_MS, -(2**63), False),
+        (NOW_MS + 500, True),
+        (NOW_MS + 501, False),
+        (NOW_MS - 1001, False),
+        (-1, True),
+        (-2, False),
+        (-(2**63), False),
     ],
 )
-def test_timestamps_keep_their_distance_from_now(
-    base_timestamp: int, max_timestamp: int, is_accepted: bool
+def test_a_max_timestamp_that_no_record_may_have_is_refused(
+    max_timestamp: int, is_accepted: bool
 ) -> None:
-    batch = batch_with(base_timestamp=base_timestamp, max_timestamp=max_timestamp)
-    header = BatchHeader.parse(batch)
+    header = BatchHeader.parse(batch_with(max_timestamp=max_timestamp))
+    rules = RecordRules(timestamp_min=NOW_MS - 1000, timestamp_max=NOW_MS + 500)
     if is_accepted:
-        check_timestamps(header, NOW_MS, before_max_ms=1000, after_max_ms=500)
+        check_max_timestamp(header, rules)
         return
     with pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
-        check_timestamps(header, NOW_MS, before_max_ms=1000, after_max_ms=500)
+        check_max_timestamp(header, rules)
+
+
+def validate(batch: bytearray, rules: RecordRules = NO_RULES) -> None:
+    validate_records(BatchHeader.parse(batch), batch, rules)
 
 
 @pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name)
-def test_the_records_themselves_can_be_checked(codec: Compression) -> None:
-    validate_records(build_batch(RECORDS, compression=codec), key_required=True)
+def test_a_compacted_topic_takes_no_record_without_a_key(codec: Compression) -> None:
+    rules = RecordRules(key_required=True)
+    validate(build_batch(RECORDS, compression=codec), rules)
     without_key = build_batch([*RECORDS, SimpleRecord(None, b"v", 0)], compression=codec)
-    validate_records(without_key)
+    validate(without_key)
     with pytest.raises(RecordsRefused, match="INVALID_RECORD: .*without key") as refused:
-        validate_records(without_key, key_required=True)
-    assert refused.value.batch_indexes == [3]
+        validate(without_key, rules)
+    assert refused.value.flaws == [(3, WITHOUT_KEY)]
 
 
 @pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name)
@@ -181,12 +188,28 @@ def test_records_that_belie_their_header_are_invalid(codec: Compression) -> None
     batch = batch_with(codec, record_count=2, last_offset_delta=1)
     validate_batch(batch)
     with pytest.raises(KafkaError, match="INVALID_RECORD: .* bytes after the last of 2 records"):
-        validate_records(batch)
+        validate(batch)
 
 
 def test_offset_deltas_count_from_zero() -> None:
     batch = build_batch([RECORDS[0]])
     record = bytearray(batch[61:])
     record[4] = 8  # length (2 bytes), attributes, timestamp delta, offset delta: 4 as a zigzag
-    with pytest.raises(KafkaError, match="INVALID_RECORD: record 0 has offset delta 4"):
-        validate_records(pack_batch(BatchHeader.parse(batch), record))
+    with pytest.raises(KafkaError, match="INVALID_RECORD: record 0 of 1: offset delta 4"):
+        validate(pack_batch(BatchHeader.parse(batch), record))
+
+
+def test_a_stream_that_is_rotten_behind_a_good_head_is_refused() -> None:
+    whole = build_batch(RECORDS * 2000, compression=Compression.GZIP)
+    body = bytearray(whole[61:])
+    body[-20] ^= 0xFF
+    with pytest.raises(KafkaError, match="INVALID_RECORD: gzip"):
+        validate(pack_batch(BatchHeader.parse(whole), body))
+
+
+def test_a_stream_is_inflated_up_to_the_bound() -> None:
+    batch = build_batch([SimpleRecord(None, bytes(100_000), NOW_MS)], compression=Compression.ZSTD)
+    header = BatchHeader.parse(batch)
+    validate_records(header, batch, max_bytes=100_100)
+    with pytest.raises(InflatesTooFar):
+        validate_records(header, batch, max_bytes=100_000)

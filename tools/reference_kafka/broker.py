@@ -72,7 +72,10 @@ class ReferenceKafka:
         directory: Path,
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = SERVER_OPTIONS,
+        listeners: Mapping[str, int] | None = None,
     ) -> None:
+        """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol."""
+        self._listeners = {"PLAINTEXT": port, **(listeners or {})}
         self.port = port
         self.directory = directory
         self.log_directory = directory / "log"
@@ -149,15 +152,16 @@ class ReferenceKafka:
 
     def _defaults(self) -> dict[str, str]:
         host = "127.0.0.1"
+        addresses = ",".join(f"{name}://{host}:{port}" for name, port in self._listeners.items())
+        protocols = ",".join(f"{name}:{name}" for name in self._listeners)
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": f"{host}:{self._controller_port}",
-            "listeners": f"PLAINTEXT://{host}:{self.port},"
-            f"CONTROLLER://{host}:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{host}:{self.port}",
+            "listeners": f"{addresses},CONTROLLER://{host}:{self._controller_port}",
+            "advertised.listeners": addresses,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.log_directory),
             "offsets.topic.replication.factor": "1",

@@ -1,7 +1,13 @@
 """Record batches (magic 2): header view, CRC, records, transaction markers, compression."""
 
-from wire.records.compression import DECOMPRESSED_BYTES_MAX
-from wire.records.control import ControlType, Marker, build_marker, parse_marker
+from wire.records.compression import DECOMPRESSED_BYTES_MAX, InflatesTooFar
+from wire.records.control import (
+    ControlType,
+    Marker,
+    build_marker,
+    parse_marker,
+    unplaced_marker,
+)
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_TRANSACTIONAL,
@@ -23,9 +29,11 @@ from wire.records.record import (
     SimpleRecord,
     build_batch,
     iterate_records,
+    packed_batch,
     recompressed,
 )
-from wire.records.validation import check_timestamps, validate_batch, validate_records
+from wire.records.validation import check_max_timestamp, validate_batch, validate_records
+from wire.records.walk import RecordRules
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",
@@ -36,13 +44,15 @@ __all__ = [
     "Buffer",
     "Compression",
     "ControlType",
+    "InflatesTooFar",
     "Marker",
     "Record",
+    "RecordRules",
     "SimpleRecord",
     "TimestampType",
     "build_batch",
     "build_marker",
-    "check_timestamps",
+    "check_max_timestamp",
     "crc_ok",
     "end_of_batches",
     "iterate_batches",
@@ -50,9 +60,11 @@ __all__ = [
     "next_sequence",
     "parse_marker",
     "place",
+    "packed_batch",
     "placed",
     "recompressed",
     "set_log_append_time",
+    "unplaced_marker",
     "validate_batch",
     "validate_records",
 ]

@@ -22,6 +22,10 @@ _GROWTH = 4
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
+class InflatesTooFar(WireError):
+    """A stream holds more than the caller's bound."""
+
+
 #: The first bytes of snappy as snappy-java frames it; blocks of (length int32, raw snappy) follow.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 # Its version, and the oldest version that can read it.
@@ -60,7 +64,7 @@ def compress(codec: Compression, data: bytes, level: int | None = None) -> bytes
 def decompress(codec: Compression, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Return the decompressed stream: at most `max_bytes`.
 
-    Raises WireError when it has more, or is no stream of that codec.
+    Raises InflatesTooFar when it has more, WireError when it is no stream of that codec.
     """
     if codec is Compression.NONE:
         return bytes(data)
@@ -113,7 +117,7 @@ def _decompress_stream(
         else:
             return bytes(memoryview(output)[:written])
         if size_bytes >= max_bytes:
-            raise WireError(f"records inflate to more than {max_bytes} bytes")
+            raise InflatesTooFar(f"records inflate to more than {max_bytes} bytes")
         size_bytes = min(max_bytes, _GROWTH * size_bytes)
 
 
@@ -149,8 +153,11 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
 
 def _decompress_snappy_block(block: bytes, max_bytes: int) -> bytes:
     size_bytes = cramjam.snappy.decompress_raw_len(block)
-    if size_bytes > min(max_bytes, _SNAPPY_RATIO_MAX * len(block)):
-        raise WireError(f"snappy: {len(block)} bytes claim to inflate to {size_bytes}")
+    claim = f"snappy: {len(block)} bytes claim to inflate to {size_bytes}"
+    if size_bytes > _SNAPPY_RATIO_MAX * len(block):
+        raise WireError(claim)
+    if size_bytes > max_bytes:
+        raise InflatesTooFar(f"{claim}, at most {max_bytes}")
     output = bytearray(size_bytes)
     written = cramjam.snappy.decompress_raw_into(block, output)
     return bytes(memoryview(output)[:written])

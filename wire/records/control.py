@@ -11,6 +11,7 @@ Source: KIP-98, Kafka's EndTxnMarker schema.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,21 +19,23 @@ from wire.errors import WireError
 from wire.records.header import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
-    HEADER,
+    BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
     MAGIC,
     NO_SEQUENCE,
     BatchHeader,
     Buffer,
-    set_crc,
+    packed,
+    place,
 )
 from wire.records.record import iterate_records
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
-#: A marker: a batch's header; then its one record: length 16, attributes and deltas 0, a key of 4
-#: bytes, a value of 6, no headers (a length's zigzag varint is twice the length).
-_MARKER = Struct(HEADER.format + "bbbbbhhbhib")
+#: A marker's one record: length 16, attributes and deltas 0, a key of 4 bytes, a value of 6, no
+#: headers (a length's zigzag varint is twice the length).
+_RECORD = Struct(">bbbbbhhbhib")
+_MARKER_BYTES = BATCH_OVERHEAD + _RECORD.size
 _MARKER_VERSION = 0
 #: No marker's record needs more than this, compressed or not.
 _MARKER_BYTES_MAX = 4096
@@ -63,11 +66,25 @@ def build_marker(
     leader_epoch: int = 0,
 ) -> bytearray:
     """Return the batch that ends the producer's transaction, CRC set."""
-    batch = bytearray(_MARKER.size)
+    made, _ = unplaced_marker(producer_id, producer_epoch, coordinator_epoch, commit, timestamp_ms)
+    batch = bytearray(made)
+    place(batch, base_offset, leader_epoch)
+    return batch
+
+
+@lru_cache(maxsize=16)
+def unplaced_marker(
+    producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, timestamp_ms: int
+) -> tuple[bytes, BatchHeader]:
+    """Return a marker that has no place in a log yet, CRC set, and its header.
+
+    A copy with its place written in (`placed`) is a marker. Cached, because a transaction's markers
+    in hundreds of partitions differ in nothing else, and the CRC does not cover the place.
+    """
     header = (
-        base_offset,
-        _MARKER.size - LENGTH_OVERHEAD,
-        leader_epoch,
+        0,
+        _MARKER_BYTES - LENGTH_OVERHEAD,
+        0,
         MAGIC,
         0,  # the CRC, which is set at the end
         ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
@@ -80,10 +97,11 @@ def build_marker(
         1,
     )
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
-    record = (32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, coordinator_epoch, 0)
-    _MARKER.pack_into(batch, 0, *header, *record)
-    set_crc(batch)
-    return batch
+    record = _RECORD.pack(
+        32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, coordinator_epoch, 0
+    )
+    batch, placeless = packed(header, record)
+    return bytes(batch), placeless
 
 
 def parse_marker(batch: Buffer) -> Marker:

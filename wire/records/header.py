@@ -265,9 +265,15 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def pack_batch(header: HeaderFields, body: Buffer) -> bytearray:
-    """Return a batch of this header and these (encoded, compressed) records, with its CRC set."""
-    batch = bytearray(BATCH_OVERHEAD)
-    HEADER.pack_into(batch, 0, *header)
+    """Return the batch that `packed` makes, by itself."""
+    return packed(header, body)[0]
+
+
+def packed(header: HeaderFields, body: Buffer) -> tuple[bytearray, BatchHeader]:
+    """Return a batch of this header and these (encoded, compressed) records, with its CRC set; and
+    its header with that CRC."""
+    batch = bytearray(HEADER.pack(*header))
     batch += body
-    set_crc(batch)
-    return batch
+    crc = crc32c(memoryview(batch)[CRC_COVERS_FROM:])
+    _UINT32.pack_into(batch, _CRC_AT, crc)
+    return batch, tuple.__new__(BatchHeader, (*header[:4], crc, *header[5:]))

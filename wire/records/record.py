@@ -12,10 +12,9 @@ Source: KIP-98, the protocol guide's "Record".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from wire.error_code import ErrorCode
-from wire.errors import KafkaError, WireError
+from wire.errors import WireError
 from wire.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
@@ -32,11 +31,9 @@ from wire.records.header import (
     Compression,
     TimestampType,
     pack_batch,
+    packed,
 )
 from wire.records.varint import VARINTS, read_varint, read_varlong
-
-#: Records that inflate to more are not compressed again: it is done on the event loop.
-RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 
 RecordHeader = tuple[str, bytes | None]
 
@@ -144,10 +141,8 @@ def _read_headers(
         value, position = _read_bytes(body, position, end)
         if key is None:
             raise WireError("a header without a key")
-        try:
-            headers.append((key.decode(), value))
-        except UnicodeDecodeError:
-            raise WireError("a header's key is no utf-8") from None
+        # Brokers store keys that are no UTF-8, and Java reads them in this way.
+        headers.append((key.decode(errors="replace"), value))
     return tuple(headers), position
 
 
@@ -172,7 +167,12 @@ def encode_record(record: SimpleRecord, offset_delta: int, base_timestamp: int) 
     return VARINTS[len(encoded)] + encoded
 
 
-def build_batch(
+def build_batch(records: Sequence[SimpleRecord], **fields: Any) -> bytearray:
+    """Return the batch that `packed_batch` makes, by itself."""
+    return packed_batch(records, **fields)[0]
+
+
+def packed_batch(
     records: Sequence[SimpleRecord],
     *,
     base_offset: int = 0,
@@ -183,8 +183,9 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
-) -> bytearray:
-    """Return one batch of these records, at consecutive offsets, timestamps by creation, CRC set.
+) -> tuple[bytearray, BatchHeader]:
+    """Return one batch of these records, at consecutive offsets, timestamps by creation, CRC set;
+    and its header.
 
     At least one record: a batch that a client reads is never empty.
     """
@@ -222,21 +223,16 @@ def build_batch(
         base_sequence,
         count,
     )
-    return pack_batch(header, body)
+    return packed(header, body)
 
 
 def recompressed(
-    header: BatchHeader, batch: Buffer, codec: Compression, level: int | None = None
+    header: BatchHeader, records: bytes, codec: Compression, level: int | None = None
 ) -> bytearray:
-    """Return the batch with its records compressed by `codec`, CRC set.
+    """Return the batch with these records of its own, decompressed, in another codec, CRC set.
 
-    A topic's `compression.type` asks for it. No record is decoded. Raises INVALID_RECORD for a
-    malformed stream and for one that inflates beyond RECOMPRESSED_BYTES_MAX.
+    A topic's `compression.type` asks for it. No record is decoded.
     """
-    try:
-        records = records_of(header, batch, RECOMPRESSED_BYTES_MAX)
-    except WireError as failure:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
     body = compress(codec, records, level)
     made = header._replace(
         batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),

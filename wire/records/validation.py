@@ -1,9 +1,10 @@
 """What a producer may send: one whole batch that a broker can append as it stands.
 
 Checks the header in the order in which Apache Kafka does (ProduceRequest, UnifiedLog, LogValidator)
-and decodes no record. `validate_records` decodes, where a rule is about records. Kafka repairs some
-batches (bytes after the batch, a wrong max timestamp) and answers UNKNOWN_SERVER_ERROR to others
-(an unknown codec, garbage instead of a compressed stream); here the producer is told.
+and the records by `walk`. Kafka repairs some batches (bytes after the batch, a wrong max
+timestamp), stores some that no consumer reads well (offset deltas with gaps, lengths that lie
+inside a compressed stream), and answers UNKNOWN_SERVER_ERROR to others (an unknown codec, a
+compressed stream that is rotten); here the producer is told.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from struct import Struct
 from crc32c import crc32c
 
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, RecordsRefused, WireError
-from wire.records.compression import DECOMPRESSED_BYTES_MAX, begins_like
+from wire.errors import KafkaError, WireError
+from wire.records.compression import DECOMPRESSED_BYTES_MAX, InflatesTooFar, begins_like
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_CONTROL,
@@ -31,7 +32,8 @@ from wire.records.header import (
     BatchHeader,
     Buffer,
 )
-from wire.records.record import iterate_records
+from wire.records.record import records_of
+from wire.records.walk import NO_RULES, RecordRules, check_records
 
 _LENGTH = Struct(">8xi")
 _MAGIC_AT = 16
@@ -144,48 +146,40 @@ def _check_codec(header: BatchHeader, records: Buffer) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"records that are no {codec.name} stream")
 
 
-def check_timestamps(
-    header: BatchHeader, now_ms: int, *, before_max_ms: int, after_max_ms: int
-) -> None:
-    """Raise INVALID_TIMESTAMP where the first or the latest record is too old or too far ahead.
+def check_max_timestamp(header: BatchHeader, rules: RecordRules) -> None:
+    """Raise INVALID_TIMESTAMP where the header tells of a timestamp that no record may have.
 
-    The bounds are `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`,
-    inclusive. A record without a timestamp (-1) is never refused. The records in between are not
-    checked. Source: KIP-937.
+    Kafka writes the records' own maximum into the header instead.
     """
-    first, latest = header.base_timestamp, header.max_timestamp
-    # Nearly every batch passes here: no loop for it.
-    if 0 <= first <= latest <= now_ms + after_max_ms and now_ms - first <= before_max_ms:
-        return
-    for timestamp in (first, latest):
-        if timestamp == NO_TIMESTAMP:
-            continue
-        if timestamp < 0 or not -after_max_ms <= now_ms - timestamp <= before_max_ms:
-            detail = (
-                f"timestamp {timestamp} at {now_ms}: at most {before_max_ms} ms before"
-                f" and {after_max_ms} ms after are allowed"
-            )
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, detail)
+    latest = header.max_timestamp
+    if latest != NO_TIMESTAMP and not rules.timestamp_min <= latest <= rules.timestamp_max:
+        detail = (
+            f"max timestamp {latest} is not within [{rules.timestamp_min}, {rules.timestamp_max}]"
+        )
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, detail)
 
 
 def validate_records(
-    batch: Buffer, *, key_required: bool = False, max_bytes: int = DECOMPRESSED_BYTES_MAX
-) -> None:
-    """Decode the records of a batch that `validate_batch` has passed, or raise INVALID_RECORD.
+    header: BatchHeader,
+    batch: Buffer,
+    rules: RecordRules = NO_RULES,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes | memoryview:
+    """Return the records, decompressed, of a batch that `validate_batch` has passed.
 
-    `key_required` is the rule of compacted topics: RecordsRefused names those that break it. Costs
-    some microseconds per record.
+    Raises KafkaError as `check_records` does, INVALID_RECORD for a stream that cannot be read to
+    its end, and InflatesTooFar beyond `max_bytes`.
     """
-    base_offset = BatchHeader.parse(batch).base_offset
-    without_key = []
+    if not header.attributes & ATTRIBUTE_COMPRESSION:
+        # No copy: at a gigabyte a second it would cost more than the check.
+        records = memoryview(batch)[BATCH_OVERHEAD:]
+        check_records(records, header, rules)
+        return records
     try:
-        for delta, record in enumerate(iterate_records(batch, max_bytes)):
-            if record.offset != base_offset + delta:
-                detail = f"record {delta} has offset delta {record.offset - base_offset}"
-                raise KafkaError(ErrorCode.INVALID_RECORD, detail)
-            if key_required and record.key is None:
-                without_key.append(delta)
+        body = records_of(header, batch, max_bytes)
+    except InflatesTooFar:
+        raise
     except WireError as failure:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
-    if without_key:
-        raise RecordsRefused(without_key, "Compacted topic cannot accept message without key")
+    check_records(body, header, rules)
+    return body

@@ -32,7 +32,7 @@ class _Varints(dict[int, bytes]):
 VARINTS: Mapping[int, bytes] = _Varints((value, encode_varint(value)) for value in range(-1, 1024))
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return the int32 at `position` and the position after it, or raise WireError."""
     try:
         byte = data[position]
@@ -47,7 +47,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         raise WireError("a varint goes beyond the records") from None
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return the int64 at `position` and the position after it, or raise WireError."""
     try:
         byte = data[position]
@@ -58,7 +58,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
         raise WireError("a varint goes beyond the records") from None
 
 
-def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
+def _read_long(data: bytes | memoryview, position: int, bits: int) -> tuple[int, int]:
     zigzag = shift = 0
     while shift < bits:
         byte = data[position]

@@ -163,6 +163,11 @@ def _still_owns(owned: Owned | None, revoked: Assigned) -> bool:
     return owned is None or overlap(owned, revoked)
 
 
+#: A group of more members is large: an assignment costs some 0.01 ms for each member.
+LARGE_MEMBERS = 100
+#: Kafka's default of `group.consumer.assignment.interval.ms`.
+LARGE_INTERVAL_MS = 1_000
+
 #: By the name that members and `group.consumer.assignors` give.
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
 
@@ -172,11 +177,15 @@ def decide_target(
 ) -> list[ConsumerGroupRecord]:
     """Return the changes of the target assignment, if the group's epoch is ahead of it.
 
-    Not before `limits.assignment_interval_ms` after the last one; 0: at once.
+    Not before `limits.assignment_interval_ms` after the last one. 0: at once, but in a large group
+    not before `LARGE_INTERVAL_MS`.
     """
     if group.assignment_epoch >= group.epoch:
         return []
     interval_ms = limits.assignment_interval_ms
+    # Else each of 1,000 members that join together would have all partitions assigned anew.
+    if not interval_ms and len(group.members) > LARGE_MEMBERS:
+        interval_ms = LARGE_INTERVAL_MS
     if interval_ms and group.assigned_at_ms and now_ms < group.assigned_at_ms + interval_ms:
         return []
     return [

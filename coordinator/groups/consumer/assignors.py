@@ -66,7 +66,9 @@ def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str
     return frozen(assigned)
 
 
-Partition = tuple[UUID, int]
+#: member id -> topic id -> the partitions that the member keeps, and is given
+Shares = dict[str, dict[UUID, list[int]]]
+Unassigned = dict[UUID, list[int]]
 
 
 def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
@@ -79,140 +81,147 @@ def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[
     """
     if not readers:
         return {}
-    kept, unassigned = _keep(readers, counts)
+    shares, unassigned = _keep(readers, counts)
     if all(reader.topics == readers[0].topics for reader in readers):
-        _share_equally(kept, unassigned)
+        _share_equally(shares, unassigned)
     else:
-        _share_by_topic(readers, kept, unassigned)
-    assigned: dict[str, dict[UUID, set[int]]] = {}
-    for member_id, partitions in kept.items():
-        topics = assigned[member_id] = {}
-        for topic_id, partition in partitions:
-            topics.setdefault(topic_id, set()).add(partition)
-    return frozen(assigned)
+        _share_by_topic(readers, shares, unassigned)
+    return {
+        reader.member_id: _target(shares[reader.member_id], reader.target) for reader in readers
+    }
 
 
-def _keep(
-    readers: list[Reader], counts: Mapping[UUID, int]
-) -> tuple[dict[str, list[Partition]], list[Partition]]:
+def _target(share: dict[UUID, list[int]], before: Target) -> Target:
+    """Return the share as a target: the very object `before`, where they are equal."""
+    target = {topic_id: frozenset(mine) for topic_id, mine in share.items() if mine}
+    return before if target == before else target
+
+
+def _keep(readers: list[Reader], counts: Mapping[UUID, int]) -> tuple[Shares, Unassigned]:
     """Return the partitions that each member keeps, and those for new readers, in order."""
-    kept: dict[str, list[Partition]] = {}
+    shares: Shares = {}
     taken: dict[UUID, set[int]] = {}
     for reader in readers:
-        mine = kept[reader.member_id] = []
+        mine = shares[reader.member_id] = {}
         for topic_id, partitions in reader.target.items():
             if topic_id not in reader.topics or topic_id not in counts:
                 continue
             taken_here = taken.setdefault(topic_id, set())
+            count = counts[topic_id]
             # A partition that two targets name stays with the first of the two readers.
-            for partition in sorted(partitions - taken_here):
-                if partition < counts[topic_id]:
-                    mine.append((topic_id, partition))
-                    taken_here.add(partition)
-    read = {topic_id for reader in readers for topic_id in reader.topics}
-    nothing: set[int] = set()
-    unassigned = [
-        (topic_id, partition)
-        for topic_id, count in counts.items()
-        if topic_id in read
-        for partition in range(count)
-        if partition not in taken.get(topic_id, nothing)
-    ]
-    return kept, unassigned
+            kept = sorted(each for each in partitions - taken_here if each < count)
+            if kept:
+                mine[topic_id] = kept
+                taken_here.update(kept)
+    read = frozenset[UUID]().union(*{reader.topics for reader in readers})
+    unassigned: Unassigned = {}
+    for topic_id, count in counts.items():
+        taken_here = taken.get(topic_id, set())
+        if topic_id in read and len(taken_here) < count:
+            unassigned[topic_id] = [each for each in range(count) if each not in taken_here]
+    return shares, unassigned
 
 
-def _share_equally(kept: dict[str, list[Partition]], unassigned: list[Partition]) -> None:
+def _load(share: dict[UUID, list[int]]) -> int:
+    return sum(map(len, share.values()))
+
+
+def _share_equally(shares: Shares, unassigned: Unassigned) -> None:
     """Share among members that read the same topics, in place: cut to the quota, then fill up.
 
     O(partitions).
     """
-    total = len(unassigned) + sum(map(len, kept.values()))
-    quota, more = divmod(total, len(kept))
-    spare = list(unassigned)
-    for partitions in kept.values():
+    loads = {member_id: _load(share) for member_id, share in shares.items()}
+    spare = [(topic_id, each) for topic_id, waiting in unassigned.items() for each in waiting]
+    quota, more = divmod(len(spare) + sum(loads.values()), len(shares))
+    for member_id, load in loads.items():
         limit = quota
-        if len(partitions) > quota and more:
+        if load > quota and more:
             limit, more = quota + 1, more - 1
-        spare += partitions[limit:]
-        del partitions[limit:]
+        if load > limit:
+            spare += _cut(shares[member_id], load - limit)
+            loads[member_id] = limit
     left = iter(spare)
-    for partitions in kept.values():
-        if len(partitions) < quota:
-            partitions += islice(left, quota - len(partitions))
-    for partitions in kept.values():
-        if len(partitions) == quota and more:
-            partitions += islice(left, 1)
-            more -= 1
+    for member_id, load in loads.items():
+        wanted = max(quota - load, 0)
+        if load <= quota and more:
+            wanted, more = wanted + 1, more - 1
+        share = shares[member_id]
+        for topic_id, partition in islice(left, wanted):
+            share.setdefault(topic_id, []).append(partition)
 
 
-def _share_by_topic(
-    readers: list[Reader], kept: dict[str, list[Partition]], unassigned: list[Partition]
-) -> None:
+def _cut(share: dict[UUID, list[int]], count: int) -> list[tuple[UUID, int]]:
+    """Take the last `count` partitions out of the share; return them in order."""
+    cut: list[tuple[UUID, int]] = []
+    while len(cut) < count:
+        topic_id, mine = share.popitem()
+        given = mine[-(count - len(cut)) :]
+        if len(given) < len(mine):
+            share[topic_id] = mine[: -len(given)]
+        cut[:0] = [(topic_id, partition) for partition in given]
+    return cut
+
+
+def _share_by_topic(readers: list[Reader], shares: Shares, unassigned: Unassigned) -> None:
     """Give each partition to its least loaded reader, then even out topic by topic."""
     by_topic: dict[UUID, list[str]] = {}
     for reader in readers:
         for topic_id in sorted(reader.topics):
             by_topic.setdefault(topic_id, []).append(reader.member_id)
-    waiting: dict[UUID, list[int]] = {}
-    for topic_id, partition in unassigned:
-        waiting.setdefault(topic_id, []).append(partition)
+    loads = {member_id: _load(share) for member_id, share in shares.items()}
     # Topics with the fewest readers come first: topics with many readers find room later too.
-    for topic_id in sorted(waiting, key=lambda topic_id: len(by_topic[topic_id])):
-        loads = _heap(by_topic[topic_id], kept)
-        for partition in waiting[topic_id]:
-            load, order, member_id = loads[0]
-            kept[member_id].append((topic_id, partition))
-            heapq.heapreplace(loads, (load + 1, order, member_id))
+    for topic_id in sorted(unassigned, key=lambda topic_id: len(by_topic[topic_id])):
+        least = [(loads[each], order, each) for order, each in enumerate(by_topic[topic_id])]
+        heapq.heapify(least)
+        for partition in unassigned[topic_id]:
+            load, order, member_id = least[0]
+            shares[member_id].setdefault(topic_id, []).append(partition)
+            loads[member_id] = load + 1
+            heapq.heapreplace(least, (load + 1, order, member_id))
     # A list, because `any` would stop a generator at the first topic that moved a partition.
-    while any([_even_out(topic_id, members, kept) for topic_id, members in by_topic.items()]):
+    while any([_even_out(topic_id, each, shares, loads) for topic_id, each in by_topic.items()]):
         pass
 
 
-def _heap(members: list[str], kept: dict[str, list[Partition]]) -> list[tuple[int, int, str]]:
-    """Return a heap of (load, position in `members`, member id), the least loaded at the top."""
-    heap = [(len(kept[member_id]), order, member_id) for order, member_id in enumerate(members)]
-    heapq.heapify(heap)
-    return heap
-
-
-def _even_out(topic_id: UUID, members: list[str], kept: dict[str, list[Partition]]) -> bool:
+def _even_out(topic_id: UUID, members: list[str], shares: Shares, loads: dict[str, int]) -> bool:
     """Move a topic's partitions from the fullest to the emptiest reader while that evens them out.
 
     Returns whether any moved. The rounds end, because each move lessens the sum of the squares of
     all loads.
     """
-    mine: dict[str, list[Partition]] = {}
-    for member_id in members:
-        found = [each for each in kept[member_id] if each[0] == topic_id]
-        if found:
-            mine[member_id] = found
-    least = _heap(members, kept)
-    most = [(-load, order, member_id) for load, order, member_id in least if member_id in mine]
+    load_of = loads.__getitem__
+    givers = [each for each in members if shares[each].get(topic_id)]
+    # Most topics are even from the first round on: no heap is made for them.
+    if not givers or max(map(load_of, givers)) - min(map(load_of, members)) < 2:
+        return False
+    least = [(loads[each], order, each) for order, each in enumerate(members)]
+    most = [(-load, order, each) for load, order, each in least if shares[each].get(topic_id)]
+    heapq.heapify(least)
     heapq.heapify(most)
     moved = False
     while most:
         load, order, member_id = most[0]
         fewest, position, other = least[0]
-        if -load != len(kept[member_id]):
+        if -load != loads[member_id]:
             # The load has changed since this entry was made: correct the entry, and look again.
-            heapq.heapreplace(most, (-len(kept[member_id]), order, member_id))
+            heapq.heapreplace(most, (-loads[member_id], order, member_id))
             continue
-        if fewest != len(kept[other]):
-            heapq.heapreplace(least, (len(kept[other]), position, other))
+        if fewest != loads[other]:
+            heapq.heapreplace(least, (loads[other], position, other))
             continue
         if -load - fewest < 2:
             break
-        partition = mine[member_id].pop()
-        kept[member_id].remove(partition)
-        kept[other].append(partition)
-        if other not in mine:
+        given, taken = shares[member_id][topic_id], shares[other].setdefault(topic_id, [])
+        if not taken:
             heapq.heappush(most, (-fewest - 1, position, other))
-        mine.setdefault(other, []).append(partition)
+        taken.append(given.pop())
+        loads[member_id], loads[other] = -load - 1, fewest + 1
         heapq.heapreplace(least, (fewest + 1, position, other))
-        if mine[member_id]:
+        # The entry is still on top: what was pushed above has a lesser load.
+        if given:
             heapq.heapreplace(most, (load + 1, order, member_id))
         else:
             heapq.heappop(most)
-            del mine[member_id]
         moved = True
     return moved

@@ -47,9 +47,7 @@ from wire.internal.group_metadata import GroupMetadataValue
 _UNKNOWN_TOPICS = 0
 
 
-def decide_upgrade(
-    classic: ClassicGroup, topics: TopicImage, limits: ConsumerLimits, now_ms: int
-) -> Draft:
+def decide_upgrade(classic: ClassicGroup, topics: TopicImage, limits: ConsumerLimits) -> Draft:
     """Return a draft of the consumer group with the classic group's members.
 
     Its records follow the classic group's deletion. Refuses with GROUP_ID_NOT_FOUND and the reason:
@@ -74,7 +72,7 @@ def decide_upgrade(
         ) from None
     # A group without a generation is put at the first: no member has heard of any.
     generation_id = max(classic.generation_id, FIRST_EPOCH)
-    _add_records(draft, generation_id, upgraded, now_ms)
+    _add_records(draft, generation_id, upgraded)
     return draft
 
 
@@ -82,13 +80,14 @@ def _add_records(
     draft: Draft,
     generation_id: int,
     upgraded: list[tuple[Member, Target]],
-    now_ms: int,
 ) -> None:
     group_id = draft.group.group_id
     draft.add(subscription_record(group_id, member) for member, _ in upgraded)
     draft.add([epoch_record(group_id, generation_id, _UNKNOWN_TOPICS)])
     draft.add(target_record(group_id, member.member_id, target) for member, target in upgraded)
-    draft.add([target_epoch_record(group_id, generation_id, now_ms)])
+    # The coordinator's first assignment does not wait for `consumer.assignment.interval.ms`: this
+    # one is the classic leader's. As in Kafka.
+    draft.add([target_epoch_record(group_id, generation_id, 0)])
     draft.add(
         assignment_record(group_id, _at(member, generation_id, target))
         for member, target in upgraded
@@ -184,8 +183,8 @@ def downgraded(
 ) -> tuple[ClassicGroup, GroupMetadataValue]:
     """Return the classic group of the members that stay, and its record.
 
-    The group is stable once the record is applied. The caller then begins a rebalance, so that all
-    members join again.
+    The group is stable once the record is applied. Mostly the caller then begins a rebalance, so
+    that all members join again.
     """
     classic = ClassicGroup(group.group_id, limits, now_ms)
     classic.generation_id = group.epoch

@@ -87,7 +87,9 @@ def subscribe(
             draft.add([regex_record(group_id, said.topic_regex, resolved)])
     # The hash costs O(topics read): only where it may have changed.
     if changed or topics_seen != topics.version:
-        draft.add(next_epoch(draft.group, topics, changed=changed))
+        # As in Kafka: a pattern that matches nothing yet changes nothing for the group.
+        reads = draft.group.names_of(said) or draft.group.names_of(before)
+        draft.add(next_epoch(draft.group, topics, changed=changed and bool(reads)))
     return changed
 
 

@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from wire.error_code import ErrorCode
@@ -45,12 +46,16 @@ class PendingAcks:
     _holders: defaultdict[OffsetKey, int] = field(default_factory=lambda: defaultdict(int))
     #: group -> how many of its keys are held
     _groups: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    #: topic -> how many of its keys are held
+    _topics: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def stage(self, producer_id: int, producer_epoch: int, key: OffsetKey, stored: Stored) -> None:
         """Hold an offset until the producer's marker. A later one of the same key replaces it."""
         acks = self._staged.setdefault(producer_id, {}).setdefault(producer_epoch, {})
         if key not in acks:
-            self._groups[key.group_id] += key not in self._holders
+            if key not in self._holders:
+                self._groups[key.group_id] += 1
+                self._topics[key.topic] += 1
             self._holders[key] += 1
         acks[key] = stored
 
@@ -105,6 +110,18 @@ class PendingAcks:
         """Return whether a transaction that has not ended may change any offset of the group."""
         return group_id in self._groups
 
+    def held_of(self, topic: str, topic_id: UUID) -> dict[OffsetKey, None]:
+        """Return the keys that transactions hold for the topic of this id, in order."""
+        if topic not in self._topics:
+            return {}
+        return {
+            key: None
+            for epochs in self._staged.values()
+            for acks in epochs.values()
+            for key, stored in acks.items()
+            if key.topic == topic and stored.committed.is_of(topic_id)
+        }
+
     def held_keys(self) -> Iterator[OffsetKey]:
         """Yield every key that some transaction holds."""
         return iter(self._holders)
@@ -124,9 +141,10 @@ class PendingAcks:
 
     def _forget(self, key: OffsetKey) -> None:
         del self._holders[key]
-        self._groups[key.group_id] -= 1
-        if not self._groups[key.group_id]:
-            del self._groups[key.group_id]
+        for counts, name in ((self._groups, key.group_id), (self._topics, key.topic)):
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
 
 
 def check_conflicts(

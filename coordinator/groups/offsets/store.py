@@ -6,8 +6,9 @@ at the time of the read is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
@@ -19,8 +20,7 @@ from wire.error_code import ErrorCode
 PROGRESS_TOPIC = "__magnetar_progress"
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(NamedTuple):
     """What OffsetFetch says of one partition; offset -1: nothing is committed."""
 
     partition: int
@@ -35,7 +35,10 @@ class GroupOffsets:
     """Committed offsets by group, and the pending acks beside them."""
 
     pending: PendingAcks = field(default_factory=PendingAcks)
-    _committed: dict[str, dict[tuple[str, int], Stored]] = field(default_factory=dict)
+    #: group -> topic -> partition -> what is committed; no empty tables
+    _committed: dict[str, dict[str, dict[int, Stored]]] = field(default_factory=dict)
+    #: topic -> the groups that have committed for it, in the order in which they did so first
+    _groups_of: dict[str, dict[str, None]] = field(default_factory=dict)
 
     # --- the fold
 
@@ -60,11 +63,10 @@ class GroupOffsets:
         if not commit:
             return
         for key, stored in decided.items():
-            offsets = self._committed.setdefault(key.group_id, {})
-            current = offsets.get((key.topic, key.partition))
+            current = self._stored(key)
             # A plain commit after the pending one is the client's later word.
             if current is None or current.log_offset < stored.log_offset:
-                offsets[key.topic, key.partition] = stored
+                self._set(key, stored)
 
     # --- questions
 
@@ -72,26 +74,52 @@ class GroupOffsets:
         stored = self._stored(key)
         return None if stored is None else stored.committed
 
-    def fetched(self, key: OffsetKey, topic_id: UUID, *, require_stable: bool) -> FetchedOffset:
+    def fetched(
+        self,
+        group_id: str,
+        topic: str,
+        partitions: Iterable[int],
+        topic_id: UUID,
+        *,
+        require_stable: bool,
+    ) -> list[FetchedOffset]:
         """Return what OffsetFetch answers for the topic of this id; NO_TOPIC_ID: of any id.
 
         UNSTABLE_OFFSET_COMMIT with `require_stable` while an open transaction may change the
         offset (KIP-447).
         """
-        if require_stable and self.pending.holds(key):
-            return FetchedOffset(key.partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        committed = self.get(key)
-        if committed is None or not committed.is_of(topic_id):
-            return FetchedOffset(key.partition)
-        return FetchedOffset(
-            key.partition, committed.offset, committed.leader_epoch, committed.metadata
-        )
+        offsets = self._committed.get(group_id, {}).get(topic, {})
+        pending = self.pending
+        may_be_held = require_stable and pending.holds_any(group_id)
+        found = []
+        for partition in partitions:
+            stored = offsets.get(partition)
+            if may_be_held and pending.holds(OffsetKey(group_id, topic, partition)):
+                unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                found.append(FetchedOffset(partition, error_code=unstable))
+            elif stored is None or not stored.committed.is_of(topic_id):
+                found.append(FetchedOffset(partition))
+            else:
+                offset, leader_epoch, metadata = stored.committed[:3]
+                found.append(FetchedOffset(partition, offset, leader_epoch, metadata))
+        return found
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield what the group has committed, by topic and partition."""
-        offsets = self._committed.get(group_id, {})
-        for topic, partition in sorted(offsets):
-            yield OffsetKey(group_id, topic, partition), offsets[topic, partition].committed
+        for topic, offsets in sorted(self._committed.get(group_id, {}).items()):
+            for partition in sorted(offsets):
+                yield OffsetKey(group_id, topic, partition), offsets[partition].committed
+
+    def topics_of(self, group_id: str) -> list[str]:
+        """Return the topics that the group has committed for, in order."""
+        return sorted(self._committed.get(group_id, ()))
+
+    def partitions_of(self, group_id: str, topic: str, topic_id: UUID) -> list[int]:
+        """Return the partitions that the group has committed for the topic of this id, in order."""
+        offsets = self._committed.get(group_id, {}).get(topic, {})
+        return sorted(
+            partition for partition, stored in offsets.items() if stored.committed.is_of(topic_id)
+        )
 
     @property
     def group_count(self) -> int:
@@ -109,18 +137,28 @@ class GroupOffsets:
 
     def deletion_of_group(self, group_id: str) -> list[OffsetRecord]:
         keys = {key for key, _ in self.of_group(group_id)}
-        keys.update(key for key in self.pending.held_keys() if key.group_id == group_id)
+        if self.pending.holds_any(group_id):
+            keys.update(key for key in self.pending.held_keys() if key.group_id == group_id)
         return [OffsetRecord(key, None) for key in sorted(keys)]
 
-    def deletion_of_topic(self, topic: str) -> list[OffsetRecord]:
-        keys = {
-            OffsetKey(group_id, *place)
-            for group_id, offsets in self._committed.items()
-            for place in offsets
-            if place[0] == topic
-        }
-        keys.update(key for key in self.pending.held_keys() if key.topic == topic)
-        return [OffsetRecord(key, None) for key in sorted(keys)]
+    def deletion_of_topic(self, topic: str, topic_id: UUID) -> Iterator[OffsetRecord]:
+        """Yield deletions of what groups have committed for the topic of this id, or have pending.
+
+        What was committed for a later topic of that name stays. Costs what is yielded: other topics
+        of the groups are not looked at. To be iterated in one step.
+        """
+        held = self.pending.held_of(topic, topic_id)
+        for group_id in self._groups_of.get(topic, ()):
+            for partition, stored in self._committed[group_id][topic].items():
+                key = OffsetKey(group_id, topic, partition)
+                # A deletion drops what is pending, too: here perhaps for a later topic. Then the
+                # offset stays, and no fetch returns it.
+                is_free = key in held or not self.pending.holds(key)
+                if is_free and stored.committed.is_of(topic_id):
+                    yield OffsetRecord(key, None)
+        for key in held:
+            if self._stored(key) is None:
+                yield OffsetRecord(key, None)
 
     def deletion_of_expired(
         self, group_id: str, now_ms: int, retention_ms: int, unused_since_ms: int
@@ -143,20 +181,32 @@ class GroupOffsets:
     # ---
 
     def _stored(self, key: OffsetKey) -> Stored | None:
-        return self._committed.get(key.group_id, {}).get((key.topic, key.partition))
+        group_id, topic, partition = key
+        return self._committed.get(group_id, {}).get(topic, {}).get(partition)
 
     def _set(self, key: OffsetKey, stored: Stored) -> None:
-        self._committed.setdefault(key.group_id, {})[key.topic, key.partition] = stored
+        group_id, topic, partition = key
+        topics = self._committed.setdefault(group_id, {})
+        if topic not in topics:
+            topics[topic] = {}
+            self._groups_of.setdefault(topic, {})[group_id] = None
+        topics[topic][partition] = stored
 
     def _delete(self, key: OffsetKey) -> None:
         # Else a marker could bring the offset of a deleted topic back.
         self.pending.drop(key)
-        offsets = self._committed.get(key.group_id)
+        group_id, topic, partition = key
+        topics = self._committed.get(group_id, {})
+        offsets = topics.get(topic)
         if offsets is None:
             return
-        offsets.pop((key.topic, key.partition), None)
+        offsets.pop(partition, None)
         if not offsets:
-            del self._committed[key.group_id]
+            del topics[topic], self._groups_of[topic][group_id]
+            if not self._groups_of[topic]:
+                del self._groups_of[topic]
+        if not topics:
+            del self._committed[group_id]
 
 
 def _expiry_ms(committed: CommittedOffset, retention_ms: int, unused_since_ms: int) -> int:

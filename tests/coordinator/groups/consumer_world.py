@@ -232,7 +232,7 @@ class World:
         classic = self.shard.groups.get(GROUP)
         if classic is None:
             return Draft(ConsumerGroup(GROUP), is_new=True)
-        return decide_upgrade(classic, self.topics, self.limits, self.now_ms)
+        return decide_upgrade(classic, self.topics, self.limits)
 
     def _append_for_group(self, records: Iterable[ShardRecord]) -> None:
         if GROUP in self.shard.groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.groups.consumer.assignment import LARGE_INTERVAL_MS, LARGE_MEMBERS
 from coordinator.groups.consumer.group import ConsumerGroupState
 from coordinator.groups.consumer.member import MemberState
 from tests.coordinator.groups.consumer_world import FakeTopics, World
@@ -235,3 +236,16 @@ def test_members_that_have_asked_for_an_assignor_that_is_not_here_get_the_defaul
     answer = world.join("a", "orders", server_assignor="com.example.Own")
     assert answer.assignment is not None
     assert sum(map(len, answer.assignment.values())) == 4
+
+
+def test_a_large_group_is_not_assigned_anew_for_each_member_that_joins() -> None:
+    world = World(FakeTopics(orders=300))
+    for number in range(LARGE_MEMBERS):
+        assert world.join(f"m{number:03}", "orders").member_epoch == world.group.epoch
+    for number in range(LARGE_MEMBERS, LARGE_MEMBERS + 5):
+        assert world.join(f"m{number:03}", "orders").member_epoch == LARGE_MEMBERS + 1
+    assert world.group.epoch == LARGE_MEMBERS + 6
+    world.now_ms += LARGE_INTERVAL_MS
+    assert world.heartbeat("m104", LARGE_MEMBERS + 1).member_epoch == world.group.epoch
+    assert world.group.assignment_epoch == world.group.epoch
+    assert len(world.group.targets) == LARGE_MEMBERS + 5

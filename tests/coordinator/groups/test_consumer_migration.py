@@ -111,7 +111,7 @@ def test_groups_that_are_no_consumers_or_would_lose_data_are_not_upgraded(world:
     for policy, size_max in (("disabled", 9), ("downgrade", 9), ("upgrade", 0)):
         limits = ConsumerLimits(migration_policy=policy, size_max=size_max)
         with pytest.raises(KafkaError) as refusal:
-            decide_upgrade(group, world.topics, limits, now_ms=0)
+            decide_upgrade(group, world.topics, limits)
         assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
 from coordinator.groups.classic.records import apply, current_value
-from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.committed import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    OffsetKey,
+    OffsetRecord,
+    encode_offset,
+)
 from coordinator.groups.records import GroupRecord, decode, encode
 from wire.errors import WireError
+from wire.internal.offset_commit import OffsetCommitValue
+from wire.internal.versioned import encode_versioned
 
 #: Taken from the log of a broker after a commit by kafka-python: offset 5, epoch 3, "meta".
 OFFSET_KEY = bytes.fromhex("0001 00026731 000174 00000000")
@@ -67,3 +77,28 @@ def test_records_of_other_protocols_are_passed_over() -> None:
 def test_damaged_records_are_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(WireError):
         decode(key, value)
+
+
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.builds(
+        CommittedOffset,
+        _INT64,
+        st.integers(-(2**31), 2**31 - 1),
+        st.text(max_size=20000),
+        _INT64,
+        st.just(-1),
+        st.uuids() | st.just(NO_TOPIC_ID),
+    )
+)
+def test_an_offset_has_the_bytes_of_its_message(committed: CommittedOffset) -> None:
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.committed_ms,
+        topic_id=committed.topic_id,
+    )
+    assert encode_offset(committed) == encode_versioned(value, 4)

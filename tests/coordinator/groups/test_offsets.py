@@ -7,6 +7,7 @@ the shard that the log alone gives.
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,12 @@ from hypothesis import strategies as st
 
 from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.committing import Committer, decide_commit
-from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.committed import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    OffsetKey,
+    OffsetRecord,
+)
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from coordinator.groups.shard import GroupShard
 
@@ -198,11 +204,26 @@ def test_a_deleted_topic_takes_committed_and_pending_offsets_of_every_group(
     journal.commit(2, OffsetKey("another", "topic", 3))
     journal.commit(3, kept)
     journal.stage(4, pending)
-    for record in journal.live.offsets.deletion_of_topic("topic"):
+    for record in list(journal.live.offsets.deletion_of_topic("topic", NO_TOPIC_ID)):
         journal.delete(record.key)
     journal.end(commit=True)
     assert journal.live.offsets.groups() == {"group"}
     assert (journal.offset(kept), journal.offset(pending)) == (3, None)
+
+
+def test_a_deleted_topic_leaves_what_is_committed_for_a_later_one_of_its_name(
+    journal: Journal,
+) -> None:
+    former, later = UUID(int=1), UUID(int=2)
+    mixed, held = OffsetKey("group", "topic", 7), OffsetKey("group", "topic", 8)
+    offsets = journal.live.offsets
+    offsets.on_record(OffsetRecord(mixed, CommittedOffset(1, topic_id=later)), 0)
+    offsets.on_record(OffsetRecord(held, CommittedOffset(2, topic_id=former)), 1)
+    offsets.on_pending(OffsetRecord(held, CommittedOffset(3, topic_id=later)), 2, 5, 0)
+    assert list(offsets.deletion_of_topic("topic", former)) == []
+    assert [each.key for each in offsets.deletion_of_topic("topic", later)] == [mixed]
+    offsets.on_marker(5, 0, commit=False)
+    assert [each.key for each in offsets.deletion_of_topic("topic", former)] == [held]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ class History:
                 LIFETIMES,
                 self.now_ms,
                 parent=self.shard.get(txn.parent_id) if txn and txn.parent_id else None,
+                newest=self.shard.newest_child(txn.parent_id) if txn and txn.parent_id else None,
                 fresh_producer_id=fresh,
             ),
             "age": self.aged,

@@ -21,7 +21,7 @@ def test_a_decision_owes_its_marker_to_every_partition(
     state: State, commit: bool, make_txn: MakeTxn
 ) -> None:
     work = work_due(make_txn(state, partitions=frozenset({B3, A10, A0})))
-    assert work == MarkerWork("tx-1", 1000, 5, commit=commit, partitions=(A0, A10, B3))
+    assert work == MarkerWork("tx-1", 1000, 5, commit=commit, partitions=frozenset({A0, A10, B3}))
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.PREPARE_COMMIT, State.PREPARE_ABORT}))

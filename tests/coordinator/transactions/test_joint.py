@@ -162,10 +162,13 @@ class Family:
 
     def expire(self, transactional_id: str, now_ms: int) -> tuple[Txn, ...]:
         txn = self.shard.get(transactional_id)
-        parent = self.shard.get(txn.parent_id) if txn is not None and txn.parent_id else None
+        parent_id = (txn.parent_id if txn is not None else None) or ""
+        parent, newest = self.shard.get(parent_id), self.shard.newest_child(parent_id)
         return self.decided(
             transactional_id,
-            lambda txn: expire(txn, LIFETIMES, now_ms, parent=parent, fresh_producer_id=8000),
+            lambda txn: expire(
+                txn, LIFETIMES, now_ms, parent=parent, newest=newest, fresh_producer_id=8000
+            ),
         )
 
 
@@ -285,6 +288,21 @@ def test_a_vote_expires_only_while_its_parent_is_idle(
     else:
         assert term_of(vote, LIFETIMES, parent) is None
         assert family.expire("tx-1~>a", 10**9) == ()
+
+
+@pytest.mark.parametrize("state", [State.ONGOING, State.VOTED])
+def test_a_vote_is_renewed_while_its_siblings_begin_and_vote(
+    state: State, make_child: MakeTxn
+) -> None:
+    """A round of many waves of workers may last longer than any one vote is kept."""
+    first = make_child("a", State.VOTED)
+    family = Family(make_child("b", State.VOTED), first)
+    family.shard.apply(make_child("b", state, updated_at_ms=13_000))
+    assert family.expire("tx-1~>a", 17_999) == ()
+    assert told(family.expire("tx-1~>a", 18_000)) == [("tx-1~>a", State.PREPARE_ABORT, 6)]
+    # A sibling that has ended renews nothing.
+    family.shard.apply(make_child("b", State.COMPLETE_ABORT, updated_at_ms=14_000))
+    assert told(family.expire("tx-1~>a", 15_000)) == [("tx-1~>a", State.PREPARE_ABORT, 6)]
 
 
 @pytest.mark.parametrize("state", IDLE)

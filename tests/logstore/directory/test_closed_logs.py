@@ -63,7 +63,12 @@ class Process:
             disk, Durability.FSYNC, on_failure=lambda _: None, executor=self.executor
         )
         self.directory = LogDirectory(
-            "/data", disk, commit, CONFIG, now_ms=lambda: NOW_MS, call_later=lambda _, __: Never()
+            "/data",
+            disk,
+            commit,
+            CONFIG,
+            steady_ms=lambda: NOW_MS,
+            call_later=lambda _, __: Never(),
         )
 
     def open(self) -> PartitionLog:
@@ -159,7 +164,9 @@ def test_a_log_goes_on_as_if_it_had_never_been_closed() -> None:
     for name in names:
         one, other = (each.open(f"/data/topic-0/{name}") for each in (disk, kept))
         assert one.read(10_000, 0) == other.read(10_000, 0), name
-    assert log.reader.max_timestamp_offset() == untouched.reader.max_timestamp_offset()
+    assert asyncio.run(log.reader.max_timestamp_offset()) == asyncio.run(
+        untouched.reader.max_timestamp_offset()
+    )
 
 
 def test_what_somebody_else_has_changed_is_found_out() -> None:

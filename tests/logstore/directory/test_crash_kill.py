@@ -17,7 +17,7 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state import PartitionState
 from logstore.sync.group_commit import GroupCommit
-from wire.records import BatchHeader, parse_marker
+from wire.records import BatchHeader, ControlType, parse_marker
 
 NOW_MS = 1_000
 CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=6_000)
@@ -63,7 +63,7 @@ CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=6_000)
 def opened(path):
     files = DiskFiles(path)
     commit = GroupCommit(files, Durability.FSYNC, on_failure=print)
-    return LogDirectory(path, files, commit, CONFIG, now_ms=lambda: NOW_MS), commit, files
+    return LogDirectory(path, files, commit, CONFIG, steady_ms=lambda: NOW_MS), commit, files
 """
 
 
@@ -76,7 +76,9 @@ def folded(log: PartitionLog) -> PartitionState:
     for header, batch in log.ledger.batches.iterate(0):
         assert BatchHeader.parse(batch) == header
         if header.is_control:
-            state.on_marker(header, parse_marker(batch), NOW_MS)
+            marker = parse_marker(batch)
+            commit = marker.control_type is ControlType.COMMIT
+            state.on_marker(header, marker.coordinator_epoch, NOW_MS, commit=commit)
         else:
             state.on_batch(header, NOW_MS)
     return state
@@ -103,7 +105,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         end_offset, stable_offset = write_until_killed(tmp_path, data, lines)
         files = DiskFiles(str(data))
         commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
-        directory = LogDirectory(str(data), files, commit, CONFIG, now_ms=lambda: NOW_MS)
+        directory = LogDirectory(str(data), files, commit, CONFIG, steady_ms=lambda: NOW_MS)
         assert not directory.was_clean
         log = directory.open("topic", 0)
         assert log.high_watermark >= end_offset

@@ -66,7 +66,7 @@ async def test_a_directory_of_kafkas_opens_as_it_is(tmp_path: Path, is_clean: bo
     lay_out(tmp_path, is_clean=is_clean)
     files = DiskFiles(str(tmp_path))
     commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
-    directory = LogDirectory(str(tmp_path), files, commit, LogConfig(), now_ms=lambda: NOW_MS)
+    directory = LogDirectory(str(tmp_path), files, commit, LogConfig(), steady_ms=lambda: NOW_MS)
     assert directory.was_clean == is_clean
     identity = directory.identity()
     directory.claim(cluster_id=identity["cluster.id"], node_id=1)
@@ -102,7 +102,7 @@ async def test_our_snapshot_is_kafkas_byte_for_byte(tmp_path: Path) -> None:
     lay_out(tmp_path, is_clean=False)
     files = DiskFiles(str(tmp_path))
     commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
-    directory = LogDirectory(str(tmp_path), files, commit, LogConfig(), now_ms=lambda: NOW_MS)
+    directory = LogDirectory(str(tmp_path), files, commit, LogConfig(), steady_ms=lambda: NOW_MS)
     directory.open("t", 0)
     await directory.close()
     commit.close()

@@ -36,7 +36,7 @@ class Opened:
         self.files = DiskFiles(str(path.parent))
         self.commit = GroupCommit(self.files, durability, on_failure=self.failures.append)
         self.directory = LogDirectory(
-            str(path), self.files, self.commit, LogConfig(), now_ms=lambda: NOW_MS
+            str(path), self.files, self.commit, LogConfig(), steady_ms=lambda: NOW_MS
         )
 
     async def stop(self) -> None:
@@ -303,7 +303,7 @@ async def test_a_full_disk_stops_everything_and_loses_nothing_acknowledged() -> 
 
     def start() -> LogDirectory:
         commit = GroupCommit(disk, Durability.FSYNC, on_failure=failures.append)
-        return LogDirectory("/data", disk, commit, LogConfig(), now_ms=lambda: NOW_MS)
+        return LogDirectory("/data", disk, commit, LogConfig(), steady_ms=lambda: NOW_MS)
 
     directory = start()
     log = directory.open("topic", 0)
@@ -327,7 +327,7 @@ async def test_a_failing_sync_is_final() -> None:
     disk = SimulatedDisk()
     failures: list[StorageFailure] = []
     commit = GroupCommit(disk, Durability.FSYNC, on_failure=failures.append)
-    directory = LogDirectory("/data", disk, commit, LogConfig(), now_ms=lambda: NOW_MS)
+    directory = LogDirectory("/data", disk, commit, LogConfig(), steady_ms=lambda: NOW_MS)
     log = directory.open("topic", 0)
     await write(log)
     for operation in ("sync", "sync_all"):

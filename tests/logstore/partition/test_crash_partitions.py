@@ -20,7 +20,7 @@ from tests.logstore.partitions import delete_records
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
-from wire.records import BatchHeader, iterate_batches, parse_marker
+from wire.records import BatchHeader, ControlType, iterate_batches, parse_marker
 
 CONFIG = LogConfig(
     segment_bytes=900,
@@ -108,7 +108,9 @@ def folded(appended: list[bytes], start_offset: int) -> PartitionState:
     for batch in appended:
         header = BatchHeader.parse(batch)
         if header.is_control:
-            state.on_marker(header, parse_marker(batch), 1_000)
+            marker = parse_marker(batch)
+            commit = marker.control_type is ControlType.COMMIT
+            state.on_marker(header, marker.coordinator_epoch, 1_000, commit=commit)
         else:
             state.on_batch(header, 1_000)
     state.end_offset = max(state.end_offset, start_offset)

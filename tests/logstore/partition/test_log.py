@@ -265,23 +265,29 @@ def test_times_are_looked_up_below_the_readers_bound() -> None:
         else:
             partition.append(b"a", producer_id=1, epoch=0, sequence=0, transactional=True)
     log = partition.log
-    assert log.reader.offset_for_timestamp(0) is None
-    assert log.reader.max_timestamp_offset() is None
+    assert asyncio.run(log.reader.offset_for_timestamp(0)) is None
+    assert asyncio.run(log.reader.max_timestamp_offset()) is None
     partition.settle()
-    found = log.reader.offset_for_timestamp(1_500)
+    found = asyncio.run(log.reader.offset_for_timestamp(1_500))
     assert found is not None and (found.offset, found.timestamp_ms) == (1, 2_000)
-    assert log.reader.offset_for_timestamp(1_500, COMMITTED) is None
-    latest = log.reader.max_timestamp_offset()
+    assert asyncio.run(log.reader.offset_for_timestamp(1_500, COMMITTED)) is None
+    latest = asyncio.run(log.reader.max_timestamp_offset())
     assert latest is not None and (latest.offset, latest.timestamp_ms) == (2, 3_000)
+    # The latest record of those that are visible, while a later one becomes durable.
+    partition.now_ms = 9_000
+    partition.append(b"a")
+    assert asyncio.run(log.reader.max_timestamp_offset()) == latest
+    stable = asyncio.run(log.reader.max_timestamp_offset(COMMITTED))
+    assert stable is not None and (stable.offset, stable.timestamp_ms) == (0, 1_000)
 
 
 def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     partition = SteppedPartition()
     records = [SimpleRecord(b"k1", b"v1", 1), SimpleRecord(b"k2", None, 2)]
     log = partition.log
-    log.append_records(records, 5)
-    log.append_records(records[:1], 5, producer_id=3, producer_epoch=0, is_transactional=True)
-    log.append_records(records[1:], 5, producer_id=3, producer_epoch=0, is_transactional=True)
+    log.append_records(records)
+    log.append_records(records[:1], producer_id=3, producer_epoch=0, is_transactional=True)
+    log.append_records(records[1:], producer_id=3, producer_epoch=0, is_transactional=True)
     assert log.transactions.is_open(3)
     partition.end(3, commit=True)
     found = [entry for _, entry in log.reader.iterate_records_from(1)]
@@ -289,7 +295,7 @@ def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     assert isinstance(found[-1], Marker) and found[-1].control_type == 1
     with pytest.raises(KafkaError) as refused:
         partition.end(3, commit=True, epoch=1)
-        log.append_records(records, 5, producer_id=3, producer_epoch=0, is_transactional=True)
+        log.append_records(records, producer_id=3, producer_epoch=0, is_transactional=True)
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 

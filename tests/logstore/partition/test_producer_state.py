@@ -101,7 +101,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
 
 def test_a_marker_of_a_later_epoch_fences_and_restarts_the_sequence() -> None:
     producers = producers_after(header(1, 0, 0, 3))
-    producers.on_marker(1, 1, 0, timestamp=5, now_ms=0)
+    producers.on_marker(1, 1, 0, timestamp=5, steady_ms=0)
     assert refusal(producers, header(1, 0, 3)) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert refusal(producers, header(1, 1, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producers.check(header(1, 1, 0)) is None
@@ -109,7 +109,7 @@ def test_a_marker_of_a_later_epoch_fences_and_restarts_the_sequence() -> None:
 
 def test_a_marker_of_the_same_epoch_lets_the_sequence_go_on() -> None:
     producers = producers_after(header(1, 0, 0, 3))
-    producers.on_marker(1, 0, 0, timestamp=5, now_ms=0)
+    producers.on_marker(1, 0, 0, timestamp=5, steady_ms=0)
     assert producers.check(header(1, 0, 3)) is None
     assert producers.check(header(1, 0, 0, 3)) is not None
 
@@ -127,7 +127,7 @@ def marker_refusal(
 
 def test_markers_of_zombies_are_refused() -> None:
     producers = producers_after(header(1, 4, 0))
-    producers.on_marker(1, 4, 7, timestamp=0, now_ms=0)
+    producers.on_marker(1, 4, 7, timestamp=0, steady_ms=0)
     assert marker_refusal(producers, 3, 7, 1, is_open=False) is ErrorCode.INVALID_PRODUCER_EPOCH
     fenced = ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert marker_refusal(producers, 4, 6, 1, is_open=False) is fenced
@@ -139,7 +139,7 @@ def test_under_transaction_version_2_a_marker_is_later_than_its_data() -> None:
     producers = producers_after(header(1, 4, 0))
     assert marker_refusal(producers, 4, 0, 2, is_open=True) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert marker_refusal(producers, 5, 0, 2, is_open=True) is None
-    producers.on_marker(1, 5, 0, timestamp=0, now_ms=0)
+    producers.on_marker(1, 5, 0, timestamp=0, steady_ms=0)
     # Written again after a crash: the transaction has ended, so it does no harm.
     assert marker_refusal(producers, 5, 0, 2, is_open=False) is None
 
@@ -159,12 +159,53 @@ def test_a_silent_producer_expires_unless_its_transaction_is_open() -> None:
     assert sorted(partition.log.expire_producers(partition.now_ms)) == [1, 2, 3]
 
 
+def test_producers_whose_ids_are_forgotten_go_unless_their_transactions_are_open() -> None:
+    partition = SteppedPartition()
+    for producer_id in (1, 2, 3):
+        partition.append(b"a", producer_id=producer_id, epoch=0, sequence=0, transactional=True)
+    for producer_id in (1, 2):
+        partition.end(producer_id, commit=True)
+    log = partition.log
+    log.producers.forget_ended({1, 3, 4}, log.transactions.open_producer_ids())
+    assert set(log.producers) == {2, 3}
+    assert log.producers.has_forgotten
+
+
 def test_expiry_goes_by_the_brokers_clock_not_by_the_records_timestamps() -> None:
     partition = SteppedPartition(LogConfig(producer_id_expiration_ms=5_000))
     partition.now_ms = 10**12
     batch = header(1, 0, 0)
     partition.log.state.on_batch(batch._replace(max_timestamp=77), partition.now_ms)
     assert partition.log.expire_producers(partition.now_ms + 4_999) == []
+
+
+def test_silent_producers_are_looked_for_at_the_configured_interval() -> None:
+    config = LogConfig(
+        producer_id_expiration_ms=2_000, producer_id_expiration_check_interval_ms=3_000
+    )
+    partition = SteppedPartition(config)
+    partition.append(b"a", producer_id=1, epoch=0, sequence=0)
+    partition.now_ms += 2_999
+    assert not partition.log.expire_producers_if_due()
+    partition.now_ms += 1
+    partition.append(b"b", producer_id=2, epoch=0, sequence=0)
+    assert set(partition.log.producers) == {2}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_producer_falls_silent_only_while_the_broker_runs(*, is_clean: bool) -> None:
+    config = LogConfig(producer_id_expiration_ms=5_000, snapshot_interval_bytes=1)
+    partition = SteppedPartition(config)
+    partition.append(b"a", producer_id=1, epoch=0, sequence=0)
+    partition.now_ms += 4_000
+    partition.append(b"b", producer_id=2, epoch=0, sequence=0)
+    partition.settle()
+    # Either the broker was down for days, or the wall clock was set: nothing tells which.
+    partition.now_ms += 10**9
+    log = partition.restart() if is_clean else partition.crash()
+    assert log.expire_producers(partition.now_ms + 999) == []
+    assert log.expire_producers(partition.now_ms + 1_000) == [1]
+    assert log.expire_producers(partition.now_ms + 5_000) == [2]
 
 
 def test_a_hundred_thousand_producers_fit_into_memory() -> None:

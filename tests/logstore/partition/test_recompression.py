@@ -8,9 +8,14 @@ from logstore.partition.log_config import LogConfig
 from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
-from wire.records import BatchHeader, Compression, crc_ok, iterate_records
+from wire.records import (
+    DECOMPRESSED_BYTES_MAX,
+    BatchHeader,
+    Compression,
+    crc_ok,
+    iterate_records,
+)
 from wire.records.header import pack_batch
-from wire.records.record import RECOMPRESSED_BYTES_MAX
 
 VALUES = [b"value %d" % number * 20 for number in range(50)]
 
@@ -58,7 +63,7 @@ def test_producer_means_as_it_came() -> None:
 
 def test_what_inflates_too_far_is_refused() -> None:
     partition = SteppedPartition(LogConfig(compression=Compression.LZ4))
-    bomb = batch_of(bytes(RECOMPRESSED_BYTES_MAX + 1), compression=Compression.ZSTD)
+    bomb = batch_of(bytes(DECOMPRESSED_BYTES_MAX + 1), compression=Compression.ZSTD)
     with pytest.raises(KafkaError) as refused:
         partition.log.append(partition.log.check(bomb, partition.now_ms))
     assert refused.value.code is ErrorCode.INVALID_RECORD
@@ -89,5 +94,5 @@ def test_records_without_a_key_are_named() -> None:
     partition = SteppedPartition(LogConfig(cleanup_policy=frozenset({"compact"})))
     with pytest.raises(RecordsRefused) as refused:
         partition.log.append(partition.log.check(batch_of(b"1", b"2", key=None), partition.now_ms))
-    assert refused.value.batch_indexes == [0, 1]
+    assert [index for index, _ in refused.value.flaws] == [0, 1]
     assert partition.log.log_end_offset == 0

@@ -15,6 +15,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
+from logstore.segments.ledger import Unreadable
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
 from tests.logstore.ledgers import close_cleanly, open_now
@@ -83,12 +84,25 @@ async def test_cold_pages_are_read_in_a_thread() -> None:
     assert bytes(await ledger.batches.read_cold(40, 200, ALL)) == b""
 
 
-async def test_a_read_that_fails_is_final() -> None:
+async def test_a_sector_that_cannot_be_read_fails_its_readers_alone() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    disk.fail("read", errno.EIO)
+    with pytest.raises(Unreadable, match="Input/output"):
+        await ledger.batches.read_cold(0, 200, ALL)
+    disk.fail("read", errno.EIO)
+    with pytest.raises(Unreadable, match="Input/output"):
+        ledger.batches.read(39, 200, ALL)
+    assert bytes(ledger.batches.read(39, 200, ALL) or b"") == batches[39]
+
+
+async def test_a_read_that_fails_in_another_way_is_final() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
     ledger, _ = filled(disk, "/data/t-0")
-    disk.fail("read", errno.EIO)
-    with pytest.raises(StorageFailure, match="Input/output"):
+    disk.fail("read", errno.EBADF)
+    with pytest.raises(StorageFailure, match="Bad file"):
         await ledger.batches.read_cold(0, 200, ALL)
     disk.fail("read", errno.EIO)
     with pytest.raises(StorageFailure, match="Input/output"):
@@ -151,3 +165,38 @@ async def test_every_range_is_read_alike_whatever_is_in_memory(max_bytes: int) -
             assert await again.batches.read_cold(offset, max_bytes, end_offset) == expected
             assert bool(expected) == (end_offset > offset)
     assert len(batches) == again.end_offset
+
+
+async def test_indexes_of_cold_segments_are_held_within_their_account() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    bases = ledger.segments.base_offsets
+    assert len(bases) == 5
+    await ledger.batches.read_cold(0, 1, ALL)
+    account = ledger.segments._cold_indexes
+    one = account.held_bytes
+    assert one > 0
+    account.limit_bytes = 2 * one
+    for _ in range(2):
+        for offset in range(40):
+            found = bytes(await ledger.batches.read_cold(offset, 200, ALL))
+            assert b"".join(batches[offset:]).startswith(found)
+            assert account.held_bytes <= account.limit_bytes
+    # What was read last is there, and what was read first is read again.
+    assert ledger.batches.read(bases[-2], 1, ALL) is not None
+    assert ledger.batches.read(bases[0], 1, ALL) is None
+    ledger.segments.trim(bases[-1])
+    assert account.held_bytes == 0
+
+
+async def test_a_moment_is_looked_for_in_a_thread() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, _ = filled(disk, "/data/t-0")
+    disk.is_cold = True
+    for timestamp in (0, 1_000_000_000_000_000):
+        await ledger.batches.offset_for_timestamp(timestamp, 0, ALL)
+    found = await ledger.batches.max_timestamp(ALL)
+    assert found is not None
+    assert await ledger.batches.offset_for_timestamp(found.timestamp_ms, 0, ALL) is not None

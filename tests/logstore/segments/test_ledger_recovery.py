@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -299,9 +300,9 @@ def test_damaged_indexes_only_make_searches_longer(
     assert all(
         bytes(again.batches.batch_at(offset) or b"") == batches[offset] for offset in range(30)
     )
-    found = again.batches.offset_for_timestamp(1017, 0, 100)
+    found = asyncio.run(again.batches.offset_for_timestamp(1017, 0, 100))
     assert found is not None and found.offset == 17
-    latest = again.batches.max_timestamp()
+    latest = asyncio.run(again.batches.max_timestamp(100))
     assert latest is not None and latest.offset == 29
 
 

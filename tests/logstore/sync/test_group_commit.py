@@ -11,8 +11,7 @@ import pytest
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
-from logstore.sync.durable_end import CommittedLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from tests.logstore.counted_disk import Counted
 from tests.logstore.ledgers import durable
 from tests.logstore.simulated_disk import SimulatedDisk

@@ -11,12 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.sync import journal as journal_module
-from logstore.sync.journal import JOURNAL, Entry, Journal, read_entries, replay_journal
+from logstore.sync.journal import (
+    GENERATION_BITS,
+    JOURNAL,
+    RECORDS_AT,
+    Entry,
+    Journal,
+    JournalDamaged,
+    read_journal,
+)
 from tests.logstore.counted_disk import Counted
 from tests.logstore.journal_process import (
     CONFIG,
@@ -34,11 +43,12 @@ from tests.soak import SOAK
 
 # Its records.
 
+GENERATION = Random(4).getrandbits(GENERATION_BITS)
 ENTRIES = st.lists(
     st.builds(
         Entry,
         st.sampled_from([one.bytes for one in IDS]),
-        st.sampled_from(["t-0/0.log", "téléphone-1/00000000000000000042.txnindex"]),
+        st.sampled_from([f"t-0/{0:020d}.log", f"téléphone-1/{42:020d}.txnindex"]),
         st.integers(0, 2**40),
         st.binary(max_size=40),
     ),
@@ -47,37 +57,111 @@ ENTRIES = st.lists(
 
 
 @given(st.lists(ENTRIES, max_size=6), st.data())
-def test_records_are_read_up_to_the_first_that_is_not_whole(
+def test_records_are_read_up_to_one_that_is_not_whole_and_whole_ones_behind_it_tell_of_damage(
     records: list[list[Entry]], data: st.DataObject
 ) -> None:
-    disk = SimulatedDisk()
-    disk.make_directory("/data")
-    journal = Journal(disk, "/data")
-    ends = [0]
+    disk, journal = empty_journal()
+    ends = [RECORDS_AT]
     for entries in records:
         journal.append(entries)
         ends.append(journal.size)
     content = bytearray(read_file(disk, f"/data/{JOURNAL}"))
-    assert list(read_entries(bytes(content))) == [one for each in records for one in each]
+    assert read_journal(bytes(content)) == ([one for each in records for one in each], [])
     if records:
-        at = data.draw(st.integers(0, ends[-1] - 1))
+        at = data.draw(st.integers(RECORDS_AT, ends[-1] - 1))
         content[at] ^= data.draw(st.integers(1, 255))
-        whole = max(number for number, end in enumerate(ends) if end <= at)
-        assert list(read_entries(bytes(content))) == [
-            one for each in records[:whole] for one in each
-        ]
+        damaged = max(number for number, end in enumerate(ends) if end <= at)
+        whole = [*records[:damaged], *records[damaged + 1 :]]
+        assert read_journal(bytes(content)) == (
+            [one for each in whole for one in each],
+            [] if damaged == len(records) - 1 else [ends[damaged]],
+        )
+
+
+def empty_journal(generation: int = GENERATION) -> tuple[SimulatedDisk, Journal]:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    return disk, Journal(disk, "/data", generation)
+
+
+def entries_at(*positions: int, data: bytes = b"x" * 10) -> list[Entry]:
+    return [Entry(IDS[0].bytes, f"t-0/{0:020d}.log", at, data) for at in positions]
 
 
 def test_what_an_earlier_round_has_left_is_not_read() -> None:
-    disk = SimulatedDisk()
-    disk.make_directory("/data")
-    journal = Journal(disk, "/data")
-    entries = [Entry(IDS[0].bytes, "t-0/0.log", at, b"x" * 10) for at in range(5)]
+    disk, journal = empty_journal()
+    entries = entries_at(*range(5))
     for entry in entries[:4]:
         journal.append([entry])
-    journal.restart()
+    journal.begin_round()
     journal.append(entries[4:])
     assert journal_of(disk) == entries[4:]
+
+
+def test_a_power_loss_at_the_begin_of_a_round_is_no_damage() -> None:
+    """However the first record of the next round is torn, over records of the last one."""
+    for seed in range(300):
+        random = Random(seed)
+        disk = SimulatedDisk(seed=seed)
+        disk.make_directory("/data")
+        journal = Journal(disk, "/data", random.getrandbits(GENERATION_BITS))
+        disk.sync_all()
+        rounds = random.randrange(3)
+        for _ in range(rounds):
+            for at in range(4):
+                journal.append(entries_at(at))
+            journal.begin_round()
+        disk.lose_power_after(random.randrange(4))
+        with contextlib.suppress(PowerLost):
+            journal.append(entries_at(7, data=b"y" * random.randrange(300)))
+            journal.append(entries_at(8))
+            journal.begin_round()
+        disk = disk.crash(random)
+        if disk.exists(f"/data/{JOURNAL}"):
+            journal_of(disk)  # Asserts that there is none.
+
+
+@pytest.mark.parametrize("generation", [1, GENERATION])
+def test_what_a_client_made_up_is_no_record_unless_it_knows_the_generation(
+    generation: int,
+) -> None:
+    """A client's bytes of an earlier round, where the next record would begin."""
+    elsewhere, forger = empty_journal(generation + 1)
+    forger.append(entries_at(0))
+    forger.append(entries_at(4711, data=b"what no broker has written"))
+    made_up = read_file(elsewhere, f"/data/{JOURNAL}")[RECORDS_AT : forger.size]
+    disk, journal = empty_journal()
+    # Its first record is as long as the first one of the next round, so the second one follows.
+    journal.append(entries_at(0, data=bytes(_padding()) + made_up[_first_size() :]))
+    journal.begin_round()
+    journal.append(entries_at(1))
+    assert (entries_at(1)[0] in journal_of(disk)) and (
+        (len(journal_of(disk)) == 2) == (generation == GENERATION)
+    )
+
+
+def _first_size() -> int:
+    _, journal = empty_journal()
+    journal.append(entries_at(0))
+    return journal.size - RECORDS_AT
+
+
+def _padding() -> int:
+    """How many bytes of data of a first record lie below the place of a second one."""
+    return len(entries_at(0)[0].data)
+
+
+def test_a_record_that_names_anything_but_a_file_of_a_log_is_refused() -> None:
+    for path in ("../t-0/00000000000000000000.log", "t-0/../x.log", "t/0.log", "t-0/a.snapshot"):
+        disk, journal = empty_journal()
+        journal.append(entries_at(0))
+        journal.append([Entry(IDS[0].bytes, path, 0, b"x")])
+        assert journal_of(disk) == entries_at(0)
+
+
+def test_the_journal_of_an_earlier_build_is_not_passed_over() -> None:
+    with pytest.raises(JournalDamaged, match="earlier build"):
+        read_journal(b"MGNJ\0\1" + bytes(5_000))
 
 
 def test_garbage_is_no_journal() -> None:
@@ -85,7 +169,7 @@ def test_garbage_is_no_journal() -> None:
     disk.make_directory("/data")
     file = disk.open(f"/data/{JOURNAL}", create=True)
     file.write([Random(1).randbytes(5_000)], 0)
-    assert replay_journal(disk, "/data", lambda _: IDS[0]) == 0
+    assert replay_journal(disk, "/data", lambda _: IDS[0]) == Replayed()
 
 
 # What goes there.
@@ -123,7 +207,7 @@ def test_many_bytes_are_synced_where_they_are() -> None:
 def test_a_full_journal_begins_anew_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     init = Journal.__init__
     monkeypatch.setattr(
-        Journal, "__init__", lambda self, *args: init(self, *args, capacity_bytes=1_000)
+        Journal, "__init__", lambda self, *args: init(self, *args, capacity_bytes=1_512)
     )
     for seed in range(30):
         process = Process(SimulatedDisk(seed=seed))

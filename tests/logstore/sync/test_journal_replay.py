@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from random import Random
+from unittest import mock
 
 import pytest
 
+import logstore.directory.journal_replay
+from logstore.directory.damage import Damage
 from logstore.disk.durability import Durability
-from logstore.sync.journal import JOURNAL
+from logstore.sync.journal import JOURNAL, RECORDS_AT, JournalDamaged
 from tests.logstore.journal_process import (
+    CONFIG,
     IDS,
     Process,
     journal_of,
@@ -51,6 +55,27 @@ def test_nothing_of_a_deleted_topic_comes_back_in_the_next_of_its_name() -> None
         process.disk = process.disk.crash(random)
         (log,) = process.start(1, IDS[1])
         assert seen <= log.log_end_offset <= 1
+
+
+def end_of_the_second_topic() -> int:
+    """Where a new topic's log ends, whose one batch is as long as that of the topic before it."""
+    process = Process(SimulatedDisk())
+    process.start(1)
+    for _ in range(3):
+        process.append_all(b"of the first")
+    asyncio.run(process.directory.delete(process.logs))
+    process.logs = [process.directory.open("t", 0, IDS[1])]
+    process.append(0, b"of the other")
+    process.disk = process.disk.kill(Random(1))
+    return process.start(1, IDS[1])[0].log_end_offset
+
+
+def test_the_entries_of_a_deleted_topic_are_told_from_those_of_the_next_by_the_topic_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert end_of_the_second_topic() == 1
+    monkeypatch.setattr(logstore.directory.journal_replay, "_stored_id", lambda *_: mock.ANY)
+    assert end_of_the_second_topic() == 3
 
 
 def test_a_topic_id_that_a_crash_has_torn_is_durable_before_the_journal_is_used_again() -> None:
@@ -150,3 +175,97 @@ def test_what_a_kill_has_left_in_memory_is_durable_before_any_part_of_it_is() ->
         process.disk = process.disk.crash(random)
         ends = [log.log_end_offset for log in process.start(3)]
         assert ends[1] == ends[2] <= ends[0]
+
+
+def lose(disk: SimulatedDisk, path: str, begin: int, end: int, left: bytes = b"") -> None:
+    """Put zeros in the place of bytes of a file, and `left` where they begin."""
+    file = disk.open(path)
+    file.write([left + bytes(end - begin - len(left))], begin)
+    file.close()
+
+
+LOG = f"/data/t-0/{0:020d}.log"
+
+
+def journaled(count: int = 4) -> tuple[Process, list[int]]:
+    """A process that was killed; and where the batches begin that the journal has, and end."""
+    process = Process(SimulatedDisk())
+    first, _ = process.start()
+    process.append_all(b"makes the files")
+    ends = [first.ledger.segments.size_bytes]
+    for _ in range(count):
+        process.append_all(b"journaled")
+        ends.append(first.ledger.segments.size_bytes)
+    process.disk = process.disk.kill(Random(1))
+    return process, ends
+
+
+@pytest.mark.parametrize("left", [b"\xff", b"stale bytes of a file that is long gone", b""])
+@pytest.mark.parametrize("place", range(4))
+def test_whatever_a_lost_write_has_left_there_gives_way_to_what_was_acknowledged(
+    left: bytes, place: int
+) -> None:
+    process, ends = journaled()
+    lose(process.disk, LOG, ends[place], ends[place + 1], left)
+    assert [log.log_end_offset for log in process.start()] == [5, 5]
+
+
+def test_a_batch_whose_place_alone_is_torn_is_ours() -> None:
+    process, ends = journaled()
+    lose(process.disk, LOG, ends[1], ends[1] + 8)
+    assert [log.log_end_offset for log in process.start()] == [5, 5]
+    assert process.directory.replayed.foreign == ()
+
+
+def test_what_another_broker_has_compacted_is_left_alone() -> None:
+    """No batch begins there where ours did: to write it would tear theirs."""
+    process, _ = journaled()
+    theirs = [batch_of(b"compacted, so longer than ours and elsewhere") for _ in range(3)]
+    for offset, batch in enumerate(theirs):
+        place(batch, offset, 7)
+    file = process.disk.open(LOG)
+    file.truncate(0)
+    file.write(theirs, 0)
+    first, _ = process.start()
+    assert bytes(stored(first)) == b"".join(theirs)
+    assert process.directory.replayed.foreign == (f"t-0/{0:020d}.log",)
+
+
+def damaged_journal() -> Process:
+    """A killed process whose journal is damaged in its second record, and a lost write beside."""
+    process, ends = journaled()
+    lose(process.disk, LOG, ends[1], ends[4])
+    content = read_file(process.disk, f"/data/{JOURNAL}")
+    second = content.find(b"MGNR", RECORDS_AT + 1)
+    lose(process.disk, f"/data/{JOURNAL}", second + 40, second + 41, b"\xff")
+    return process
+
+
+def test_a_damaged_record_before_whole_ones_is_a_reason_not_to_start() -> None:
+    process = damaged_journal()
+    before = read_file(process.disk, LOG)
+    for _ in range(2):
+        with pytest.raises(JournalDamaged, match="journal.damage.accept"):
+            process.start()
+        assert read_file(process.disk, LOG) == before
+        process.disk = process.disk.kill(Random(2))
+
+
+def test_who_accepts_a_damaged_journal_gets_the_rest_and_is_told_what_is_lost() -> None:
+    process = damaged_journal()
+    told: list[Damage] = []
+    process.begin(process.disk, CONFIG, on_damage=told.append, accepts_journal_damage=True)
+    logs = [process.directory.open("t", index, IDS[0]) for index in range(2)]
+    assert [log.log_end_offset for log in logs] == [2, 5]
+    assert [(one.partition, one.end_offset, one.lost_offsets) for one in told] == [(0, 2, 3)]
+    assert len(process.directory.replayed.damaged_at) == 1
+
+
+def test_a_log_that_ends_before_its_last_journaled_batch_is_told() -> None:
+    process, ends = journaled()
+    file = process.disk.open(LOG)
+    file.truncate(ends[0] - 1)
+    told: list[Damage] = []
+    process.begin(process.disk, CONFIG, on_damage=told.append)
+    assert process.directory.open("t", 0, IDS[0]).log_end_offset == 0
+    assert [(one.partition, one.end_offset, one.lost_offsets) for one in told] == [(0, 0, 5)]

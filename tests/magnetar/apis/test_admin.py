@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 from magnetar.apis.api_versions import FEATURES_EPOCH
-from magnetar.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from magnetar.broker import Broker
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -78,6 +77,11 @@ SERVED = {
     74: (0, 1),
     75: (0, 0),
 }
+
+
+#: What Apache Kafka 4.3.1 answers where everything is allowed.
+CLUSTER_OPERATIONS = 8096
+TOPIC_OPERATIONS = 3576
 
 
 def metadata_topic(name: str | None, **fields: Any) -> MetadataRequestTopic:
@@ -326,6 +330,20 @@ async def test_delete_topics_by_id(broker: Broker, client: Any) -> None:
         ErrorCode.POLICY_VIOLATION,
     ]
     assert answer.responses[0].name == "a"
+
+
+async def test_no_client_deletes_the_progress_of_sparks_queries(
+    broker: Broker, client: Any
+) -> None:
+    """It would take the record of each query with it, and a repeated batch would be written."""
+    topic = broker.topics.create("__magnetar_progress")
+    by_name = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic.name)])
+    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic.id)])
+    for request in (by_name, by_id):
+        (refused,) = (await client.ask(request, 6, DeleteTopicsResponse)).responses
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "magnetar.spark.QUERY" in refused.error_message
+    assert broker.topics.by_name(topic.name) is topic
 
 
 async def test_a_deletion_wakes_those_who_wait_for_data(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from magnetar.apis.authorized_operations import TOPIC_OPERATIONS
 from magnetar.broker import Broker
 from wire.error_code import ErrorCode
 from wire.messages.alter_partition_reassignments import (
@@ -52,6 +51,10 @@ StartBroker = Callable[..., Awaitable[Broker]]
 Connect = Callable[[Broker], Awaitable[Any]]
 
 Page = tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]
+
+
+#: What Apache Kafka 4.3.1 answers where everything is allowed.
+TOPIC_OPERATIONS = 3576
 
 
 @pytest.fixture

@@ -307,6 +307,8 @@ async def test_client_metrics_are_stored_listed_and_shown(broker: Broker, client
     ("name", "change", "code"),
     [
         ("m", ("interval.ms", SET, "99"), ErrorCode.INVALID_REQUEST),
+        ("m", ("interval.ms", SET, "bbb"), ErrorCode.INVALID_CONFIG),
+        ("m", ("interval.ms", SET, "2147483648"), ErrorCode.INVALID_CONFIG),
         ("m", ("nope", SET, "99"), ErrorCode.INVALID_REQUEST),
         ("m", ("match", SET, "colour=red"), ErrorCode.INVALID_CONFIG),
         ("m", ("match", SET, "client_id=["), ErrorCode.INVALID_CONFIG),

@@ -167,6 +167,33 @@ async def test_records_are_deleted_up_to_an_offset(
     assert len((await fetched(client, 10)).records) > 0
 
 
+async def test_a_client_that_goes_leaves_no_start_that_is_durable_and_not_in_effect(
+    broker: Broker, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics.create("a")
+    await write(broker, 0, 10)
+    log = broker.topics.partition("a", 0)
+    persist = broker.logs.persist_start_offsets
+    is_durable, has_gone = asyncio.Event(), asyncio.Event()
+
+    async def persist_and_wait(starts: Any) -> None:
+        await persist(starts)
+        is_durable.set()
+        await has_gone.wait()
+
+    monkeypatch.setattr(broker.logs, "persist_start_offsets", persist_and_wait)
+    client.send(deletion(4), 2)
+    await is_durable.wait()
+    client.close()
+    while broker.server.connection_count:
+        await asyncio.sleep(0.001)
+    assert log.log_start_offset == 0
+    has_gone.set()
+    async with asyncio.timeout(30):
+        while log.log_start_offset != 4:
+            await asyncio.sleep(0.001)
+
+
 async def test_of_a_partition_that_is_named_twice_the_last_offset_counts(
     broker: Broker, client: Any
 ) -> None:

@@ -166,7 +166,7 @@ async def test_what_is_not_durable_in_time_is_said_to_be_so_and_stays(
 ) -> None:
     began_s = time.monotonic()
     with monkeypatch.context() as held:
-        held.setattr(MemoryLedger, "complete_sync", lambda ledger, sync: None)
+        held.setattr(MemoryLedger, "begin_sync", lambda ledger: Sync(ledger.durable_end_offset))
         answer = await produce(client, batch(b"apple"), timeout_ms=0)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert time.monotonic() - began_s >= 1
@@ -392,16 +392,35 @@ class TestListOffsets:
         assert await self.ask(client, -1, version) == (0, 1, -1)
 
     async def test_a_moment_in_a_batch_that_nobody_can_read_is_corrupt(
-        self, client: RawClient
+        self, broker: Broker, client: RawClient
     ) -> None:
         await produce(client, batch(b"apple", timestamp=1_000))
         sent = batch(b"pear", timestamp=2_000)
         garbage = pack_batch(BatchHeader.parse(sent), bytes(len(sent) - BATCH_OVERHEAD))
-        assert (await produce(client, garbage)).error_code == ErrorCode.NONE
+        # No producer can bring it: another broker has written it.
+        log = broker.topics.partition(TOPIC, 0)
+        stored = log.append((garbage, BatchHeader.parse(garbage), 2_000))
+        await log.durable(stored.end_offset)
         assert await self.ask(client, 500) == (0, 0, 1_000)
         for timestamp in (1_500, -3):
             assert (await self.ask(client, timestamp))[0] == ErrorCode.CORRUPT_MESSAGE
         assert await self.ask(client, -1) == (0, 2, -1)
+
+    async def test_a_partition_that_is_named_twice_is_refused_once(self, client: RawClient) -> None:
+        def asked(index: int, timestamp: int) -> ListOffsetsPartition:
+            return ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+
+        twice = ListOffsetsTopic(name=TOPIC, partitions=[asked(0, -1), asked(1, -1), asked(0, -2)])
+        again = ListOffsetsTopic(name=TOPIC, partitions=[asked(2, -1)])
+        request = ListOffsetsRequest(topics=[twice, again])
+        answer = await client.ask(request, 7, ListOffsetsResponse)
+        codes = [
+            (topic.name, each.partition_index, each.error_code)
+            for topic in answer.topics
+            for each in topic.partitions
+        ]
+        refused = ErrorCode.INVALID_REQUEST
+        assert codes == [(TOPIC, 1, 0), (TOPIC, 2, 0), (TOPIC, 0, refused)]
 
     async def test_moments_that_a_version_does_not_know(self, client: RawClient) -> None:
         assert (await self.ask(client, -3, 6))[0] == ErrorCode.UNSUPPORTED_VERSION

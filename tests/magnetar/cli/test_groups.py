@@ -19,6 +19,7 @@ from magnetar.cli.readable import parse_moment
 from magnetar.client.group_offsets import Bounds, shifted, to_current, to_offset
 from magnetar.client.groups import Member, Position
 from tests.logstore.partitions import batch_of
+from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -56,10 +57,12 @@ async def committed(broker: Broker, group_id: str, offset: int = 2) -> None:
             values = [b"%d" % number for number in range(5)]
             log.append(log.check(batch_of(*values, timestamp=1_000), broker.clock.now_ms()))
             await log.durable(log.log_end_offset)
-    await broker.groups.offsets.commit(
-        Committer(group_id=group_id),
-        [("orders", 0, CommittedOffset(offset, topic_id=topic.id))],
-        knows_group_not_found=True,
+    await durably(
+        broker.groups.offsets.commit(
+            Committer(group_id=group_id),
+            [("orders", 0, CommittedOffset(offset, topic_id=topic.id))],
+            knows_group_not_found=True,
+        )
     )
 
 

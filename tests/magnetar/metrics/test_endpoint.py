@@ -24,6 +24,7 @@ from magnetar.metrics.document import document
 from magnetar.metrics.endpoint import MetricsEndpoint
 from magnetar.metrics.families import FAMILIES
 from tests.logstore.partitions import batch_of
+from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 
@@ -140,7 +141,7 @@ async def test_groups_are_counted_by_protocol_and_state(
     commit = [("a", 0, CommittedOffset(1))]
     for group_id in ("one", "two"):
         committer = Committer(group_id=group_id)
-        await broker.groups.offsets.commit(committer, commit, knows_group_not_found=True)
+        await durably(broker.groups.offsets.commit(committer, commit, knows_group_not_found=True))
     kind = (("protocol", "classic"), ("state", "Empty"))
     assert (await scrape(served))["magnetar_groups", kind] == 2
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from coordinator.groups.consumer.requests import HeartbeatRequest as MemberHeartbeat
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
@@ -411,3 +413,29 @@ async def test_a_member_whose_target_is_too_large_for_a_record_leaves_no_ghost(
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     await passes(broker, clock, 46_000)
     assert (await described(client)).members == []
+
+
+async def test_members_that_join_at_once_take_turns(broker: Broker) -> None:
+    joins = [
+        asyncio.create_task(
+            broker.groups.consumer.heartbeat(
+                MemberHeartbeat(
+                    group_id=GROUP,
+                    member_id=f"m{number}",
+                    member_epoch=0,
+                    topic_names=frozenset({"orders"}),
+                    rebalance_timeout_ms=10_000,
+                    owned={},
+                ),
+                1,
+            )
+        )
+        for number in range(20)
+    ]
+    counts = [0]
+    while counts[-1] < len(joins):
+        await asyncio.sleep(0)
+        groups = broker.groups.shards.of(GROUP).state.consumer_groups
+        counts.append(len(groups[GROUP].members) if GROUP in groups else 0)
+    assert max(after - before for before, after in pairwise(counts)) == 1
+    await asyncio.gather(*joins)

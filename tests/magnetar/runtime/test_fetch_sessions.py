@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -11,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from magnetar.runtime.fetch_sessions import (
     EVICTION_MS_DEFAULT,
-    FetchAnswer,
     FetchContext,
     FetchedPartition,
     FetchSessions,
 )
+from magnetar.runtime.fetch_watch import PartitionKey
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -50,17 +52,62 @@ def request(
     )
 
 
+class Answer(NamedTuple):
+    error_code: ErrorCode
+    session_id: int
+    #: The topics whose partition the response carries.
+    told: str
+
+
+class Log:
+    """A partition that tells its subscribers that it has moved."""
+
+    def __init__(self) -> None:
+        self.subscribers: dict[Callable[[], None], None] = {}
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self.subscribers[callback] = None
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self.subscribers.pop(callback, None)
+
+    def move(self) -> None:
+        for callback in tuple(self.subscribers):
+            callback()
+
+
 def answer(
-    context: FetchContext, news: dict[str, FetchedPartition] | None = None, now_ms: int = 0
-) -> FetchAnswer:
-    """Answer a context; `news` by topic name, silence about the rest."""
-    by_id = {topic_id: name for name, topic_id in IDS.items()}
-    results = [(news or {}).get(by_id[asked.topic_id], QUIET) for asked in context.partitions]
-    return context.respond(results, now_ms)
+    context: FetchContext,
+    news: dict[str, FetchedPartition] | None = None,
+    now_ms: int = 0,
+    logs: dict[str, Log] | None = None,
+) -> Answer:
+    """Read all that is due and answer it; `news` by topic name, silence about the rest.
+
+    With `logs`, what did not fail and has no data is not read again before it moves.
+    """
+    context.watch.take(context)
+    told = []
+    for key in list(context.watch.due):
+        topic = topic_of(key)
+        fetched = (news or {}).get(topic, QUIET)
+        if logs is not None and fetched.error_code is ErrorCode.NONE and not fetched.size_bytes:
+            context.watch.settle(key, logs[topic])
+        if context.tell(key, fetched):
+            told.append(topic)
+    answered = Answer(*context.finish(now_ms), "".join(told))
+    context.watch.end(context)
+    context.release()
+    return answered
 
 
-def names(context: FetchContext) -> str:
-    return "".join(asked.topic for asked in context.partitions)
+def topic_of(key: PartitionKey) -> str:
+    topic = key[0]
+    return topic if isinstance(topic, str) else chr(ord("a") + topic.int - 1)
+
+
+def due(context: FetchContext) -> str:
+    return "".join(map(topic_of, context.watch.due))
 
 
 def counted(slots_max: int = 10, partitions_max: int = 1000) -> FetchSessions:
@@ -71,9 +118,7 @@ def counted(slots_max: int = 10, partitions_max: int = 1000) -> FetchSessions:
     )
 
 
-def opened(
-    sessions: FetchSessions, topics: str, version: int = NAMED, now_ms: int = 0
-) -> FetchAnswer:
+def opened(sessions: FetchSessions, topics: str, version: int = NAMED, now_ms: int = 0) -> Answer:
     full = request(*[(name, 0) for name in topics])
     return answer(sessions.open(full, version, now_ms), now_ms=now_ms)
 
@@ -86,14 +131,14 @@ def error_of(sessions: FetchSessions, fetch: FetchRequest, version: int = NAMED)
 
 def test_a_full_fetch_is_answered_in_full_and_opens_a_session() -> None:
     sessions = counted()
-    assert opened(sessions, "abc") == (ErrorCode.NONE, 1, range(3))
+    assert opened(sessions, "abc") == (ErrorCode.NONE, 1, "abc")
     assert (len(sessions), sessions.partition_count) == (1, 3)
 
 
 def test_a_fetch_with_the_final_epoch_opens_no_session() -> None:
     sessions = counted()
     context = sessions.open(request(("a", 0), session=(0, -1)), NAMED, 0)
-    assert answer(context) == (ErrorCode.NONE, 0, range(1))
+    assert answer(context) == (ErrorCode.NONE, 0, "a")
     assert len(sessions) == 0
 
 
@@ -108,7 +153,7 @@ def test_the_closing_fetch_ends_its_session() -> None:
     sessions = counted()
     opened(sessions, "ab")
     context = sessions.open(request(("a", 0), session=(1, -1)), NAMED, 0)
-    assert answer(context) == (ErrorCode.NONE, 0, range(1))
+    assert answer(context) == (ErrorCode.NONE, 0, "a")
     assert (len(sessions), sessions.partition_count) == (0, 0)
     assert error_of(sessions, request(session=(1, 1))) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -125,16 +170,16 @@ def test_an_incremental_fetch_reads_all_and_answers_what_is_new() -> None:
     sessions = counted()
     opened(sessions, "abcd")
     context = sessions.open(request(session=(1, 1)), NAMED, 0)
-    assert names(context) == "abcd"
+    assert due(context) == "abcd"
     news = {
         "a": QUIET._replace(high_watermark=5),
         "b": QUIET._replace(log_start_offset=2),
         "d": QUIET._replace(size_bytes=100),
     }
-    assert answer(context, news) == (ErrorCode.NONE, 1, [0, 1, 3])
+    assert answer(context, news) == (ErrorCode.NONE, 1, "abd")
     context = sessions.open(request(session=(1, 2)), NAMED, 0)
     del news["d"]
-    assert answer(context, news) == (ErrorCode.NONE, 1, [])
+    assert answer(context, news) == (ErrorCode.NONE, 1, "")
 
 
 def test_a_diverging_epoch_is_always_told() -> None:
@@ -142,7 +187,7 @@ def test_a_diverging_epoch_is_always_told() -> None:
     opened(sessions, "a")
     for epoch in (1, 2):
         context = sessions.open(request(session=(1, epoch)), NAMED, 0)
-        assert answer(context, {"a": QUIET._replace(is_diverging=True)}).positions == [0]
+        assert answer(context, {"a": QUIET._replace(is_diverging=True)}).told == "a"
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
@@ -150,12 +195,12 @@ def test_partitions_are_changed_added_and_forgotten() -> None:
     opened(sessions, "ab")
     changes = request(("b", 0), ("c", 0), session=(1, 1), forgotten=(("a", 0),), fetch_offset=9)
     context = sessions.open(changes, NAMED, 0)
-    assert [(asked.topic, asked.fetch_offset) for asked in context.partitions] == [
+    assert [(key[0], asked.fetch_offset) for key, asked in context.asked.items()] == [
         ("b", 9),
         ("c", 9),
     ]
     # What was added has never been told: it is answered even if there is nothing in it.
-    assert answer(context).positions == [1]
+    assert answer(context).told == "c"
     assert sessions.partition_count == 2
 
 
@@ -163,14 +208,14 @@ def test_what_is_forgotten_in_the_fetch_that_names_it_is_forgotten() -> None:
     sessions = counted()
     opened(sessions, "ab")
     context = sessions.open(request(("a", 0), session=(1, 1), forgotten=(("a", 0),)), NAMED, 0)
-    assert names(context) == "b"
+    assert due(context) == "b"
 
 
 def test_a_session_without_partitions_ends() -> None:
     sessions = counted()
     opened(sessions, "a")
     context = sessions.open(request(session=(1, 1), forgotten=(("a", 0), ("f", 7))), NAMED, 0)
-    assert answer(context) == (ErrorCode.NONE, 0, range(0))
+    assert answer(context) == (ErrorCode.NONE, 0, "")
     assert (len(sessions), sessions.partition_count) == (0, 0)
     assert opened(sessions, "").session_id == 0
 
@@ -180,28 +225,69 @@ def test_partitions_that_had_data_are_read_last_next_time() -> None:
     opened(sessions, "abc")
     context = sessions.open(request(session=(1, 1)), NAMED, 0)
     answer(context, {"a": QUIET._replace(size_bytes=10)})
-    assert names(sessions.open(request(session=(1, 2)), NAMED, 0)) == "bca"
+    assert due(sessions.open(request(session=(1, 2)), NAMED, 0)) == "bca"
+
+
+def test_a_partition_in_which_nothing_moves_is_not_read_again() -> None:
+    sessions, logs = counted(), {name: Log() for name in "abc"}
+    answer(sessions.open(request(("a", 0), ("b", 0), ("c", 0)), NAMED, 0), logs=logs)
+    context = sessions.open(request(session=(1, 1)), NAMED, 0)
+    assert due(context) == ""
+    answer(context, logs=logs)
+    logs["b"].move()
+    context = sessions.open(request(session=(1, 2)), NAMED, 0)
+    assert due(context) == "b"
+    assert answer(context, {"b": QUIET._replace(high_watermark=7)}, logs=logs).told == "b"
+    context = sessions.open(request(("c", 0), session=(1, 3), forgotten=(("a", 0),)), NAMED, 0)
+    assert due(context) == "c"
+    logs["a"].move()
+    assert due(context) == "c"
+
+
+def test_another_isolation_level_and_other_rights_read_everything_again() -> None:
+    sessions, logs = counted(), {name: Log() for name in "ab"}
+    answer(sessions.open(request(("a", 0), ("b", 0)), NAMED, 0), logs=logs)
+    committed = request(session=(1, 1))
+    committed.isolation_level = 1
+    context = sessions.open(committed, NAMED, 0)
+    assert due(context) == "ab"
+    answer(context, logs=logs)
+    committed.session_epoch = 2
+    assert due(sessions.open(committed, NAMED, 0, rights="fewer")) == "ab"
+
+
+@pytest.mark.parametrize("following_epoch", [2, -1])
+def test_a_fetch_that_waits_in_a_session_is_woken_by_the_next_and_by_the_end(
+    following_epoch: int,
+) -> None:
+    sessions, woken = counted(), [0]
+    opened(sessions, "a")
+    waiting = sessions.open(request(session=(1, 1)), NAMED, 0)
+    waiting.watch.take(waiting)
+    waiting.watch.wake = woken.clear
+    sessions.open(request(session=(1, following_epoch)), NAMED, 0).watch.take(None)
+    assert not woken and waiting.watch.owner is None
 
 
 def test_an_error_is_told_each_time_and_its_end_too() -> None:
     sessions = counted()
     opened(sessions, "ab")
     failed = FetchedPartition(ErrorCode.KAFKA_STORAGE_ERROR, 0, 0, 0)
-    for epoch, news, positions in (
-        (1, failed, [0]),
-        (2, failed, [0]),
-        (3, QUIET, [0]),
-        (4, QUIET, []),
+    for epoch, news, told in (
+        (1, failed, "a"),
+        (2, failed, "a"),
+        (3, QUIET, "a"),
+        (4, QUIET, ""),
     ):
         context = sessions.open(request(session=(1, epoch)), NAMED, 0)
-        assert answer(context, {"a": news}).positions == positions
+        assert answer(context, {"a": news}).told == told
 
 
 def test_a_partition_named_twice_is_read_once_as_named_last() -> None:
     fetch = request(("a", 0), ("b", 0), ("a", 0))
     fetch.topics[2].partitions[0].fetch_offset = 5
     context = counted().open(fetch, NAMED, 0)
-    assert [(asked.topic, asked.fetch_offset) for asked in context.partitions] == [
+    assert [(key[0], asked.fetch_offset) for key, asked in context.asked.items()] == [
         ("a", 5),
         ("b", 0),
     ]
@@ -214,7 +300,7 @@ def test_a_wrong_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     if epoch != 0:  # which would be a full fetch
         wrong = request(("b", 0), session=(1, epoch))
         assert error_of(sessions, wrong) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert names(sessions.open(request(session=(1, 1)), NAMED, 0)) == "a"
+    assert due(sessions.open(request(session=(1, 1)), NAMED, 0)) == "a"
 
 
 def test_an_unknown_session_is_refused() -> None:
@@ -238,7 +324,7 @@ def test_with_ids_partitions_are_known_by_id() -> None:
         topic.topic = ""
     answer(sessions.open(full, BY_ID, 0))
     context = sessions.open(request(session=(1, 1), forgotten=(("a", 0),)), BY_ID, 0)
-    assert [asked.topic_id for asked in context.partitions] == [IDS["b"]]
+    assert list(context.watch.due) == [(IDS["b"], 0)]
 
 
 def test_an_answer_to_an_overtaken_fetch_is_an_epoch_error() -> None:
@@ -246,7 +332,7 @@ def test_an_answer_to_an_overtaken_fetch_is_an_epoch_error() -> None:
     opened(sessions, "a")
     waiting = sessions.open(request(session=(1, 1)), NAMED, 0)
     answer(sessions.open(request(("b", 0), session=(1, 2), forgotten=(("a", 0),)), NAMED, 0))
-    assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, ())
+    assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, "")
 
 
 def test_an_answer_to_a_fetch_whose_session_was_emptied_is_an_epoch_error() -> None:
@@ -254,7 +340,7 @@ def test_an_answer_to_a_fetch_whose_session_was_emptied_is_an_epoch_error() -> N
     opened(sessions, "a")
     waiting = sessions.open(request(session=(1, 1)), NAMED, 0)
     answer(sessions.open(request(session=(1, 2), forgotten=(("a", 0),)), NAMED, 0))
-    assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, ())
+    assert answer(waiting) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, "")
 
 
 def test_a_fetch_whose_session_was_closed_meanwhile_is_still_answered() -> None:
@@ -262,7 +348,8 @@ def test_a_fetch_whose_session_was_closed_meanwhile_is_still_answered() -> None:
     opened(sessions, "a")
     waiting = sessions.open(request(session=(1, 1)), NAMED, 0)
     sessions.open(request(session=(1, -1)), NAMED, 0)
-    assert answer(waiting, {"a": QUIET._replace(size_bytes=9)}).positions == [0]
+    assert waiting.tell(("a", 0), QUIET._replace(size_bytes=9))
+    assert waiting.finish(0) == (ErrorCode.NONE, 1)
     assert sessions.partition_count == 0
 
 
@@ -288,7 +375,7 @@ def test_the_session_unused_for_longest_goes_first() -> None:
     answer(sessions.open(request(session=(1, 1)), NAMED, 1))
     assert opened(sessions, "a", now_ms=EVICTION_MS_DEFAULT + 1).session_id == 3
     assert error_of(sessions, request(session=(2, 1))) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert names(sessions.open(request(session=(1, 2)), NAMED, 1)) == "abc"
+    assert due(sessions.open(request(session=(1, 2)), NAMED, 1)) == "abc"
 
 
 def test_a_larger_session_replaces_the_smallest_that_had_its_time() -> None:
@@ -335,12 +422,16 @@ class ConsumersMissNothing(RuleBasedStateMachine):
         self.now_ms = 0
         self.sessions = counted(slots_max=2, partitions_max=8)
         self.log = dict.fromkeys("abcdef", QUIET)
+        self.logs = {topic: Log() for topic in "abcdef"}
         self.consumers = [Consumer() for _ in range(3)]
 
     @rule(topic=st.sampled_from("abcdef"), high_watermark=st.integers(0, 3), fails=st.booleans())
     def move(self, topic: str, high_watermark: int, fails: bool) -> None:
         code = ErrorCode.KAFKA_STORAGE_ERROR if fails else ErrorCode.NONE
-        self.log[topic] = FetchedPartition(code, high_watermark, 0, 0)
+        moved = FetchedPartition(code, high_watermark, 0, 0)
+        if moved != self.log[topic]:
+            self.log[topic] = moved
+            self.logs[topic].move()
 
     @rule(ms=st.integers(1, EVICTION_MS_DEFAULT))
     def wait(self, ms: int) -> None:
@@ -358,13 +449,12 @@ class ConsumersMissNothing(RuleBasedStateMachine):
             }
             consumer.start_anew()
             return
-        assert set(names(context)) == topics
-        answered = answer(context, self.log, self.now_ms)
+        assert set(due(context)) <= topics == set(map(topic_of, context.asked))
+        answered = answer(context, self.log, self.now_ms, self.logs)
         if is_lost:
             consumer.start_anew()
             return
-        heard = {context.partitions[position].topic for position in answered.positions}
-        consumer.hear(answered.session_id, {topic: self.log[topic] for topic in heard})
+        consumer.hear(answered.session_id, {topic: self.log[topic] for topic in answered.told})
         assert consumer.knows == {topic: self.log[topic] for topic in topics}
 
     @invariant()
@@ -372,6 +462,11 @@ class ConsumersMissNothing(RuleBasedStateMachine):
         held = self.sessions._sessions.values()
         assert len(held) <= 2
         assert self.sessions.partition_count == sum(len(one.partitions) for one in held) <= 8
+        # What no session watches is not held by a log.
+        subscribed = sum(len(log.subscribers) for log in self.logs.values())
+        assert subscribed == sum(len(one.watch._subscriptions) for one in held)
+        for one in held:
+            assert one.watch.due.keys() | one.watch._subscriptions.keys() == one.partitions.keys()
 
 
 class Consumer:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import pytest
 
 from logstore.partition.reader import Isolation
-from magnetar.runtime.fetching import Fetch, PartitionRead
+from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
+from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
+from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from magnetar.runtime.shared_timers import SharedTimers
 from tests.logstore.partitions import SteppedPartition, batch_of
+from wire.messages.fetch import FetchResponse
 
 
 async def waiting(fetch: Fetch) -> asyncio.Task[None]:
@@ -21,15 +30,35 @@ async def waiting(fetch: Fetch) -> asyncio.Task[None]:
     return task
 
 
-def fetch_of(*reads: PartitionRead, isolation: Isolation, min_bytes: int) -> Fetch:
+def fetch_of(
+    *reads: PartitionRead,
+    isolation: Isolation,
+    min_bytes: int,
+    max_wait_ms: int = 60_000,
+) -> Fetch:
+    by_key: dict[PartitionKey, PartitionRead] = {
+        ("t", number): read for number, read in enumerate(reads)
+    }
     return Fetch(
-        reads,
+        FetchWatch(by_key),
+        by_key.__getitem__,
         isolation,
+        SharedTimers(asyncio.get_running_loop()),
         min_bytes=min_bytes,
         max_bytes=1 << 20,
-        max_wait_ms=60_000,
+        ends_at_s=asyncio.get_running_loop().time() + max_wait_ms / 1000,
         held=HeldResponse(ResponseMemory(-1)),
     )
+
+
+class CountedReads(PartitionRead):
+    """A read that counts how often it looked into the log."""
+
+    count = 0
+
+    def read_now(self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool) -> bool:
+        self.count += 1
+        return super().read_now(isolation, limit_bytes, at_least_one=at_least_one)
 
 
 @pytest.mark.parametrize("isolation", Isolation)
@@ -77,3 +106,119 @@ async def test_nobody_waits_for_more_beside_a_batch_that_finds_no_room(
     reads = [PartitionRead(large.log, 0, 500), PartitionRead(small.log, 0, 500)]
     await asyncio.wait_for(fetch_of(*reads, isolation=isolation, min_bytes=600).perform(), 5)
     assert reads[0].size_bytes > 1_000
+
+
+async def test_ends_of_transactions_are_counted_and_not_read_before_they_are_enough() -> None:
+    partition = SteppedPartition()
+    read = CountedReads(partition.log, 0, 1 << 20)
+    size = len(batch_of(bytes(200), producer_id=7, epoch=0, sequence=0, transactional=True))
+    fetch = fetch_of(read, isolation=Isolation.READ_COMMITTED, min_bytes=20 * size)
+    task = await waiting(fetch)
+    for number in range(20):
+        partition.append(bytes(200), producer_id=7, epoch=0, sequence=number, transactional=True)
+        partition.end(7, commit=True)
+        partition.settle()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if task.done():
+            break
+    await asyncio.wait_for(task, 5)
+    assert read.size_bytes >= 20 * size
+    assert read.count == 2
+
+
+async def test_an_open_transaction_is_waited_for_and_the_high_watermark_told_at_the_end() -> None:
+    partition = SteppedPartition()
+    read = CountedReads(partition.log, 0, 1 << 20)
+    fetch = fetch_of(read, isolation=Isolation.READ_COMMITTED, min_bytes=1, max_wait_ms=100)
+    task = await waiting(fetch)
+    partition.append(b"x", producer_id=7, epoch=0, sequence=0, transactional=True)
+    partition.settle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done() and read.count == 1
+    await asyncio.wait_for(task, 5)
+    assert read.result is not None
+    assert (read.result.high_watermark, read.result.last_stable_offset) == (1, 0)
+
+
+async def test_a_fetch_of_many_partitions_lets_others_have_their_turns() -> None:
+    partition = SteppedPartition()
+    partition.append(b"x")
+    partition.settle()
+    reads = [PartitionRead(partition.log, 0, 1 << 20) for _ in range(3_000)]
+    fetch = fetch_of(*reads, isolation=Isolation.READ_UNCOMMITTED, min_bytes=1)
+    task = asyncio.create_task(fetch.perform())
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 3
+    assert all(read.result is not None for read in reads)
+
+
+def idle_fetch(
+    partition: SteppedPartition, go_on: Callable[[], Coroutine[Any, Any, FetchResponse]]
+) -> DelayedResponse:
+    loop = asyncio.get_running_loop()
+    watch = FetchWatch([("t", 0)])
+    watch.settle(("t", 0), partition.log.reader)
+    nothing = partial(FetchResponse, session_id=7)
+    idle = IdleFetch(watch, SharedTimers(loop), loop.time() + 0.05, go_on, nothing)
+    assert idle.response is not None
+    return idle.response
+
+
+async def test_an_idle_fetch_is_no_task_before_a_partition_moves() -> None:
+    partition = SteppedPartition()
+    ended = asyncio.Event()
+
+    async def go_on() -> FetchResponse:
+        return FetchResponse(session_id=1)
+
+    response = idle_fetch(partition, go_on)
+    DelayedResponses(asyncio.get_running_loop()).begin(response, ended.set)
+    before = asyncio.all_tasks()
+    partition.append(b"x")
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    partition.settle()
+    await asyncio.wait_for(ended.wait(), 5)
+    assert response.make(False) == FetchResponse(session_id=1)
+
+
+async def test_idle_fetches_end_in_time_and_at_once_when_their_client_goes() -> None:
+    partition, loop = SteppedPartition(), asyncio.get_running_loop()
+    delayed, ended = DelayedResponses(loop), [asyncio.Event() for _ in range(3)]
+
+    async def go_on() -> FetchResponse:
+        raise AssertionError("nothing has moved")
+
+    responses = [idle_fetch(partition, go_on) for _ in ended]
+    began_at_s = loop.time()
+    for response, event in zip(responses, ended, strict=True):
+        delayed.begin(response, event.set)
+    responses[0].cancel()
+    assert ended[0].is_set() and not ended[1].is_set()
+    await asyncio.wait_for(asyncio.gather(*(event.wait() for event in ended)), 5)
+    assert loop.time() - began_at_s >= 0.049
+    assert responses[1].make(False) == FetchResponse(session_id=7)
+    assert not delayed.waiting
+
+
+async def test_an_idle_fetch_leaves_no_work_to_the_garbage_collection() -> None:
+    partition, ended = SteppedPartition(), asyncio.Event()
+
+    async def go_on() -> FetchResponse:
+        raise AssertionError("nothing has moved")
+
+    response = idle_fetch(partition, go_on)
+    DelayedResponses(asyncio.get_running_loop()).begin(response, ended.set)
+    await asyncio.wait_for(ended.wait(), 5)
+    gone = weakref.ref(response.make.__self__)  # type: ignore[attr-defined]  # a bound method
+    gc.disable()
+    try:
+        del response
+        assert gone() is None
+    finally:
+        gc.enable()

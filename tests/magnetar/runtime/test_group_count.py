@@ -9,6 +9,7 @@ import pytest
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
+from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -40,10 +41,12 @@ async def join(client: RawClient, group_id: str) -> int:
 
 async def commit(broker: Broker, group_id: str) -> ErrorCode:
     try:
-        (code,) = await broker.groups.offsets.commit(
-            Committer(group_id=group_id),
-            [("orders", 0, CommittedOffset(1))],
-            knows_group_not_found=True,
+        (code,) = await durably(
+            broker.groups.offsets.commit(
+                Committer(group_id=group_id),
+                [("orders", 0, CommittedOffset(1))],
+                knows_group_not_found=True,
+            )
         )
     except KafkaError as refusal:
         return refusal.code

@@ -24,6 +24,7 @@ from wire.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -355,6 +356,51 @@ async def test_unused_offsets_and_their_group_go_after_their_retention(
             await asyncio.sleep(0.01)
 
 
+WEEKS_MS = 3 * 7 * 24 * 3_600_000
+
+
+async def test_a_clock_that_is_put_right_expires_no_offset(
+    start_broker: Any, connect: Connect, clock: MovedClock
+) -> None:
+    # The broker starts with a clock that is three weeks behind.
+    clock.passed_ms = -WEEKS_MS
+    broker = await start_broker(clock=clock)
+    broker.topics.create("topic", 1, 1)
+    client = await connect(broker)
+    assert await commit(client, 42) == ErrorCode.NONE
+    clock.set_by_ms = WEEKS_MS
+    await broker.groups.retention.expire_unused()
+    assert (await fetch(client))[0] == 42
+    clock.passed_ms += WEEKS_MS
+    await broker.groups.retention.expire_unused()
+    assert (await fetch(client))[0] == -1
+
+
+async def test_a_group_lost_its_members_when_the_wall_clock_says_also_after_a_restart(
+    start_broker: Any, connect: Connect, clock: MovedClock
+) -> None:
+    settings = {"durability": "fsync"}
+    broker = await start_broker(settings, clock=clock)
+    broker.topics.create("topic", 1, 1)
+    client = await connect(broker)
+    member = await join(client)
+    await sync(client, member.member_id, 1)
+    member_fields = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
+    assert await commit(client, 42, **member_fields) == ErrorCode.NONE
+    # The clock was wrong when the broker started.
+    clock.set_by_ms = WEEKS_MS
+    leaving = LeaveGroupRequest(
+        group_id="group", members=[MemberIdentity(member_id=member.member_id)]
+    )
+    await client.ask(leaving, 3, LeaveGroupResponse)
+    await broker.stop()
+    clock = MovedClock()
+    clock.passed_ms = WEEKS_MS
+    broker = await start_broker(settings, clock=clock)
+    await broker.groups.retention.expire_unused()
+    assert (await fetch(await connect(broker)))[0] == 42
+
+
 async def commit_v4(client: Any, retention_time_ms: int) -> int:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     request = OffsetCommitRequest(
@@ -375,13 +421,22 @@ async def test_nobody_hears_of_a_group_or_an_offset_before_it_is_durable(
     async def durable(end_offset: int) -> None:
         await disk.wait()
 
+    waiters: list[Callable[[Exception | None], None]] = []
+
+    def when_durable(end_offset: int, waiter: Callable[[Exception | None], None]) -> bool:
+        waiters.append(waiter)
+        return True
+
     monkeypatch.setattr(log, "durable", durable)
+    monkeypatch.setattr(log.ledger, "when_durable", when_durable)
     committing = asyncio.create_task(commit(one, 42))
     fetching = asyncio.create_task(fetch(two))
     describing = asyncio.create_task(describe(three))
     done, _ = await asyncio.wait((committing, fetching, describing), timeout=0.05)
     assert not done
     disk.set()
+    for waiter in waiters:
+        waiter(None)
     assert await committing == ErrorCode.NONE
     assert (await fetching)[0] in (-1, 42)
     await describing

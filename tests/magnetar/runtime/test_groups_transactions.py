@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from logstore.disk.files import StorageFailure
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.magnetar.groups_world import GROUP, GroupsWorld
@@ -129,7 +130,7 @@ async def test_an_offset_that_was_deleted_does_not_come_back_with_its_transactio
 
 async def test_offsets_go_with_a_deleted_topic_also_from_transactions(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
-    world.groups.offsets.on_topic_deleted("a")
+    world.groups.offsets.on_topic_deleted("a", NO_TOPIC_ID)
     await world.until(world.coordinator.end("tx", identity, commit=True))
     assert await world.offset() == -1
     await world.restart()

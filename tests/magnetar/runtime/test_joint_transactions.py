@@ -337,6 +337,23 @@ async def test_expired_votes_are_counted_and_free_their_readers(world: World) ->
     assert world.stable(A0) and committed(world, A0) == 0
 
 
+async def test_a_round_of_many_waves_outlives_the_time_of_a_vote(world: World) -> None:
+    """Each vote renews those before it; a round without any for so long is given up."""
+    parent, *_ = family(world)
+    for number in range(4):
+        worker = Member(world, f"{PARENT}~>{number}", 1)
+        await world.until(worker.write(A0))
+        await world.until(worker.end(commit=True))
+        world.now_ms += 600_000
+        world.coordinator.expire_due()
+        await world.settle()
+        await world.restart()
+    assert world.coordinator.store.index.vote_count == 4
+    await world.until(parent.write(A1))
+    await world.until(parent.end(commit=True))
+    assert committed(world, A0) == 4
+
+
 async def test_a_sealed_vote_does_not_keep_the_alarm_ringing(world: World) -> None:
     parent, one, _ = family(world)
     await world.until(one.write(A0))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from uuid import UUID
 
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.broker import Broker
+from tests.magnetar.committing import durably
 
 GROUP = "group"
 
@@ -15,8 +18,8 @@ GROUP = "group"
 async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
     committed = CommittedOffset(offset, topic_id=topic_id)
     commits = [("orders", index, committed) for index in range(2)]
-    await broker.groups.offsets.commit(
-        Committer(group_id=GROUP), commits, knows_group_not_found=True
+    await durably(
+        broker.groups.offsets.commit(Committer(group_id=GROUP), commits, knows_group_not_found=True)
     )
 
 
@@ -55,3 +58,23 @@ async def test_a_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
     await broker.topics.delete([topic])
     assert await fetched(broker) == [-1, -1]
     assert not broker.groups.shards.of(GROUP).state.offsets.has_group(GROUP)
+
+
+async def test_many_offsets_of_a_deleted_topic_go_in_turns(broker: Broker) -> None:
+    topic = broker.topics.create("orders", 2)
+    count = 1_000
+    offsets = broker.groups.offsets
+    for number in range(count):
+        committed = CommittedOffset(7, topic_id=topic.id)
+        committer = Committer(group_id=f"g{number}")
+        await durably(
+            offsets.commit(committer, [("orders", 0, committed)], knows_group_not_found=True)
+        )
+    left = [count]
+    offsets.on_topic_deleted("orders", topic.id)
+    while left[-1]:
+        left.append(sum(shard.state.offsets.group_count for shard in broker.groups.shards))
+        await asyncio.sleep(0)
+    # The broker of these tests has two shards.
+    assert max(before - after for before, after in pairwise(left)) <= 512
+    assert len(set(left)) >= 4

@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coordinator.transactions.metadata import State, TopicPartition
+from logstore.partition.client_batch import Appended
 from logstore.partition.reader import Isolation
 from magnetar.broker import Broker
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
+from wire.records import SimpleRecord, build_batch
 
 A0 = TopicPartition("a", 0)
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -40,6 +42,26 @@ async def test_beyond_max_active_transactions_a_begin_is_asked_to_wait(
     assert await first.add() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert await second.end(commit=True, version=5) == ErrorCode.NONE
     assert await first.add() == ErrorCode.NONE
+
+
+async def test_a_vote_does_not_count_as_an_active_transaction(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker({"max.active.transactions": "1"})
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    names = ("query~>0", "query~>1", "query", "other")
+    first, second, parent, other = (RawProducer(client, name) for name in names)
+    for child in (first, second):
+        assert await child.init() == await child.add() == await child.produce(11) == ErrorCode.NONE
+        assert await child.end(commit=True) == ErrorCode.NONE
+    assert (broker.transactions.open_count, broker.transactions.store.index.vote_count) == (0, 2)
+    # The parent's own transaction counts, and so it needs a place to decide the votes.
+    assert await other.init() == await other.add() == ErrorCode.NONE
+    assert await parent.init() == ErrorCode.NONE
+    assert await parent.add() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await other.end(commit=False) == ErrorCode.NONE
+    assert await parent.add() == await parent.end(commit=True) == ErrorCode.NONE
 
 
 class LaboriousClock(MovedClock):
@@ -150,6 +172,76 @@ async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_
     clock.passed_ms *= 3
     await broker.healing.sweep()
     assert not log.producers
+
+
+async def test_partitions_forget_the_children_that_their_coordinator_forgets(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Each task of a job is a child of its own, and would leave a state in each partition."""
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    producers = broker.topics.partition("a", 0).producers
+    for batch in range(30):
+        parent = RawProducer(client, "query")
+        tasks = [RawProducer(client, f"query~>{batch}.{task}") for task in range(3)]
+        for each in (*tasks, parent):
+            assert await each.init() == await each.add() == await each.produce(11) == 0
+            assert await each.end(commit=True) == ErrorCode.NONE
+        clock.passed_ms += 600_000
+        broker.transactions.expire_due()
+        await broker.healing.sweep()
+        # joint.child.expiration.ms is an hour, in which a child may go on: five batches.
+        assert len(producers) == 3 * min(batch + 1, 5) + 1
+    assert not broker.transactions.store.take_forgotten()
+
+
+async def test_a_child_that_goes_on_is_not_forgotten(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """In version 1 its sequence goes on too, by which a batch sent twice is told."""
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    client = await connect(broker)
+    parent, child = RawProducer(client, "query"), RawProducer(client, "query~>0")
+    assert await parent.init() == await child.init() == ErrorCode.NONE
+    for sequence in range(4):
+        for each in (child, parent):
+            assert await each.add() == await each.produce(11, sequence=sequence) == ErrorCode.NONE
+            assert await each.end(commit=True) == ErrorCode.NONE
+        clock.passed_ms += 3_000_000
+        broker.transactions.expire_due()
+        await broker.healing.sweep()
+    state = broker.topics.partition("a", 0).producers[child.identity.producer_id]
+    assert len(list(state.remembered())) == 4
+
+
+async def test_setting_the_wall_clock_ahead_does_not_store_a_retry_twice(
+    start_broker: StartBroker,
+) -> None:
+    clock = MovedClock()
+    broker = await start_broker(clock=clock)
+    broker.topics.create("a", 1)
+    log = broker.topics.partition("a", 0)
+
+    def produce(producer_id: int) -> Appended:
+        batch = build_batch(
+            [SimpleRecord(None, b"value", clock.now_ms())],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        return log.append(log.check(batch, clock.now_ms()))
+
+    first = produce(7)
+    clock.set_by_ms = 25 * 3_600_000
+    # With an append silent producers are looked for.
+    produce(8)
+    again = produce(7)
+    assert again.is_duplicate
+    assert again.base_offset == first.base_offset
 
 
 @pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000])

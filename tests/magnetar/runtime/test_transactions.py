@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from coordinator.transactions.metadata import State, TopicPartition
+from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.runtime import commit as commits
 from magnetar.runtime.commit import Commits
 from tests.magnetar.transaction_world import A0, A1, OFFSETS, TIMEOUT_MS, World, refused
@@ -296,3 +297,29 @@ async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
         assert not world.stable(A0)
     else:
         assert world.markers(A0) == [("COMMIT", 0), ("COMMIT", 0)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_partition_that_knows_a_later_coordinator_gets_its_marker_all_the_same(
+    world: World, commit: bool, version: int
+) -> None:
+    """Its log was copied here from a cluster whose coordinator had been elected a thousand times,
+    and where the same producer id had been given away."""
+    identity = await world.init()
+    later = TransactionMarker(identity.producer_id, 0, 1000, commit=False)
+    world.logs[A0].append_marker(later, world.now_ms)
+    await world.until(world.coordinator.add_partitions("tx", identity, {A0, A1}))
+    for partition in (A0, A1):
+        world.produce(identity, partition)
+    await world.until(
+        world.coordinator.end("tx", identity, commit=commit, transaction_version=version)
+    )
+    assert world.failures == []
+    assert world.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    outcome = ("COMMIT" if commit else "ABORT", version - 1)
+    assert world.markers(A0) == [("ABORT", 0), outcome]
+    assert world.markers(A1) == [outcome]
+    assert world.stable(A0) and world.stable(A1)
+    state = world.logs[A0].producers[identity.producer_id]
+    assert state.coordinator_epoch == 1000

@@ -80,9 +80,7 @@ async def test_that_of_version_2_and_without_a_journal_is_decided_first(
         assert list(states_logged(broker))[: len(logged)] == logged
 
 
-@pytest.mark.parametrize(
-    "failure", [KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED), MemoryError()]
-)
+@pytest.mark.parametrize("failure", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), MemoryError()])
 async def test_an_end_of_which_a_marker_fails_stops_and_leaves_nothing_of_it(
     start_broker: StartBroker,
     connect: Connect,

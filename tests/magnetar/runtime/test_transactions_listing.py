@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity, TxnId
+from coordinator.transactions.listing import Filters
+from coordinator.transactions.metadata import ProducerIdentity, TransactionMetadata, TxnId
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.apis.describe_producers import describe_producers
 from magnetar.apis.describe_transactions import describe_transactions
@@ -167,6 +168,42 @@ async def test_a_vote_is_told_as_a_state_that_kafkas_clients_know(world: World) 
     assert voted.transaction_state == still_open.transaction_state == "Ongoing"
     assert VOTED_TAG in dict(voted.unknown_tags)
     assert VOTED_TAG not in dict(still_open.unknown_tags)
+
+
+async def test_votes_are_listed_without_a_look_at_ids_that_are_idle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's sink lists the votes of each batch, beside all the tasks of the last hour."""
+    for child in ("p~>idle", "p~>open", "p~>voted"):
+        identity = await world.init(child)
+        if child != "p~>idle":
+            await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+    await world.until(world.coordinator.end(child, identity, commit=True))
+    looked_at: list[str] = []
+    admit = Filters.admit
+
+    def noted(filters: Filters, txn: TransactionMetadata, now_ms: int) -> bool:
+        looked_at.append(txn.transactional_id)
+        return admit(filters, txn, now_ms)
+
+    monkeypatch.setattr(Filters, "admit", noted)
+    assert await listed(world, state_filters=["Voted"]) == {"p~>voted": "Ongoing"}
+    assert looked_at == ["p~>voted"]
+    assert len(await listed(world, state_filters=["Ongoing"])) == 2
+    assert len(await listed(world, state_filters=["Voted", "Empty"])) == 2
+    assert len(await listed(world)) == 3
+
+
+async def test_a_vote_that_is_decided_and_not_yet_complete_is_not_listed_as_one(
+    world: World,
+) -> None:
+    for name in ("p~>voted", "p"):
+        identity = await world.init(name)
+        await world.until(world.coordinator.add_partitions(name, identity, {A0}))
+        ending = world.coordinator.end(name, identity, commit=True, transaction_version=2)
+        await world.answered(ending)
+    assert world.state("p~>voted").label == "Voted"
+    assert await listed(world, state_filters=["Voted"]) == {}
 
 
 async def test_children_are_told_also_of_a_parent_that_nobody_has_seen(world: World) -> None:

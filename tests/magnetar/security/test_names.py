@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from magnetar.security.names import NameRefused, java_name, mapped, parse_rules
-from tests.magnetar.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, named
+from magnetar.testing.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, named
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def replace_handler(
         response,
         handler,
         mirror(response),
+        (),
     )
 
 

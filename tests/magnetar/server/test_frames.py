@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.server.frames import SHARED_BUFFER_BYTES, FrameReader
+from magnetar.server.frames import MAPPED_BYTES, SHARED_BUFFER_BYTES, FrameReader
 from magnetar.server.memory import PROGRESS_BYTES_MIN, RequestMemory
 
 MAX_BYTES = 1 << 20
@@ -78,6 +78,19 @@ def test_announcing_a_hundred_megabytes_costs_what_was_sent() -> None:
     assert memory.partial_bytes <= 200 * 4096
     for reader in readers:
         reader.discard()
+    assert memory.partial_bytes == 0
+
+
+def test_a_frame_of_megabytes_counts_what_has_arrived_of_it() -> None:
+    memory = RequestMemory(-1)
+    reader = reader_of(memory, 104857600)
+    body = bytes(range(256)) * (4 * MAPPED_BYTES // 256)
+    stream = framed(body)
+    half = len(stream) // 2
+    assert feed(reader, stream[:half]) == []
+    assert len(reader.buffer()) > MAPPED_BYTES
+    assert half - 4 <= memory.partial_bytes <= half
+    assert feed(reader, stream[half:]) == [body]
     assert memory.partial_bytes == 0
 
 

@@ -12,7 +12,7 @@ from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig, SecurityProtocol
 from magnetar.server.tls import ListenerTls
-from tests.magnetar.certificates import COMMON_NAME, KeyPair, make, named
+from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
 
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 SERVER = make(named((COMMON_NAME, "server")), AUTHORITY)

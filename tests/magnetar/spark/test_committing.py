@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.spark.errors import OtherQuery, SinkError, VotesDiffer
-from magnetar.spark.progress import Progress, decode_record, encode_metadata, is_written
+from magnetar.spark.progress import (
+    Progress,
+    decode_record,
+    encode_metadata,
+    is_written,
+    repetition,
+)
 from tests.magnetar.spark_world import (
     QUERY,
     ChildState,
@@ -161,9 +167,17 @@ def test_a_checkpoint_that_was_set_back_by_one_batch_is_refused_if_the_batch_has
             is_written(written, grown, QUERY, stream=stream)
 
 
-def test_a_batch_job_that_names_its_batch_is_done_once_whatever_it_reads_then() -> None:
+def test_a_batch_job_that_is_repeated_is_done_once_and_says_so() -> None:
     written = replace(progress(4, None), rows=10)
-    assert is_written(written, replace(written, rows=12), QUERY, stream=False)
+    assert is_written(written, written, QUERY, stream=False)
+    assert "batch 4 of queryId 'orders' was written before, with 10" in repetition(written, QUERY)
+
+
+def test_another_batch_job_under_the_same_name_is_not_taken_for_a_repetition() -> None:
+    """Its rows would be lost in silence."""
+    written = replace(progress(4, None), rows=10)
+    with pytest.raises(OtherQuery, match=r"batch 4 .* 10 rows, now it has 12: .*another job"):
+        is_written(written, replace(written, rows=12), QUERY, stream=False)
 
 
 def test_two_writes_of_one_batch_to_two_topics_are_not_taken_for_one() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import pickle
+from typing import Any
 
+import pytest
+from pyspark import cloudpickle
+
+from coordinator.transactions import joint
 from coordinator.transactions.joint import parent_of
+from magnetar.spark.data_source import MagnetarDataSource, of_session
 from magnetar.spark.errors import BadOptions
 from magnetar.spark.options import (
     QUERY_ID_BYTES_MAX,
@@ -13,7 +19,7 @@ from magnetar.spark.options import (
     check_separated,
     parse_options,
 )
-from magnetar.spark.task import Family
+from magnetar.spark.task import CHILDREN_MAX, Family
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
 
@@ -29,6 +35,7 @@ def test_options_come_in_any_case_and_have_defaults() -> None:
         "brokerTimeoutMs": "5",
         "checkpointLocation": "anywhere",
         "kafka.linger.ms": "1",
+        "includeHeaders": "true",
     }
     assert parse_options(given) == SinkOptions(
         "host:9092", "orders", "q", 0, Guarantee.AT_LEAST_ONCE, 5, {"linger.ms": "1"}
@@ -40,13 +47,13 @@ def test_options_come_in_any_case_and_have_defaults() -> None:
     [
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"queryid ": "q"}, "unknown option 'queryid '"),
-        ({"includeHeaders": "true"}, "unknown option 'includeheaders'"),
         ({"topic": ""}, "the option topic is empty"),
         ({"batchId": "one"}, "batchId is 'one'"),
         ({"batchId": "-1"}, "batchId is '-1'"),
         ({"batchId": str(2**63)}, "it takes a number from 0 to 9223372036854775807"),
         ({"batchId": "\N{ARABIC-INDIC DIGIT ONE}"}, "it takes a number"),
         ({"brokerTimeoutMs": "3600001"}, "brokerTimeoutMs"),
+        ({"brokerTimeoutMs": "0"}, "brokerTimeoutMs is '0'; it takes a number from 1 to 3600000"),
         ({"queryId": "a\nb"}, "outer spaces, or what cannot be printed"),
         ({"queryId": " a"}, "outer spaces"),
         ({"queryId": "ü" * (QUERY_ID_BYTES_MAX // 2 + 1)}, "more than 512 bytes"),
@@ -80,5 +87,25 @@ def test_a_query_whose_tasks_would_not_be_its_own_is_refused(
 @pytest.mark.parametrize(("query_id", "separator"), [("a~", "~>"), ("-a", "--"), (">", "~>")])
 def test_a_task_belongs_to_its_query(query_id: str, separator: str) -> None:
     check_separated(query_id, separator)
-    child = Family(query_id, separator, 1).child(7, 0)
+    child = Family(query_id, separator, 1, "0a1b").child(7, 0)
     assert parent_of(child, separator) == query_id
+
+
+def test_a_driver_knows_its_tasks_of_a_batch_from_those_of_others() -> None:
+    mine, other = (Family("q", "~>", 1, session) for session in ("0a1b", "0a1c"))
+    for batch_id in (None, 1, 12):
+        child = mine.child(batch_id, 3)
+        assert child.startswith(mine.prefix(batch_id))
+        assert not child.startswith((other.prefix(batch_id), mine.prefix(2)))
+
+
+def test_the_class_that_spark_sends_about_is_that_of_one_session() -> None:
+    first, second = of_session(), of_session()
+    dumps: Any = cloudpickle.dumps
+    sent = pickle.loads(dumps(first))
+    assert issubclass(sent, MagnetarDataSource)
+    assert sent.session == first.session != second.session
+
+
+def test_as_many_tasks_may_write_at_once_as_a_broker_takes() -> None:
+    assert CHILDREN_MAX == joint.CHILDREN_MAX

@@ -53,7 +53,11 @@ def test_a_deleted_topic_is_gone_and_remembered(tmp_path: Path, open_catalog: Op
     catalog.remove_topics([topic.id])
     assert catalog.topics() == []
     assert topic.id in catalog.deleted_topics()
-    catalog.add_topic(row("a"))
+    catalog.add_topic(again := row("a"))
+    catalog.remove_topics([again.id], gone=[topic.id])
+    assert catalog.deleted_topics() == {again.id}
+    catalog.forget_deleted_topics([again.id])
+    assert catalog.deleted_topics() == set()
 
 
 def test_producer_ids_are_given_once(tmp_path: Path, open_catalog: OpenCatalog) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from magnetar.clock import SystemClock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.storage.logs import Logs
 from tests.logstore.partitions import batch_of
@@ -78,3 +79,27 @@ async def test_a_partition_whose_directory_is_gone_is_an_error(
     assert await start(tmp_path) == 0
     (line,) = lines(capsys)
     assert {"end_offset": 0, "lost_offsets": 3, "level": "error"}.items() <= line.items()
+
+
+async def test_a_damaged_journal_is_refused_until_it_is_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures: list[BaseException] = []
+    logs = Logs(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
+    log = logs.open("orders", 0, TOPIC_ID, TopicConfig())
+    for _ in range(4):
+        await log.durable(log.append(log.check(batch_of(b"x" * 100), 1000)).end_offset)
+    journal = (tmp_path / ".magnetar-journal").read_bytes()
+    await logs.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    damaged = bytearray(journal)
+    damaged[journal.index(b"MGNR") + 50] ^= 1
+    (tmp_path / ".magnetar-journal").write_bytes(damaged)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"journal\.damage\.accept=true"):
+            Logs(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
+    accepting = BrokerConfig({"journal.damage.accept": True})
+    logs = Logs(str(tmp_path), accepting, SystemClock(), failures.append)
+    assert logs.open("orders", 0, TOPIC_ID, TopicConfig()).log_end_offset == 4
+    await logs.close()
+    assert [line["level"] for line in lines(capsys)] == ["info", "error"]

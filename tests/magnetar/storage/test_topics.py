@@ -228,11 +228,44 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
         file.unlink()
     second = await start_broker(settings)
     assert second.catalog.allocate_producer_ids(1000) == 4712
-    assert second.topics.partition("a", 0).leader_epoch == 2
-    await second.stop()
-    third = await start_broker(settings)
-    assert third.topics.partition("a", 0).leader_epoch == 11
-    assert third.cluster_id == first.cluster_id
+    adopted = second.topics.partition("a", 0)
+    assert second.epoch == adopted.leader_epoch == 11
+    assert second.cluster_id == first.cluster_id
+    # Our coordinator ends a transaction of a producer that the other coordinator knew too.
+    adopted.append_marker(TransactionMarker(4711, 0, second.epoch, commit=True), now_ms=6)
+
+
+async def test_epochs_that_only_a_snapshot_of_an_adopted_log_tells_of_are_not_given_again(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    log = first.topics.create("a").partitions[0]
+    log.append_marker(TransactionMarker(4711, 0, 10, commit=True), now_ms=5)
+    await log.durable(log.log_end_offset)
+    log.expire(log.log_end_offset)
+    await first.stop()
+    directory = tmp_path / "data"
+    assert [file.stat().st_size for file in directory.glob("a-0/*.log")] == [0]
+    for file in (*directory.glob("catalog.sqlite*"), directory / ".magnetar-closed-logs"):
+        file.unlink()
+    second = await start_broker(settings)
+    assert second.epoch == 11
+    assert second.catalog.allocate_producer_ids(1000) == 4712
+
+
+async def test_deleted_topics_are_remembered_until_their_files_are_gone(
+    start_broker: StartBroker,
+) -> None:
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    for name in "abc":
+        topic = first.topics.create(name)
+        await first.topics.delete([topic])
+        assert first.catalog.deleted_topics() == {topic.id}
+    await first.stop()
+    second = await start_broker(settings)
+    assert second.catalog.deleted_topics() == set()
 
 
 async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -> None:

@@ -1,4 +1,4 @@
-"""A certificate authority of the tests' own, and certificates of servers and clients."""
+"""A certificate authority for tests, and certificates of servers and clients."""
 
 from __future__ import annotations
 

@@ -1,0 +1,227 @@
+"""What an unclean start does with the journal: each entry goes to its file again, durably.
+
+Entries of a partition that is gone, or that has another topic id, are passed over, and so are those
+of a segment that is gone. All others are written, whatever a power loss has left in their place,
+but for one case: another broker, a Kafka, has gone on from here and was killed too. It cut the log
+at a batch that it found torn, and wrote batches of its own there. So the entries of a segment are
+compared with it from their first batch on. Where a valid batch stands that is not the entry's, or
+where no batch begins at an entry's place (a compaction of the other broker's has moved all of
+them), the rest of this segment's entries stays out. An entry's batch never changes in its file
+otherwise: the journal is emptied before our own cleaner exchanges segments (`GroupCommit.settle`).
+
+A log that ends before its last entry lacks acknowledged records. `Replayed.ends` tells where each
+must end. A damaged record with whole ones behind it is worse: it may have held a decision and its
+markers, which a replay of the others would separate. So it is a reason not to start
+(docs/decisions/0023-damaged-journal.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.disk.barriers import Barrier, sync_barriers
+from logstore.disk.files import File, FileSystem
+from logstore.segments.batch_recovery import resume
+from logstore.segments.names import BASE_OFFSET_DIGITS, LOG_SUFFIX
+from logstore.segments.segment import Segment
+from logstore.segments.segment_reads import scan
+from logstore.sync.journal import JOURNAL, Entry, JournalDamaged, entry_id, read_journal
+from wire.records import BatchHeader, crc_ok, iterate_batches
+from wire.records.header import MAGIC
+
+
+class Replayed(NamedTuple):
+    """What a replay has found and done."""
+
+    #: The entries that were written.
+    written: int = 0
+    #: Where the last batch in the journal ends, by the name of the log's directory and topic id.
+    ends: dict[tuple[str, bytes], int] = {}
+    #: The `.log` files in which another broker's batches stand, below the data directory.
+    foreign: tuple[str, ...] = ()
+    #: The bytes of the journal at which damaged records begin.
+    damaged_at: tuple[int, ...] = ()
+
+
+class _SegmentEntries(NamedTuple):
+    """The entries for one segment, by position."""
+
+    batches: list[Entry]
+    aborted: list[Entry]
+
+
+def replay_journal(
+    files: FileSystem,
+    directory: str,
+    topic_id_of: Callable[[str], UUID | None],
+    *,
+    accepts_damage: bool = False,
+) -> Replayed:
+    """Write what the journal holds to the files again, durably.
+
+    `topic_id_of` reads the topic id in a partition's directory. `accepts_damage`: pass over damaged
+    records. Raises JournalDamaged else, before anything is written, and OSError. Blocks.
+    """
+    path = f"{directory}/{JOURNAL}"
+    try:
+        journal = files.open(path)
+    except FileNotFoundError:
+        return Replayed()
+    try:
+        data = journal.read(journal.size(), 0)
+        try:
+            entries, damaged_at = read_journal(data)
+        except JournalDamaged as damaged:
+            raise JournalDamaged(f"{path}: {damaged}.") from None
+        if damaged_at and not accepts_damage:
+            raise JournalDamaged(_refusal(path, damaged_at[0]))
+        if entries:
+            # After a kill or a failed sync a record may be in memory only. Its files must not get
+            # to the disk before it: a power loss between could leave a part of them.
+            journal.write((data,), 0)
+            journal.sync()
+    finally:
+        journal.close()
+    replay = _Replay(files, directory)
+    replay.perform(_by_segment(entries, topic_id_of))
+    return Replayed(replay.written, _ends(entries), tuple(replay.foreign), tuple(damaged_at))
+
+
+def _refusal(path: str, position: int) -> str:
+    return (
+        f"{path}: the record at byte {position} is damaged, but later ones are whole, so the disk"
+        " has lost or changed what was synced. Acknowledged records may be lost, and transactions"
+        " torn. Check the disk; restore the data directory from a copy if there is one. To start"
+        " with what is left, set journal.damage.accept=true for one start."
+    )
+
+
+class _Replay:
+    """One run over the segments that the journal has entries for."""
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        #: Written to, and open until they are synced.
+        self._dirty: list[File] = []
+        self.written = 0
+        self.foreign: list[str] = []
+
+    def perform(self, segments: dict[tuple[str, int], _SegmentEntries]) -> None:
+        """Write the entries, and make them durable. Raises OSError."""
+        try:
+            for (name, base_offset), entries in segments.items():
+                with suppress(FileNotFoundError):  # Trimmed since.
+                    self._write_segment(name, base_offset, entries)
+            if self._dirty:
+                sync_barriers(self._files, (Barrier(self._dirty),))
+        finally:
+            for file in self._dirty:
+                file.close()
+
+    def _write_segment(self, name: str, base_offset: int, entries: _SegmentEntries) -> None:
+        if entries.batches and not self._write_batches(name, base_offset, entries.batches):
+            self.foreign.append(entries.batches[0].path)
+            return
+        for entry in entries.aborted:
+            # An aborted transaction belongs to a marker that is among the batches. Where the marker
+            # does not get to the log, recovery takes this entry away again.
+            file = self._files.open(f"{self._directory}/{entry.path}")
+            self._dirty.append(file)
+            file.write((entry.data,), entry.position)
+            self.written += 1
+
+    def _write_batches(self, name: str, base_offset: int, entries: list[Entry]) -> bool:
+        """Write the batches to their segment. False: from some batch on another broker's stand."""
+        segment = Segment(self._files, f"{self._directory}/{name}", base_offset)
+        file = segment.file
+        self._dirty.append(file)
+        first = BatchHeader.parse(entries[0].data)
+        end = resume(segment, file.size(), first.base_offset)
+        for entry in entries:
+            end = _end_of_batches(file, end, entry.position)
+            if end != entry.position:
+                # Short of it: the file lacks what was durable, and recovery ends the log there.
+                return end < entry.position
+            if file.read(len(entry.data), end) == entry.data:
+                # Written all the same: after a failed sync it may be in memory alone.
+                file.write((entry.data,), end)
+                end += len(entry.data)
+            else:
+                for header, batch in iterate_batches(entry.data):
+                    if _stands_another(file, end, header):
+                        return False
+                    file.write((batch,), end)
+                    end += len(batch)
+            self.written += 1
+        return True
+
+
+def _end_of_batches(file: File, position: int, stop: int) -> int:
+    """Return where the first batch begins that does not end before `stop`, or where none follows.
+
+    A batch begins at `position`, or follows there.
+    """
+    if position < stop:
+        for at, header, _ in scan(file, position, file.size(), whole=False):
+            if at >= stop:
+                return at
+            position = at + header.size_bytes
+    return position
+
+
+def _stands_another(file: File, position: int, ours: BatchHeader) -> bool:
+    """Whether a valid batch stands there that is not `ours`.
+
+    By the CRC: place and epoch lie before it, and may be torn although all the rest is there.
+    """
+    for _, header, batch in scan(file, position, file.size(), whole=True):
+        return header.magic == MAGIC and header.crc != ours.crc and crc_ok(batch)
+    return False
+
+
+def _by_segment(
+    entries: Iterable[Entry], topic_id_of: Callable[[str], UUID | None]
+) -> dict[tuple[str, int], _SegmentEntries]:
+    """Return the entries of each segment, of the partitions that have the same topic id still."""
+    found: dict[tuple[str, int], _SegmentEntries] = {}
+    topic_ids: dict[str, bytes | None] = {}
+    for entry in entries:
+        name, _, file_name = entry.path.partition("/")
+        if name not in topic_ids:
+            topic_ids[name] = _stored_id(topic_id_of, name)
+        if topic_ids[name] == entry.topic_id:
+            key = name, int(file_name[:BASE_OFFSET_DIGITS])
+            segment = found.setdefault(key, _SegmentEntries([], []))
+            is_log = file_name.endswith(LOG_SUFFIX)
+            (segment.batches if is_log else segment.aborted).append(entry)
+    for segment in found.values():
+        # What was held back comes behind what was written after it.
+        segment.batches.sort(key=_position)
+    return found
+
+
+def _position(entry: Entry) -> int:
+    return entry.position
+
+
+def _ends(entries: Iterable[Entry]) -> dict[tuple[str, bytes], int]:
+    """Return where each log's last batch in the journal ends, gone or not."""
+    ends: dict[tuple[str, bytes], int] = {}
+    for entry in entries:
+        if entry.path.endswith(LOG_SUFFIX):
+            key = entry.path.partition("/")[0], entry.topic_id
+            for header, _ in iterate_batches(entry.data):
+                ends[key] = max(ends.get(key, 0), header.next_offset)
+    return ends
+
+
+def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
+    """Return the topic id as an entry has it; None: there is no such partition."""
+    try:
+        return entry_id(topic_id_of(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None

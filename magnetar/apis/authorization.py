@@ -1,0 +1,264 @@
+"""What a client may do: what each API needs, the error of what is denied, and its log line.
+
+    @handles(JoinGroupRequest, versions="0-9", needs=[Whole(READ, GROUP, "group_id")])
+
+`Whole` is needed for the whole request, which is refused without it. `Each` is needed for each
+thing in a list of the request: what is denied is refused as if it were alone, and the handler sees
+the rest. Where Kafka leaves denied things out of an answer, or the thing is not in a list, the
+handler asks `may` itself. Without an authorizer nothing of this runs.
+Source: the table of operations in Kafka's documentation (security, authorization), KIP-11.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+from magnetar.logging import get_logger
+from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from magnetar.security.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, Resource
+from wire.api import API_NAMES
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.message import ZERO_UUID, Message
+from wire.resource_type import ResourceType
+
+_CODES = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+#: The operations without an authorizer, as bits: all that the resource knows.
+_EVERYTHING = {
+    resource: sum(1 << operation for operation in operations)
+    for resource, operations in OPERATIONS_OF.items()
+}
+#: A line of the log shows so many characters of a name that a client chose.
+_SHOWN = 200
+_log = get_logger("kafka.authorizer.logger")
+
+#: A kind of resource and the name of one.
+Target = tuple[Resource, str]
+
+
+class Whole(NamedTuple):
+    """Needed for the whole request: one of `operations`, on what `field` names.
+
+    Nothing is needed where the field is null, or not there in the request's version. Without a
+    field the resource is the cluster.
+    """
+
+    operations: Sequence[Operation]
+    resource: Resource
+    field: str | None = None
+    first_version: int = 0
+
+
+class Each(NamedTuple):
+    """Needed for each thing in the request's list `field`.
+
+    A thing is a name, or has one as `name`, `topic` or by its `topic_id`; else `target` names it.
+    `or_cluster`: this operation on the cluster will do as well.
+    """
+
+    operation: Operation
+    resource: Resource
+    field: str
+    target: Callable[[Any], Target] | None = None
+    or_cluster: Operation | None = None
+
+
+Need = Whole | Each
+Handler = Callable[[Services, Any, RequestContext], Any]
+Refuse = Callable[[Any, int, KafkaError], Message | None]
+
+
+def may(
+    services: Services,
+    context: RequestContext,
+    operation: Operation,
+    resource: Resource,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Return whether the client may do this; a denial is not logged."""
+    acls = services.acls
+    return acls is None or acls.authorizer.allows(
+        context.principal, context.client_host[1:], operation, resource, name
+    )
+
+
+def require(
+    services: Services,
+    context: RequestContext,
+    operation: Operation,
+    resource: Resource,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Raise the resource's authorization error, and log it, unless the client may do this."""
+    if not may(services, context, operation, resource, name):
+        log_denied(services, context, operation, resource, name)
+        raise denied(operation, resource, name)
+
+
+def denied(operation: Operation, resource: Resource, name: str) -> KafkaError:
+    """Return the error of a denied operation."""
+    shown = f"{operation.name} on {resource.name} {name[:_SHOWN]} is denied"
+    return KafkaError(_CODES[resource], shown)
+
+
+def log_denied(
+    services: Services,
+    context: RequestContext,
+    operation: Operation,
+    resource: Resource,
+    name: str,
+    **fields: object,
+) -> None:
+    """Write the line of a denial: who, from where, what, and the rule that says so."""
+    assert services.acls is not None, "nothing is denied without an authorizer"
+    host = context.client_host[1:]
+    rule = services.acls.authorizer.decide(context.principal, host, operation, resource, name).rule
+    _log.info(
+        "denied",
+        principal=str(context.principal),
+        host=host,
+        operation=operation.name,
+        resource=f"{resource.name}:LITERAL:{name[:_SHOWN]}",
+        request=API_NAMES[context.api_key],
+        rule="no ACL allows it" if rule is None else str(rule),
+        **fields,
+    )
+
+
+def allowed_operations(
+    services: Services, context: RequestContext, resource: Resource, name: str = CLUSTER_NAME
+) -> int:
+    """Return the operations that the client may do: bit n is the operation of code n (KIP-430)."""
+    if services.acls is None:
+        return _EVERYTHING[resource]
+    return sum(
+        1 << operation
+        for operation in OPERATIONS_OF[resource]
+        if may(services, context, operation, resource, name)
+    )
+
+
+def cluster_operations(services: Services, context: RequestContext) -> int:
+    """Return the operations on the cluster; none for a client that may not describe it."""
+    if not may(services, context, Operation.DESCRIBE, Resource.CLUSTER):
+        return 0
+    return allowed_operations(services, context, Resource.CLUSTER)
+
+
+def config_target(resource: Any) -> Target:
+    """Return what a resource with configs is to an authorizer: brokers belong to the cluster."""
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return Resource.TOPIC, resource.resource_name
+        case ResourceType.GROUP:
+            return Resource.GROUP, resource.resource_name
+    return Resource.CLUSTER, CLUSTER_NAME
+
+
+def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
+    """Return `handler` behind its needs, for a broker with an authorizer."""
+
+    def handle(services: Services, request: Any, context: RequestContext) -> Any:
+        refusals: list[Message] = []
+        for need in needs:
+            if isinstance(need, Whole):
+                _require_whole(services, request, context, need)
+                continue
+            request, refused = _split(services, request, context, need)
+            for alone, error in refused:
+                refusal = refuse(alone, context.version, error)
+                assert refusal is not None, "an API without an answer names nothing in a list"
+                refusals.append(refusal)
+        handled = handler(services, request, context)
+        return _joined(handled, refusals) if refusals else handled
+
+    return handle
+
+
+def _require_whole(services: Services, request: Any, context: RequestContext, need: Whole) -> None:
+    if context.version < need.first_version:
+        return
+    name = CLUSTER_NAME if need.field is None else getattr(request, need.field)
+    if name is None:
+        return
+    if not any(may(services, context, one, need.resource, name) for one in need.operations):
+        require(services, context, need.operations[0], need.resource, name)
+
+
+def _split(
+    services: Services, request: Any, context: RequestContext, need: Each
+) -> tuple[Any, list[tuple[Any, KafkaError]]]:
+    """Return the request without what is denied, and what is denied with its error, by kind."""
+    if need.or_cluster and may(services, context, need.or_cluster, Resource.CLUSTER):
+        return request, []
+    allowed = []
+    by_kind: dict[Resource, tuple[str, list[Any]]] = {}
+    for thing in getattr(request, need.field) or ():
+        target = _target(services, need, thing)
+        if target is None or may(services, context, need.operation, *target):
+            allowed.append(thing)
+        else:
+            by_kind.setdefault(target[0], (target[1], []))[1].append(thing)
+    refused = []
+    for resource, (name, things) in by_kind.items():
+        # One line for all of them: a request may name more than a log should hold.
+        log_denied(services, context, need.operation, resource, name, denied_count=len(things))
+        error = denied(need.operation, resource, name)
+        refused.append((_with_list(request, need.field, things), error))
+    return _with_list(request, need.field, allowed) if refused else request, refused
+
+
+def _with_list(request: Any, field: str, things: list[Any]) -> Any:
+    changed = copy.copy(request)
+    setattr(changed, field, things)
+    return changed
+
+
+def _target(services: Services, need: Each, thing: Any) -> Target | None:
+    """Return what a thing is; None for a topic id that is unknown, which the handler says."""
+    if need.target is not None:
+        return need.target(thing)
+    if isinstance(thing, str):
+        return need.resource, thing
+    if getattr(thing, "topic_id", ZERO_UUID) != ZERO_UUID:
+        topic = services.topics.by_id(thing.topic_id)
+        return None if topic is None else (need.resource, topic.name)
+    return need.resource, thing.topic if hasattr(thing, "topic") else thing.name
+
+
+def _joined(handled: Any, refusals: Iterable[Message]) -> Any:
+    """Add to the answer of a handler the answers to what is denied."""
+    if isinstance(handled, CoroutineType):
+        return _joined_later(handled, refusals)
+    if isinstance(handled, DelayedResponse):
+        make = handled.make
+        handled.make = lambda is_late: _add(make(is_late), refusals)
+        return handled
+    return _add(handled, refusals)
+
+
+async def _joined_later(
+    handled: Coroutine[Any, Any, Message], refusals: Iterable[Message]
+) -> Message | None:
+    return _add(await handled, refusals)
+
+
+def _add(response: Message | None, refusals: Iterable[Message]) -> Message | None:
+    assert response is not None, "an API without an answer names nothing in a list"
+    for refusal in refusals:
+        for name in type(refusal)._declared:
+            value = getattr(refusal, name)
+            if isinstance(value, list) and value:
+                setattr(response, name, [*getattr(response, name), *value])
+    return response

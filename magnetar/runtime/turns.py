@@ -1,0 +1,129 @@
+"""Turns of the event loop, shared by the work that would hold the loop for long.
+
+One turn is `SLICE_S` long, whatever number of connections and handlers want it. A connection with
+many requests waiting, or a handler with much to list, asks `is_over` now and then. Once the turn is
+over it goes to the end of a queue, of which the loop takes one entry at a time. In between the loop
+serves every other connection. So a client that sends much waits for itself, and others wait for one
+slice. A request that is short and alone never comes here: it costs nothing.
+
+Connections take turns one after the other. A handler goes on for `SLICES_MAX` turns before the next
+one has its turn, and none goes on while a thread encodes a large response: a hundred half-made
+responses would hold a hundred times the memory of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TypeVar
+
+#: How long the work of one turn may take.
+SLICE_S = 0.002
+#: The turns that a handler has one after the other: 50 ms, with everything else in between.
+SLICES_MAX = 25
+
+T = TypeVar("T")
+
+
+class Turns:
+    """The present turn, and the queues for the next ones. For one event loop."""
+
+    __slots__ = (
+        "_aside",
+        "_connections",
+        "_ends_at_s",
+        "_handlers",
+        "_is_counted",
+        "_is_resumed",
+        "_now_s",
+        "_slices_left",
+    )
+
+    def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
+        self._now_s = now_s
+        self._connections: deque[Callable[[], object]] = deque()
+        self._handlers: deque[asyncio.Future[None]] = deque()
+        #: The large responses that a thread encodes now.
+        self._aside = 0
+        self._ends_at_s = 0.0
+        #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
+        self._is_counted = False
+        #: Whether the handler that runs now had the turn before.
+        self._is_resumed = False
+        self._slices_left = 0
+
+    def is_over(self) -> bool:
+        """Return whether the caller has to give up its turn, by `later` or `give_up`."""
+        now_s = self._now_s()
+        if self._is_counted:
+            return now_s >= self._ends_at_s
+        self._ends_at_s = now_s + SLICE_S
+        self._count()
+        return False
+
+    def later(self, go_on: Callable[[], object]) -> None:
+        """Call `go_on`, of a connection, in a later turn, after all connections that wait now."""
+        self._connections.append(go_on)
+        self._count()
+
+    async def give_up(self) -> None:
+        """Return in a later turn: at once where the handler may go on, else after the others."""
+        resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_resumed and self._slices_left:
+            self._slices_left -= 1
+            self._handlers.appendleft(resumed)
+        else:
+            self._slices_left = SLICES_MAX
+            self._handlers.append(resumed)
+        self._count()
+        await resumed
+        # The future wakes its task one step of the loop later: its turn begins now.
+        self._is_resumed = True
+        self._ends_at_s = self._now_s() + SLICE_S
+
+    async def each(self, elements: Iterable[T]) -> AsyncIterator[T]:
+        """Return the elements one by one, giving up the turn whenever it is over.
+
+        The state of the broker may change in between: `elements` must not.
+        """
+        is_first = True
+        for element in elements:
+            # The first one is free, so what lists one thing asks for no turn.
+            if not is_first and self.is_over():
+                await self.give_up()
+            is_first = False
+            yield element
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Resume no handler in the block, in which a thread encodes the response of one."""
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
+            if self._handlers:
+                self._count()
+
+    def _count(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """Begin the next turn: for one connection, and for one handler."""
+        self._is_counted = self._is_resumed = False
+        self._ends_at_s = self._now_s() + SLICE_S
+        if self._handlers and not self._aside:
+            resumed = self._handlers.popleft()
+            # A handler whose client has gone was cancelled while it waited.
+            if not resumed.done():
+                resumed.set_result(None)
+        # After that: the handler is to run, and to ask to go on, before the next turn.
+        if self._connections or (self._handlers and not self._aside):
+            self._count()
+        if self._connections:
+            self._connections.popleft()()

@@ -1,0 +1,185 @@
+"""Decides who may do what. Source: StandardAuthorizer (KIP-801), whose answers these are.
+
+A request is denied where any rule denies it, else allowed where any rule allows it. Where no rule
+is about the resource at all, `allow.everyone.if.no.acl.found` decides; else it is denied.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from magnetar.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
+from magnetar.security.principal import Principal
+
+#: Decisions that are remembered. When there are more, all are forgotten: clients choose the names.
+_REMEMBERED_MAX = 100_000
+
+
+class Decision(NamedTuple):
+    """Whether a request may go on, and the rule that says so; None where none is about it."""
+
+    is_allowed: bool
+    rule: Acl | None
+
+
+class _Rules:
+    """The rules about one kind of resource, found by a resource's name."""
+
+    def __init__(self) -> None:
+        self.literal: dict[str, list[Acl]] = {}
+        self.prefixed: dict[str, list[Acl]] = {}
+        #: The prefixes in order: those of a name lie before it.
+        self.prefixes: list[str] = []
+
+    def add(self, acl: Acl) -> None:
+        by_name = self._by_name(acl)
+        if acl.pattern is Pattern.PREFIXED and acl.name not in by_name:
+            insort(self.prefixes, acl.name)
+        by_name.setdefault(acl.name, []).append(acl)
+
+    def remove(self, acl: Acl) -> None:
+        by_name = self._by_name(acl)
+        by_name[acl.name].remove(acl)
+        if by_name[acl.name]:
+            return
+        del by_name[acl.name]
+        if acl.pattern is Pattern.PREFIXED:
+            self.prefixes.remove(acl.name)
+
+    def _by_name(self, acl: Acl) -> dict[str, list[Acl]]:
+        return self.prefixed if acl.pattern is Pattern.PREFIXED else self.literal
+
+    def about(self, name: str) -> Iterator[Acl]:
+        """Return every rule about the resource of this name."""
+        yield from self.literal.get(name, ())
+        if name != WILDCARD:
+            yield from self.literal.get(WILDCARD, ())
+        end = bisect_right(self.prefixes, name)
+        while end:
+            prefix = self.prefixes[end - 1]
+            if name.startswith(prefix):
+                yield from self.prefixed[prefix]
+                end -= 1
+                continue
+            # The prefixes between here and what the two have in common fit the name no more.
+            common = _common_length(prefix, name)
+            end = bisect_right(self.prefixes, name[:common], 0, end - 1)
+
+
+class Authorizer:
+    """The rules of a cluster, and the decisions that follow from them."""
+
+    def __init__(
+        self, acls: Iterable[Acl], super_users: Iterable[str], *, allow_everyone: bool
+    ) -> None:
+        """`allow_everyone`: what is allowed on resources that no rule is about."""
+        self._super_users = frozenset(super_users)
+        self._allow_everyone = allow_everyone
+        self._rules = {resource: _Rules() for resource in Resource}
+        self._remembered: dict[tuple[Principal, str, Operation, Resource, str], bool] = {}
+        for acl in acls:
+            self._rules[acl.resource].add(acl)
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Decide by these rules too, from now on; each must be new."""
+        for acl in acls:
+            self._rules[acl.resource].add(acl)
+        self._remembered.clear()
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Decide without these rules from now on; each must be there."""
+        for acl in acls:
+            self._rules[acl.resource].remove(acl)
+        self._remembered.clear()
+
+    def allows(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        name: str = CLUSTER_NAME,
+    ) -> bool:
+        """Return whether `principal` may do this from the address `host`."""
+        key = (principal, host, operation, resource, name)
+        allowed = self._remembered.get(key)
+        if allowed is None:
+            allowed = self.decide(principal, host, operation, resource, name).is_allowed
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[key] = allowed
+        return allowed
+
+    def decide(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str
+    ) -> Decision:
+        """Return the decision and the rule behind it, without remembering it."""
+        who = str(principal)
+        if who in self._super_users:
+            return Decision(True, None)
+        allowing: Acl | None = None
+        is_any = False
+        for acl in self._rules[resource].about(name):
+            is_any = True
+            if not (acl.is_for(who, host) and acl.decides(operation)):
+                continue
+            if acl.permission is Permission.DENY:
+                return Decision(False, acl)
+            allowing = allowing or acl
+        if allowing is not None:
+            return Decision(True, allowing)
+        return Decision(self._allow_everyone and not is_any, None)
+
+    def allows_some(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource
+    ) -> bool:
+        """Return whether `principal` may do this on at least one resource of a kind.
+
+        Source: Authorizer.authorizeByResourceType. A rule that denies all denies; one that denies
+        a name or a prefix takes away what lies within it.
+        """
+        who = str(principal)
+        if who in self._super_users:
+            return True
+        rules = [
+            acl
+            for by_name in (self._rules[resource].literal, self._rules[resource].prefixed)
+            for acls in by_name.values()
+            for acl in acls
+            if acl.is_for(who, host) and acl.decides(operation)
+        ]
+        denied = [acl for acl in rules if acl.permission is Permission.DENY]
+        denied_prefixes = tuple(acl.name for acl in denied if acl.pattern is Pattern.PREFIXED)
+        denied_names = {acl.name for acl in denied if acl.pattern is Pattern.LITERAL}
+        if WILDCARD in denied_names:
+            return False
+        if self._allow_everyone:
+            return True
+        return any(
+            acl.name == WILDCARD
+            or not (
+                acl.name.startswith(denied_prefixes)
+                or (acl.pattern is Pattern.LITERAL and acl.name in denied_names)
+            )
+            for acl in rules
+            if acl.permission is Permission.ALLOW
+        )
+
+
+def _common_length(one: str, other: str) -> int:
+    length = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        length += 1
+    return length

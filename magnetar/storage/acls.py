@@ -1,0 +1,95 @@
+"""The access control lists: kept in the catalog, held in memory by the authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
+from magnetar.config.security import AuthorizationConfig
+from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
+from magnetar.security.authorizer import Authorizer
+from magnetar.security.principal import parse_principal
+from magnetar.storage.catalog import Catalog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+#: Most rules: all of them are held in memory.
+ACLS_MAX = 200_000
+
+
+class Acls:
+    """The rules of a cluster with an authorizer."""
+
+    def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
+        """Raises ConfigError for `super.users` that are none."""
+        settings = config.view(AuthorizationConfig)
+        #: Rises with every change.
+        self.version = 0
+        self._catalog = catalog
+        # A dict in place of a set: rules are described in the order in which they were made.
+        self._acls = {
+            Acl(
+                Resource(resource),
+                name,
+                Pattern(pattern),
+                principal,
+                host,
+                Operation(operation),
+                Permission(permission),
+            ): None
+            for resource, name, pattern, principal, host, operation, permission in catalog.acls()
+        }
+        self.authorizer = Authorizer(
+            self._acls,
+            _super_users(settings.super_users),
+            allow_everyone=settings.allow_everyone_if_no_acl_found,
+        )
+
+    def add(self, acls: Collection[Acl]) -> None:
+        """Add rules, durably and all at once. Raises POLICY_VIOLATION for too many."""
+        new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
+        if len(self._acls) + len(new) > ACLS_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs, no more can.")
+        # The catalog first: memory never says what the disk might not have.
+        self._catalog.add_acls(new)
+        self._acls.update(dict.fromkeys(new))
+        self.authorizer.add(new)
+        self.version += 1
+
+    def matching(self, asked: AclFilter) -> list[Acl]:
+        """Return the rules that a filter asks for."""
+        return [acl for acl in self._acls if asked.matches(acl)]
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove rules, durably and all at once."""
+        removed = [acl for acl in dict.fromkeys(acls) if acl in self._acls]
+        self._catalog.remove_acls(removed)
+        for acl in removed:
+            del self._acls[acl]
+        self.authorizer.remove(removed)
+        self.version += 1
+
+
+def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:
+    """Return the rules, where an authorizer is configured. Raises ConfigError."""
+    name = config.view(AuthorizationConfig).authorizer_class_name
+    if not name:
+        return None
+    if name != STANDARD_AUTHORIZER:
+        raise ConfigError(
+            f"authorizer.class.name={name} cannot be loaded; the one served is"
+            f" {STANDARD_AUTHORIZER}."
+        )
+    return Acls(config, catalog)
+
+
+def _super_users(text: str) -> list[str]:
+    users = [user for part in text.split(";") if (user := part.strip())]
+    for user in users:
+        try:
+            parse_principal(user)
+        except ValueError as mistake:
+            raise ConfigError(f"super.users: {mistake}") from None
+    return users

@@ -1,0 +1,91 @@
+"""A snapshot at the end of a segment: written beside the event loop, and in time all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from logstore.partition.log import PartitionLog
+from tests.logstore import simulated_executors
+from tests.logstore.journal_process import IDS, Process
+from tests.logstore.log_process import NOW_MS
+from tests.logstore.partitions import batch_of
+from tests.logstore.simulated_disk import SimulatedDisk
+
+
+class WatchedDisk(SimulatedDisk):
+    """Knows which syncs the event loop waits for."""
+
+    is_aside = False
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.waited_for: list[str] = []
+
+    def before(self, operation: str) -> None:
+        if operation.startswith("sync") and not self.is_aside:
+            self.waited_for.append(operation)
+        super().before(operation)
+
+
+def rolled(process: Process) -> PartitionLog:
+    """A log with one producer, whose batch is in the first of two segments."""
+    (log,) = process.start(1)
+    batch = batch_of(b"v", producer_id=7, epoch=0, sequence=0)
+    log.append(log.check(batch, NOW_MS))
+    process.executor.run()
+    while len(log.ledger.segments.base_offsets) < 2:
+        process.append(0, b"x" * 100)
+    return log
+
+
+def test_the_event_loop_waits_for_no_sync_of_a_roll(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = WatchedDisk()
+
+    def aside(work: Callable[[], None]) -> OSError | None:
+        disk.is_aside = True
+        try:
+            work()
+        finally:
+            disk.is_aside = False
+        return None
+
+    monkeypatch.setattr(simulated_executors, "failure_of", aside)
+    process = Process(disk)
+    log = rolled(process)
+    disk.waited_for.clear()
+    process.executor.run()
+    assert disk.waited_for == []
+    assert f"{log.ledger.segments.base_offsets[1]:020d}.state" in disk.list("/data/t-0")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_goes_after_the_snapshot_that_tells_of_it_is_durable(seed: int) -> None:
+    process = Process(disk := SimulatedDisk(seed=seed))
+    log = rolled(process)
+    # As soon as the log may begin there: the snapshot's own syncs are still to come.
+    while log.high_watermark < log.log_end_offset:
+        process.executor.step()
+    start = log.ledger.segments.base_offsets[1]
+    process.persist_start(log, start)
+    log.advance_start(start)
+    process.disk = disk.crash(Random(seed))
+    (again,) = process.start(1)
+    assert again.log_start_offset == start
+    assert 7 in again.producers
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_snapshot_under_way_does_not_get_into_the_next_partition_of_the_name(steps: int) -> None:
+    process = Process(disk := SimulatedDisk())
+    log = rolled(process)
+    for _ in range(steps):
+        process.executor.step()
+    asyncio.run(process.directory.delete([log]))
+    process.logs = [process.directory.open("t", 0, IDS[1])]
+    process.append_all(b"of the second")
+    assert not process.failures
+    assert not [name for name in disk.list("/data/t-0") if ".state" in name]

@@ -1,0 +1,158 @@
+"""Fetches that wait, as a client sees them: idle sessions, their end, their memory and rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from magnetar.broker import Broker
+from magnetar.runtime.response_memory import PARTITION_BYTES
+from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from magnetar.storage.acls import STANDARD_AUTHORIZER
+from tests.magnetar.apis.test_produce_and_fetch import TOPIC, batch, fetch_request, produce
+from tests.magnetar.conftest import RawClient, StartBroker
+from wire.error_code import ErrorCode
+from wire.messages.fetch import FetchRequest, FetchResponse
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+PARTITIONS = 3
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    broker.topics.create(TOPIC, PARTITIONS)
+    return TOPIC
+
+
+async def opened(client: RawClient) -> int:
+    """Open a session of all partitions, whose first fetch finds nothing."""
+    full = fetch_request(dict.fromkeys(range(PARTITIONS), 0), session_epoch=0)
+    answer = await client.ask(full, 12, FetchResponse)
+    assert answer.session_id > 0
+    return answer.session_id
+
+
+def following(session_id: int, epoch: int, max_wait_ms: int = 60_000) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session_id,
+        session_epoch=epoch,
+    )
+
+
+async def received(broker: Broker, count: int) -> None:
+    """Return when the broker has begun that many fetches."""
+    for _ in range(1000):
+        if broker.server.dispatcher.request_counts[1] >= count:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("no fetch came")
+
+
+@pytest.mark.usefixtures("topic")
+async def test_an_idle_session_is_answered_by_what_moves(
+    broker: Broker, client: RawClient, connect: Connect
+) -> None:
+    session_id = await opened(client)
+    waiting = asyncio.create_task(client.ask(following(session_id, 1), 12, FetchResponse))
+    await received(broker, 2)
+    await produce(await connect(broker), batch(b"apple"), partition=2)
+    answer = await asyncio.wait_for(waiting, 10)
+    (partition,) = answer.responses[0].partitions
+    assert (partition.partition_index, partition.high_watermark) == (2, 1)
+    # Data that the client did not ask to go on from is given out again.
+    again = await client.ask(following(session_id, 2), 12, FetchResponse)
+    assert [len(each.records or b"") > 0 for each in again.responses[0].partitions] == [True]
+
+
+@pytest.mark.usefixtures("topic")
+async def test_an_idle_session_is_answered_in_time_with_nothing(client: RawClient) -> None:
+    session_id = await opened(client)
+    for epoch in (1, 2, 3):
+        answer = await client.ask(following(session_id, epoch, max_wait_ms=20), 12, FetchResponse)
+        assert (answer.error_code, answer.session_id, answer.responses) == (0, session_id, [])
+
+
+@pytest.mark.usefixtures("topic")
+async def test_an_idle_session_learns_that_its_topic_is_deleted(
+    broker: Broker, client: RawClient
+) -> None:
+    session_id = await opened(client)
+    waiting = asyncio.create_task(client.ask(following(session_id, 1), 12, FetchResponse))
+    await received(broker, 2)
+    found = broker.topics.by_name(TOPIC)
+    assert found is not None
+    await broker.topics.delete([found])
+    answer = await asyncio.wait_for(waiting, 10)
+    codes = {each.error_code for each in answer.responses[0].partitions}
+    assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.usefixtures("topic")
+async def test_a_session_that_another_connection_moves_on_ends_the_wait(
+    broker: Broker, client: RawClient, connect: Connect
+) -> None:
+    session_id = await opened(client)
+    waiting = asyncio.create_task(client.ask(following(session_id, 1), 12, FetchResponse))
+    await received(broker, 2)
+    other = await connect(broker)
+    answer = await other.ask(following(session_id, 2, max_wait_ms=20), 12, FetchResponse)
+    assert (answer.error_code, answer.session_id) == (0, session_id)
+    overtaken = await asyncio.wait_for(waiting, 10)
+    assert overtaken.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@pytest.mark.usefixtures("topic")
+async def test_a_fetch_that_waits_is_in_the_account_until_its_client_goes(
+    broker: Broker, client: RawClient
+) -> None:
+    full = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=60_000)
+    client.send(full, 12)
+    await received(broker, 1)
+    assert broker.response_memory.held_bytes == PARTITIONS * PARTITION_BYTES
+    client.close()
+    for _ in range(1000):
+        if not broker.response_memory.held_bytes:
+            break
+        await asyncio.sleep(0.005)
+    assert broker.response_memory.held_bytes == 0
+    # Nothing is left that hears of the partitions.
+    log = broker.topics.partition(TOPIC, 0)
+    assert not log.reader._subscribers
+
+
+async def test_a_session_is_told_of_what_is_denied_by_now(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(
+        {
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "allow.everyone.if.no.acl.found": "true",
+        }
+    )
+    broker.topics.create(TOPIC, PARTITIONS)
+    client = await connect(broker)
+    session_id = await opened(client)
+    answer = await client.ask(following(session_id, 1, max_wait_ms=20), 12, FetchResponse)
+    assert answer.responses == []
+    assert broker.acls is not None
+    broker.acls.add(
+        [
+            Acl(
+                Resource.TOPIC,
+                TOPIC,
+                Pattern.LITERAL,
+                "User:*",
+                "*",
+                Operation.READ,
+                Permission.DENY,
+            )
+        ]
+    )
+    answer = await client.ask(following(session_id, 2), 12, FetchResponse)
+    codes = [each.error_code for each in answer.responses[0].partitions]
+    assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * PARTITIONS

@@ -1,0 +1,117 @@
+"""The event loop's turns: who has much to do lets the others go first, and is not forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+
+from magnetar.runtime.turns import SLICES_MAX, Turns
+
+
+class _Clock:
+    """Every look at it takes a millisecond."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+
+def is_done_at_once(story: Coroutine[None, None, None]) -> bool:
+    try:
+        story.send(None)
+    except StopIteration:
+        return True
+    story.close()
+    return False
+
+
+def test_what_lists_one_thing_asks_for_no_turn() -> None:
+    async def story() -> None:
+        assert [each async for each in Turns(_Clock()).each(["one"])] == ["one"]
+
+    # Outside an event loop: a turn would need one.
+    assert is_done_at_once(story())
+
+
+async def listing(turns: Turns, name: str, count: int, log: list[str]) -> None:
+    async for _ in turns.each(range(count)):
+        log.append(name)
+
+
+async def test_others_run_while_one_lists_much() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    task = asyncio.create_task(listing(turns, "listed", 1000, log))
+    seen = []
+    while not task.done():
+        await asyncio.sleep(0)
+        seen.append(len(log))
+    assert log == ["listed"] * 1000
+    steps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
+    # A look a millisecond, two milliseconds a turn.
+    assert max(steps) <= 4
+
+
+async def test_connections_take_turns_in_their_order() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    left = {"a": 3, "b": 3, "c": 1}
+
+    def take_turn(name: str) -> None:
+        log.append(name)
+        left[name] -= 1
+        if left[name]:
+            turns.later(lambda: take_turn(name))
+
+    for name in left:
+        turns.later(lambda name=name: take_turn(name))  # type: ignore[misc]  # a default binds it
+    while any(left.values()):
+        await asyncio.sleep(0)
+    assert "".join(log) == "abcabab"
+
+
+def runs(log: list[str]) -> Iterator[tuple[str, int]]:
+    """Return who listed, and how many things one after the other."""
+    count = 0
+    for this, following in zip(log, [*log[1:], ""], strict=True):
+        count += 1
+        if this != following:
+            yield this, count
+            count = 0
+
+
+async def test_a_handler_goes_on_for_a_while_before_the_next_one() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    count = 10 * SLICES_MAX
+    async with asyncio.TaskGroup() as group:
+        for name in "ab":
+            group.create_task(listing(turns, name, count, log))
+    assert (log.count("a"), log.count("b")) == (count, count)
+    longest = {name: max(n for each, n in runs(log) if each == name) for name in "ab"}
+    # Not one by one, and not the first to its end.
+    assert SLICES_MAX <= longest["a"] < count
+
+
+async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    task = asyncio.create_task(listing(turns, "listed", 100, log))
+    with turns.aside():
+        for _ in range(20):
+            await asyncio.sleep(0)
+        held = len(log)
+        assert held < 5
+    await task
+    assert len(log) == 100
+
+
+async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    with turns.aside():
+        first = asyncio.create_task(listing(turns, "first", 100, log))
+        second = asyncio.create_task(listing(turns, "second", 100, log))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        first.cancel()
+    await second
+    assert log.count("second") == 100
+    assert first.cancelled()

@@ -1,0 +1,203 @@
+"""Decisions about access: rules, prefixes, implications, super users; against a plain search."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.security.acls import (
+    Acl,
+    AclFilter,
+    InvalidAcl,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    make_acl,
+)
+from magnetar.security.authorizer import Authorizer
+from magnetar.security.principal import user
+
+ADA, BOB = user("ada"), user("bob")
+HOST = "10.0.0.1"
+
+
+def acl(
+    name: str,
+    operation: Operation = Operation.READ,
+    permission: Permission = Permission.ALLOW,
+    *,
+    pattern: Pattern = Pattern.LITERAL,
+    principal: str = "User:ada",
+    host: str = "*",
+    resource: Resource = Resource.TOPIC,
+) -> Acl:
+    return Acl(resource, name, pattern, principal, host, operation, permission)
+
+
+def allowed(
+    acls: list[Acl], operation: Operation = Operation.READ, name: str = "orders", **flags: bool
+) -> bool:
+    authorizer = Authorizer(acls, ["User:root"], allow_everyone=flags.get("allow_everyone", False))
+    return authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name)
+
+
+def test_what_no_rule_allows_is_denied_but_to_super_users() -> None:
+    assert not allowed([])
+    authorizer = Authorizer(
+        [acl("orders", permission=Permission.DENY)], ["User:root"], allow_everyone=False
+    )
+    assert authorizer.allows(user("root"), HOST, Operation.READ, Resource.TOPIC, "orders")
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_allowed"),
+    [
+        (acl("orders"), True),
+        (acl("*"), True),
+        (acl("ord", pattern=Pattern.PREFIXED), True),
+        (acl("ord"), False),
+        (acl("orders", principal="User:*"), True),
+        (acl("orders", principal="User:bob"), False),
+        (acl("orders", host=HOST), True),
+        (acl("orders", host="10.0.0.2"), False),
+        (acl("orders", Operation.ALL), True),
+        (acl("orders", Operation.WRITE), False),
+        (acl("orders", resource=Resource.GROUP), False),
+    ],
+)
+def test_a_rule_allows_what_it_names(rule: Acl, is_allowed: bool) -> None:
+    assert allowed([rule]) is is_allowed
+
+
+def test_denying_wins_over_allowing() -> None:
+    denying = acl("ord", permission=Permission.DENY, pattern=Pattern.PREFIXED)
+    assert not allowed([acl("orders"), denying])
+
+
+@pytest.mark.parametrize(
+    ("operation", "implied"),
+    [
+        (Operation.READ, Operation.DESCRIBE),
+        (Operation.WRITE, Operation.DESCRIBE),
+        (Operation.DELETE, Operation.DESCRIBE),
+        (Operation.ALTER, Operation.DESCRIBE),
+        (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS),
+    ],
+)
+def test_allowing_implies_describing_and_denying_does_not(
+    operation: Operation, implied: Operation
+) -> None:
+    assert allowed([acl("orders", operation)], implied)
+    denying = acl("orders", operation, Permission.DENY)
+    assert allowed([acl("orders", implied), denying], implied)
+
+
+def test_everyone_is_allowed_only_where_no_rule_is_about_the_resource() -> None:
+    assert allowed([], allow_everyone=True)
+    assert not allowed([acl("orders", principal="User:bob")], allow_everyone=True)
+
+
+@pytest.mark.parametrize(
+    ("acls", "is_allowed"),
+    [
+        ([], False),
+        ([acl("orders")], True),
+        ([acl("*"), acl("orders", permission=Permission.DENY)], True),
+        ([acl("orders"), acl("orders", permission=Permission.DENY)], False),
+        (
+            [acl("orders"), acl("ord", permission=Permission.DENY, pattern=Pattern.PREFIXED)],
+            False,
+        ),
+        (
+            [
+                acl("o", pattern=Pattern.PREFIXED),
+                acl("ord", permission=Permission.DENY, pattern=Pattern.PREFIXED),
+            ],
+            True,
+        ),
+        ([acl("*"), acl("*", permission=Permission.DENY)], False),
+    ],
+)
+def test_some_resource_is_allowed_unless_a_denial_takes_it_away(
+    acls: list[Acl], is_allowed: bool
+) -> None:
+    authorizer = Authorizer(acls, [], allow_everyone=False)
+    assert authorizer.allows_some(ADA, HOST, Operation.READ, Resource.TOPIC) is is_allowed
+
+
+NAMES = st.text("ab*", min_size=1, max_size=4)
+RULES = st.builds(
+    Acl,
+    st.just(Resource.TOPIC),
+    NAMES,
+    st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
+    st.sampled_from(["User:ada", "User:bob", "User:*"]),
+    st.sampled_from([HOST, "*", "other"]),
+    st.sampled_from([Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL]),
+    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+)
+
+
+@given(st.sets(RULES, max_size=12), st.sets(RULES, max_size=6), NAMES)
+def test_decisions_are_those_of_a_search_through_all_rules(
+    acls: set[Acl], added: set[Acl], name: str
+) -> None:
+    authorizer = Authorizer(acls, [], allow_everyone=False)
+    for operation in (Operation.READ, Operation.DESCRIBE):
+        # Asked first, so that the change below must forget the answer.
+        authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name)
+    new, gone = added - acls, {rule for rule in acls if rule.name < "b"}
+    authorizer.add(new)
+    authorizer.remove(gone)
+    rules = [rule for rule in (acls | new) - gone if rule.covers(name)]
+    for operation in (Operation.READ, Operation.DESCRIBE):
+        fitting = {
+            rule.permission
+            for rule in rules
+            if rule.is_for("User:ada", HOST) and rule.decides(operation)
+        }
+        expected = Permission.DENY not in fitting and Permission.ALLOW in fitting
+        assert authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name) is expected
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        (1, "orders", 3, "User:ada", "*", 3, 3),
+        (9, "orders", 3, "User:ada", "*", 3, 3),
+        (2, "", 3, "User:ada", "*", 3, 3),
+        (2, "orders", 2, "User:ada", "*", 3, 3),
+        (2, "orders", 3, "ada", "*", 3, 3),
+        (2, "orders", 3, "User:ada", "", 3, 3),
+        (2, "orders", 3, "User:ada", "*", 1, 3),
+        (2, "orders", 3, "User:ada", "*", 9, 3),
+        (2, "orders", 3, "User:ada", "*", 3, 1),
+        (4, "orders", 3, "User:ada", "*", 5, 3),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(
+    codes: tuple[int, str, int, str, str, int, int],
+) -> None:
+    with pytest.raises(InvalidAcl):
+        make_acl(*codes)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "matching"),
+    [
+        (None, Pattern.ANY, {"orders", "ord", "*"}),
+        ("orders", Pattern.MATCH, {"orders", "ord", "*"}),
+        ("ord", Pattern.ANY, {"ord"}),
+        ("ord", Pattern.LITERAL, set()),
+        ("ord", Pattern.PREFIXED, {"ord"}),
+        ("*", Pattern.LITERAL, {"*"}),
+    ],
+)
+def test_a_filter_finds_rules_by_the_name_or_by_what_they_are_about(
+    name: str | None, pattern: Pattern, matching: set[str]
+) -> None:
+    rules = [acl("orders"), acl("ord", pattern=Pattern.PREFIXED), acl("*")]
+    asked = AclFilter(Resource.ANY, name, pattern, None, None, Operation.ANY, Permission.ANY)
+    assert {rule.name for rule in rules if asked.matches(rule)} == matching

@@ -1,0 +1,423 @@
+"""The records of a produced batch, checked one after the other without decoding them.
+
+Owns which errors a record's bytes may have: lengths, offset deltas, what a compacted topic and the
+bounds of timestamps ask for. A batch of a megabyte has ten thousand records, and the event loop
+checks them, so three ways lead through it:
+
+- `_Walk.one` checks any record, and says what it looks like.
+- `_Walk.alike` checks all the records behind it that have the same sizes at once: the bytes that
+  say how long something is stand at the same place in each, so a slice with a step holds them all.
+- `_Walk.usual` checks records of different sizes in a tight loop, up to the first unusual one.
+
+Source: Kafka's LogValidator and DefaultRecord.readFrom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple, TypeAlias
+
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, RecordsRefused, WireError
+from wire.records.header import NO_TIMESTAMP, BatchHeader
+from wire.records.varint import read_varint, read_varlong
+
+#: Six fields of a byte each behind a length of one byte.
+RECORD_BYTES_MIN = 7
+#: How many refused records of a batch a refusal names.
+REFUSED_NAMED_MAX = 1_000
+WITHOUT_KEY = "Compacted topic cannot accept message without key in topic partition {partition}"
+
+_INT32_MAX = 2**31 - 1
+#: So many records of different sizes are checked before the walk looks for equal ones again.
+_USUAL_MIN = 64
+_NOWHERE = 2**62
+
+_Head: TypeAlias = tuple[int, int, int, int | bytes, int]
+
+
+class RecordRules(NamedTuple):
+    """What a topic asks of each record; without arguments: nothing."""
+
+    key_required: bool = False
+    #: Both inclusive, ms. A record without a timestamp (-1) is never refused.
+    timestamp_min: int = -(2**64)
+    timestamp_max: int = 2**64
+    #: Of a record without its length: `max.decompressed.message.bytes`.
+    record_bytes_max: int = _INT32_MAX
+
+
+NO_RULES = RecordRules()
+
+
+class _Shape(NamedTuple):
+    """Where the fields of one record lie, counted from its first byte."""
+
+    size_bytes: int
+    timestamp_at: int
+    offset_at: int
+    key_at: int
+    #: The ranges of bytes that say how long something is; equal in records of this shape.
+    lengths: list[tuple[int, int]]
+
+
+def check_records(body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
+    """Check the records of a batch, decompressed, against its header and the topic's rules.
+
+    Raises INVALID_RECORD where the bytes are not the records that the header announces, and
+    RecordsRefused for records that the topic does not take.
+    """
+    count = header.record_count
+    if count == 1 and _is_plain(body, header.base_timestamp, rules):
+        return
+    if count * RECORD_BYTES_MIN > len(body):
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records in {len(body)} bytes")
+    walk = _Walk(body, header, rules)
+    try:
+        while walk.index < count:
+            shape = walk.one()
+            # A look at many records at once pays where they are many, and so small.
+            if walk.index < count and shape.size_bytes < _USUAL_BYTES_MAX:
+                walk.pass_over(shape, count)
+    except WireError as failure:
+        detail = f"record {walk.index} of {count}: {failure}"
+        raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
+    if walk.position != len(body):
+        detail = f"{len(body) - walk.position} bytes after the last of {count} records"
+        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+    walk.refuse_flawed()
+
+
+def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> bool:
+    """Whether `body` is one valid record as most clients send one alone.
+
+    It has the batch's timestamp, no headers, and lengths of one byte, or two where it is the
+    record's or the value's. Any other record is for the walk to look at.
+    """
+    if not (rules.timestamp_min <= timestamp <= rules.timestamp_max):
+        return False
+    steps = _STEPS_NOT_NULL if rules.key_required else _STEPS
+    size = len(body)
+    try:
+        at, length = (1, body[0]) if body[0] < 0x80 else (2, body[0] & 0x7F | body[1] << 7)
+        # Twice the length; an odd zigzag is negative, and the second byte may want a third one.
+        if length != 2 * (size - at) or length >= 1 << 14 or size - at > rules.record_bytes_max:
+            return False
+        if body[at + 1] or body[at + 2]:
+            return False
+        at += 3 + steps[body[at + 3]]
+        byte = body[at]
+        at += _STEPS[byte] if byte < 0x80 else _steps_of_two_bytes()[byte << 8 | body[at + 1]]
+        return at + 1 == size and not body[at]
+    except IndexError:
+        return False
+
+
+class _Walk:
+    """The way through one batch: everything before `position` is `index` valid records."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_body",
+        "_flaws",
+        "_flaws_count",
+        "_has_late",
+        "_rules",
+        "_timestamp_width",
+        "index",
+        "position",
+    )
+
+    def __init__(self, body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
+        self.position = self.index = 0
+        self._body = body
+        self._base_timestamp = header.base_timestamp
+        self._rules = rules
+        self._flaws: list[tuple[int, str]] = []
+        self._flaws_count = 0
+        self._has_late = False
+        #: Timestamp deltas of so many bytes are within the bounds, whatever they say.
+        self._timestamp_width = 0
+        if header.record_count > 1:
+            base = header.base_timestamp
+            self._timestamp_width = _safe_width(
+                rules.timestamp_min - base, rules.timestamp_max - base
+            )
+
+    def one(self) -> _Shape:
+        """Check the next record, whatever its shape. Raises WireError."""
+        body, start = self._body, self.position
+        length, position = read_varint(body, start)
+        end = position + length
+        if length < 0 or end > len(body):
+            raise WireError(f"{length} bytes long, {len(body) - position} remain")
+        if length > self._rules.record_bytes_max:
+            raise WireError(f"{length} bytes long, at most {self._rules.record_bytes_max}")
+        # No reader looks at the attributes, the byte before the timestamp.
+        timestamp_at = position + 1
+        delta, offset_at = read_varlong(body, timestamp_at)
+        offset_delta, key_at = read_varint(body, offset_at)
+        if offset_delta != self.index:
+            raise WireError(f"offset delta {offset_delta}")
+        lengths = [(0, position - start)]
+        position = _past(body, key_at, end, start, lengths)
+        position = _past(body, position, end, start, lengths)
+        header_count, fields_at = read_varint(body, position)
+        # A header has at least two bytes: its lengths.
+        if not 0 <= header_count <= (end - fields_at) // 2:
+            raise WireError(f"{header_count} headers in {end - fields_at} bytes")
+        lengths.append((position - start, fields_at - start))
+        position = fields_at
+        for _ in range(header_count):
+            position = _past(body, position, end, start, lengths, is_nullable=False)
+            position = _past(body, position, end, start, lengths)
+        if position != end:
+            raise WireError(f"{length} bytes long, but its fields end {end - position} before")
+        self._look_for_flaws(delta, body[key_at] == 1)
+        self.position = end
+        self.index += 1
+        return _Shape(end - start, timestamp_at - start, offset_at - start, key_at - start, lengths)
+
+    def _look_for_flaws(self, timestamp_delta: int, is_key_null: bool) -> None:
+        """Note what the topic has against a record; its first flaw counts, as in Kafka."""
+        rules, timestamp = self._rules, self._base_timestamp + timestamp_delta
+        if is_key_null and rules.key_required:
+            reason = WITHOUT_KEY
+        elif timestamp == NO_TIMESTAMP or (rules.timestamp_min <= timestamp <= rules.timestamp_max):
+            return
+        else:
+            self._has_late = True
+            reason = (
+                f"Timestamp {timestamp} of message with offset {self.index} is out of range. The"
+                f" timestamp should be within [{rules.timestamp_min}, {rules.timestamp_max}]"
+            )
+        self._flaws_count += 1
+        if len(self._flaws) < REFUSED_NAMED_MAX:
+            self._flaws.append((self.index, reason))
+
+    def refuse_flawed(self) -> None:
+        """Raise RecordsRefused if any record was flawed."""
+        if self._flaws_count:
+            code = ErrorCode.INVALID_TIMESTAMP if self._has_late else ErrorCode.INVALID_RECORD
+            raise RecordsRefused(code, self._flaws, self._flaws_count)
+
+    def pass_over(self, shape: _Shape, count: int) -> None:
+        """Pass over valid records that follow one of this shape, if they can be checked faster."""
+        body, start, length_bytes = self._body, self.position, shape.lengths[0][1]
+        last = start - shape.size_bytes
+        is_as_long = body[start : start + length_bytes] == body[last : last + length_bytes]
+        if not (is_as_long and self.alike(shape, count)):
+            self.usual(shape, count)
+
+    def alike(self, shape: _Shape, count: int) -> bool:
+        """Pass over the valid records that follow in the shape of the last one, if any do."""
+        body, start, size = self._body, self.position, shape.size_bytes
+        offset_width = shape.key_at - shape.offset_at
+        number = min(
+            count - self.index,
+            (len(body) - start) // size,
+            _same_width_end(self.index) - self.index,
+        )
+        width = shape.offset_at - shape.timestamp_at
+        if (
+            number <= 0
+            or _width(self.index) != offset_width
+            or width > self._timestamp_width
+            or (self._rules.key_required and body[start - size + shape.key_at] == 1)
+        ):
+            return False
+        for first, end in shape.lengths:
+            for at in range(first, end):
+                same = body[start - size + at]
+                column = bytes(body[start + at : start + number * size : size])
+                number -= len(column) - _leading(column, same)
+        for at in range(shape.timestamp_at, shape.offset_at):
+            column = bytes(body[start + at : start + number * size : size])
+            runs = _LAST_BYTES if at == shape.offset_at - 1 else _FIRST_BYTES
+            found = runs.match(column)
+            assert found is not None, "the pattern matches nothing, too"
+            number = found.end()
+        if not number or self._offsets_differ(start + shape.offset_at, size, number):
+            return False
+        self.position += number * size
+        self.index += number
+        return True
+
+    def _offsets_differ(self, at: int, size: int, number: int) -> bool:
+        """Whether the offset deltas do not count up in `number` records whose first is at `at`."""
+        end = at + (number - 1) * size + 1
+        return any(
+            bytes(self._body[at + place : end + place : size]) != column
+            for place, column in enumerate(_offset_columns(self.index, number))
+        )
+
+    def usual(self, shape: _Shape, count: int) -> None:
+        """Pass over the valid records that follow, up to an unusual one or several equal ones.
+
+        Usual are timestamps as long as in `shape`, keys whose length takes a byte, and other
+        lengths of two. What is wrong with a record is for `one` to say.
+        """
+        body, position, index = self._body, self.position, self.index
+        timestamp_bytes = shape.offset_at - shape.timestamp_at
+        offset_bytes = _width(index)
+        if (
+            self._rules.record_bytes_max < _USUAL_BYTES_MAX
+            or timestamp_bytes > min(self._timestamp_width, 2)
+            or not offset_bytes
+        ):
+            return
+        keys = _STEPS_NOT_NULL if self._rules.key_required else _STEPS
+        steps, lengths = _STEPS, _steps_of_two_bytes()
+        behind_two, behind_one = _heads(timestamp_bytes, offset_bytes)
+        last_byte = index >> 13 if offset_bytes == 3 else b""
+        mask, wanted = (0x80, 0) if timestamp_bytes == 1 else (0x8080, 0x8000)
+        to_key = 3 + timestamp_bytes + offset_bytes
+        look_again, size = index + _USUAL_MIN, 0
+        try:
+            for offset in _first_bytes(offset_bytes)[index & 8191 : count - (index & ~8191)]:
+                length, timestamp, told, rest, key = behind_two(body, position)
+                at = position + to_key
+                if length < 0x8000:
+                    length, timestamp, told, rest, key = behind_one(body, position)
+                    at -= 1
+                if told != offset or rest != last_byte or timestamp & mask != wanted:
+                    break
+                at += keys[key]
+                byte = body[at]
+                at += steps[byte] if byte < 0x80 else lengths[byte << 8 | body[at + 1]]
+                at = at + 1 if not body[at] else _past_headers(body, at)
+                end = position + lengths[length]
+                if at != end or (end - position == size and index > look_again):
+                    break
+                size = end - position
+                position = end
+                index += 1
+        except (IndexError, StructError):
+            pass  # A length that leads out of the body, or its last few bytes.
+        self.position, self.index = position, index
+
+
+def _past(
+    body: bytes | memoryview,
+    position: int,
+    end: int,
+    start: int,
+    lengths: list[tuple[int, int]],
+    *,
+    is_nullable: bool = True,
+) -> int:
+    """Return the position behind the field at `position`; note the place of its length."""
+    length, at = read_varint(body, position)
+    lengths.append((position - start, at - start))
+    if length == -1 and is_nullable:
+        return at
+    if not 0 <= length <= end - at:
+        raise WireError(f"a field of {length} bytes, {end - at} remain in the record")
+    return at + length
+
+
+def _past_headers(body: bytes | memoryview, position: int) -> int:
+    """Return the position behind usual headers, `_NOWHERE` behind others."""
+    # A count's zigzag is twice the count: the number of fields.
+    fields = body[position]
+    position += 1
+    if fields & 0x81:
+        return _NOWHERE
+    for field in range(fields):
+        position += (_STEPS if field & 1 else _STEPS_NOT_NULL)[body[position]]
+    return position
+
+
+#: By the one byte of a field's length: the bytes up to the field's end.
+_STEPS = tuple(
+    1 if byte == 1 else 1 + (byte >> 1) if not byte & 0x81 else _NOWHERE for byte in range(256)
+)
+_STEPS_NOT_NULL = (*_STEPS[:1], _NOWHERE, *_STEPS[2:])
+#: What follows a key's length of a byte and a value's of two is shorter than this.
+_USUAL_BYTES_MAX = 2**13
+
+
+@cache
+def _steps_of_two_bytes() -> list[int]:
+    """Return, by both bytes of a field's length, the bytes up to the field's end.
+
+    A length of one byte has its own value as its place.
+    """
+    steps = [*_STEPS[:128], *[_NOWHERE] * (2**16 - 128)]
+    for first in range(0x80, 0x100, 2):
+        for second in range(0x80):
+            steps[first << 8 | second] = 2 + ((first & 0x7F | second << 7) >> 1)
+    return steps
+
+
+@cache
+def _heads(
+    timestamp_bytes: int, offset_bytes: int
+) -> tuple[Callable[[bytes | memoryview, int], _Head], Callable[[bytes | memoryview, int], _Head]]:
+    """Return what reads a record up to the key's length: behind a length of two bytes, and of one.
+
+    Length, timestamp, the first two bytes of the offset, the last one or b"", the key's length.
+    """
+    fields = "BH"[timestamp_bytes - 1] + ("B0s", "H0s", "HB")[offset_bytes - 1] + "B"
+    return Struct(f">Hx{fields}").unpack_from, Struct(f">Bx{fields}").unpack_from
+
+
+@cache
+def _first_bytes(width: int) -> list[int]:
+    """Return the first two bytes of the varints of `width` bytes as numbers, by value & 8191."""
+    if width == 1:
+        return [2 * number for number in range(64)]
+    more = 0x80 if width == 3 else 0
+    return [(number << 1 & 0x7F | 0x80) << 8 | number >> 6 | more for number in range(8192)]
+
+
+# Varints over many records: all bytes but the last one have their highest bit set.
+_FIRST_BYTES = re.compile(rb"[\x80-\xff]*")
+_LAST_BYTES = re.compile(rb"[\x00-\x7f]*")
+
+
+def _leading(column: bytes, same: int) -> int:
+    """Return how many bytes at the beginning of `column` are `same`."""
+    return len(column) - len(column.lstrip(bytes((same,))))
+
+
+def _safe_width(delta_min: int, delta_max: int) -> int:
+    """Return how many bytes a varlong may have so that its value is within the bounds for sure."""
+    for width in range(9, 0, -1):
+        bound = 1 << (7 * width - 1)
+        if delta_min <= -bound and bound - 1 <= delta_max:
+            return width
+    return 0
+
+
+# Offset deltas count up. As varints they have one byte below 64, two below 8192, then three.
+
+_LOW_BYTES = bytes(2 * number & 0x7F | 0x80 for number in range(64))
+_HIGH_BYTES = b"".join(bytes((number,)) * 64 for number in range(128))
+_MIDDLE_BYTES = b"".join(bytes((number | 0x80,)) * 64 for number in range(128))
+
+
+def _width(number: int) -> int:
+    return 1 if number < 64 else 2 if number < 8192 else 3 if number < 2**20 else 0
+
+
+def _same_width_end(number: int) -> int:
+    """Return up to where `_offset_columns` may go from `number` on, exclusive."""
+    return 64 if number < 64 else (number | 8191) + 1
+
+
+def _offset_columns(first: int, number: int) -> list[bytes]:
+    """Return the varints of [first, first + number) by column: all first bytes, all second ones."""
+    end = first + number
+    if end <= 64:
+        return [bytes(range(2 * first, 2 * end, 2))]
+    in_block = first & 8191
+    low = (_LOW_BYTES * (number // 64 + 2))[first & 63 :][:number]
+    if first < 8192:
+        return [low, _HIGH_BYTES[first:end]]
+    middle = _MIDDLE_BYTES[in_block : in_block + number]
+    return [low, middle, bytes((first >> 13,)) * number]
