@@ -32,11 +32,12 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _round_uncounted(real: Any) -> Any:
-    def restart(self: Any) -> None:
+    def begin_round(self: Any) -> None:
+        generation = self._generation
         real(self)
-        self._generation -= 1
+        self._generation = generation
 
-    return restart
+    return begin_round
 
 
 async def _nothing_async(*_: object, **__: object) -> None:
@@ -91,9 +92,9 @@ def _stable_is_durable(_: Any) -> Any:
 
 
 def _all_served(_: Any) -> Any:
-    def take_served(self: Any, served: list[Any]) -> None:
-        served += [waiter for _, waiter in self._waiters]
-        self._waiters = []
+    def take_served(self: Any) -> list[Any]:
+        served, self.waiters = [waiter for _, waiter in self.waiters], []
+        return served
 
     return take_served
 
@@ -229,13 +230,13 @@ FAULTS = (
     ),
     Fault(
         "durable-not-awaited",
-        "logstore.sync.durable_end:CommittedLedger.when_durable",
+        "logstore.sync.group_commit:CommittedLedger.when_durable",
         "A batch is acknowledged when it is appended.",
         _always(False),
     ),
     Fault(
         "waiters-served-early",
-        "logstore.sync.durable_end:CommittedLedger.take_served",
+        "logstore.sync.group_commit:CommittedLedger.take_served",
         "A sync answers also those whose bytes it does not cover.",
         _all_served,
     ),
@@ -253,7 +254,7 @@ FAULTS = (
     ),
     Fault(
         "journal-round-not-counted",
-        "logstore.sync.journal:Journal.restart",
+        "logstore.sync.journal:Journal.begin_round",
         "The next round of the journal has the number of the last.",
         _round_uncounted,
     ),
@@ -410,7 +411,7 @@ FAULTS = (
     # Groups.
     Fault(
         "pending-acks-kept",
-        "coordinator.groups.offsets.store:GroupOffsetStore.on_marker",
+        "coordinator.groups.offsets.store:GroupOffsets.on_marker",
         "An abort commits the offsets of its transaction.",
         lambda real: lambda self, *producer, commit: real(self, *producer, commit=True),
     ),

@@ -16,6 +16,7 @@ import pickle
 import select
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -125,6 +126,10 @@ def _tell_one(seed: int, plant: str, writing: int) -> None:
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(told, pipe)
+    except BaseException:
+        # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.
+        traceback.print_exc()
+        raise
     finally:
         os._exit(0)
 
