@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
@@ -47,7 +47,7 @@ from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
-from magnetar.server.listening import Server
+from magnetar.server.listening import Bind, Server, bind_socket
 from magnetar.storage.acls import Acls, load_acls
 from magnetar.storage.adoption import adopt, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
@@ -60,6 +60,32 @@ from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+#: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
+#: ConfigError.
+OpenStorage: TypeAlias = Callable[
+    [BrokerConfig, Clock, Callable[[BaseException], None]], tuple[Logs, Catalog]
+]
+
+
+def open_directory(
+    config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+) -> tuple[Logs, Catalog]:
+    """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
+    directory = data_dir_of(config)
+    durability = Durability(config.durability)
+    try:
+        if durability is not Durability.MEMORY:
+            _complete_import(directory)
+        logs = Logs(str(directory), config, clock, fail)
+    except OSError as error:
+        raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
+    return logs, Catalog(directory, durability, cluster_id=logs.cluster_id)
+
+
+def data_dir_of(config: BrokerConfig) -> Path:
+    """Return the directory of the logs and the catalog."""
+    return Path(config.log_dirs[0] if config.log_dirs else config.log_dir)
 
 
 class Broker:
@@ -89,8 +115,14 @@ class Broker:
         *,
         clock: Clock | None = None,
         on_failure: Callable[[BaseException], None] = end_process,
+        open_storage: OpenStorage = open_directory,
+        bind: Bind = bind_socket,
     ) -> None:
-        """`on_failure` is called once, with the first fatal error; it should not return."""
+        """`on_failure` is called once, with the first fatal error; it should not return.
+
+        A simulation has a clock, a storage and a network of its own; threads and timers are those
+        of its event loop.
+        """
         self.config = config
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
@@ -102,12 +134,14 @@ class Broker:
         self._adopted: list[str] = []
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
+        self._open_storage = open_storage
+        self._bind = bind
         self.is_stopped = False
 
     @property
     def data_dir(self) -> Path:
         """The directory of the logs and the catalog."""
-        return Path(self.config.log_dirs[0] if self.config.log_dirs else self.config.log_dir)
+        return data_dir_of(self.config)
 
     @property
     def listeners(self) -> list[Listener]:
@@ -118,12 +152,22 @@ class Broker:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
         self.server = Server(
-            self.config, self.clock, self.response_memory, self.turns, self.apis, self.fail
+            self.config,
+            self.clock,
+            self.response_memory,
+            self.turns,
+            self.apis,
+            self.fail,
+            self._bind,
         )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
         try:
-            self._open_storage()
+            logs, catalog = self._open_storage(self.config, self.clock, self.fail)
+            # Only now: the catalog decides which cluster this is, and a new one takes the
+            # directory's id.
+            logs.claim(catalog.cluster_id(), self.node_id)
+            self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
@@ -228,23 +272,6 @@ class Broker:
         from magnetar.metrics.gathering import gather
 
         return await gather(self.services, self.healing, self.server)
-
-    def _open_storage(self) -> None:
-        directory = self.data_dir
-        durability = Durability(self.config.durability)
-        try:
-            if durability is not Durability.MEMORY:
-                _complete_import(directory)
-            logs = Logs(str(directory), self.config, self.clock, self.fail)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot use the data directory {directory}: {error.strerror}"
-            ) from error
-        catalog = Catalog(directory, durability, cluster_id=logs.cluster_id)
-        # Only now: the catalog decides which cluster this is, and a new one takes the directory's
-        # id.
-        logs.claim(catalog.cluster_id(), self.node_id)
-        self.use_storage(logs, catalog)
 
     def use_storage(self, logs: Logs, catalog: Catalog) -> None:
         """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and

@@ -27,9 +27,9 @@ profile, of the file, of `MAGNETAR_BOOTSTRAP`, or 127.0.0.1:9092. `--timeout 10s
 for each answer.
 
 With `--json` a command prints an array of objects, one for each thing that it lists or changes.
-`consume`, `dump`, `check` and `repair` print one object per line instead, as they go. Errors go to standard error:
-with `--json` as `{"error": {"code": NAME, "message": TEXT}}`, where NAME is Kafka's name of the
-error code, or null.
+`consume`, `dump`, `check` and `repair` print one object per line instead, as they go. Errors go to
+standard error: with `--json` as `{"error": {"code": NAME, "message": TEXT}}`, where NAME is Kafka's
+name of the error code, or null.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake in
 the command, told as text; 130 interrupted. An error message names what happened, to what, and what

@@ -31,29 +31,48 @@ class Lifetimes(NamedTuple):
     """joint.vote.timeout.ms, from the last change of an open or voted child of the same parent"""
 
 
-def deadline_ms(
+class Term(NamedTuple):
+    """A time that runs, by the wall clock of the broker that wrote its beginning."""
+
+    since_ms: int
+    lasts_ms: int
+
+    @property
+    def due_ms(self) -> int:
+        """When the time is over."""
+        return self.since_ms + self.lasts_ms
+
+    def left_ms(self, now_ms: int) -> int:
+        """Return how much of the time is left, never more than all of it.
+
+        The clock may have been ahead when `since_ms` was written: then that lies in the future.
+        """
+        return min(self.due_ms - now_ms, self.lasts_ms)
+
+
+def term_of(
     txn: TransactionMetadata,
     lifetimes: Lifetimes,
     parent: TransactionMetadata | None = None,
     newest: TransactionMetadata | None = None,
-) -> int | None:
-    """Return when `expire` next has something to decide; None while others have to.
+) -> Term | None:
+    """Return the time after which `expire` has something to decide; None while others have to.
 
     Markers are due, or a vote is sealed: its parent decides. `newest`: the open or voted child of
     the same parent that changed last. It renews the votes of the others, so the first vote of a
     long round is still there when the last one comes.
     """
     if txn.state is State.ONGOING:
-        return txn.started_at_ms + txn.timeout_ms
+        return Term(txn.started_at_ms, txn.timeout_ms)
     if txn.state in PREPARED:
         return None
     if txn.state is State.VOTED:
         if is_sealed(parent):
             return None
         renewed_ms = txn.updated_at_ms if newest is None else newest.updated_at_ms
-        return max(txn.updated_at_ms, renewed_ms) + lifetimes.vote_ms
+        return Term(max(txn.updated_at_ms, renewed_ms), lifetimes.vote_ms)
     idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
-    return txn.updated_at_ms + idle_ms
+    return Term(txn.updated_at_ms, idle_ms)
 
 
 def expire(
@@ -72,12 +91,12 @@ def expire(
     so a client that names the old epoch is told the new one, by InitProducerId or, of version 2, by
     the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
     A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
-    `newest`: as `deadline_ms`.
+    `newest`: as `term_of`.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
     """
-    due_ms = None if txn is None else deadline_ms(txn, lifetimes, parent, newest)
+    term = None if txn is None else term_of(txn, lifetimes, parent, newest)
     # The alarm may ring early, and the id may have gone on since it was set.
-    if txn is None or due_ms is None or now_ms < due_ms:
+    if txn is None or term is None or now_ms < term.due_ms:
         return Decision(answer=None)
     if txn.state in (State.ONGOING, State.VOTED):
         is_vote = txn.state is State.VOTED

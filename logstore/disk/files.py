@@ -101,6 +101,12 @@ class FileSystem(Protocol):
     def unlink(self, path: str) -> None:
         """Delete a file's name. Open files remain readable."""
 
+    def free_bytes(self) -> int:
+        """Return how many bytes this process may still add to files. Does not wait."""
+
+    def close(self) -> None:
+        """Give back what this object holds; nothing is called after it."""
+
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
 

@@ -36,7 +36,8 @@ class DelayedResponses:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.waiting: set[DelayedResponse] = set()
+        #: In the order in which they began to wait.
+        self.waiting: dict[DelayedResponse, None] = {}
         #: Set while a response waits.
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,7 +46,7 @@ class DelayedResponses:
         response.ends_at_s = self._loop.time() + response.timeout_s
         response.on_end = on_end
         response.delayed = self
-        self.waiting.add(response)
+        self.waiting[response] = None
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
@@ -126,7 +127,7 @@ class DelayedResponse:
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             self.is_late = is_late
-            self.delayed.waiting.discard(self)
+            self.delayed.waiting.pop(self, None)
             on_end()
 
 

@@ -71,19 +71,19 @@ class TransactionExpiry:
         """Look at the id when its next deadline comes. Call after every change of it, with the wall
         time of the change."""
         is_child = txn.parent_id is not None
-        due_ms = expire.deadline_ms(
+        term = expire.term_of(
             txn,
             self._lifetimes,
             self._parent_of(txn) if is_child else None,
             self._newest_of(txn) if is_child else None,
         )
         known = self._due.get(txn.transactional_id)
-        if due_ms is None or (known is not None and known[0] == due_ms):
+        if term is None or (known is not None and known[0] == term.due_ms):
             return
         # Read only for a deadline that moved. What is left of it must not jump with the wall clock.
         steady_ms = self._clock.steady_ms()
-        due_steady_ms = steady_ms + due_ms - now_ms
-        self._due[txn.transactional_id] = (due_ms, due_steady_ms)
+        due_steady_ms = steady_ms + term.left_ms(now_ms)
+        self._due[txn.transactional_id] = (term.due_ms, due_steady_ms)
         if known is not None and known[1] <= due_steady_ms:
             return  # It comes up when that one does, and then for this one.
         self._deadlines.schedule(txn.transactional_id, due_steady_ms)

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
@@ -41,6 +42,31 @@ _TLS_SHUTDOWN_S = 2.0
 
 _log = get_logger("server")
 
+#: Takes the address of a listener. Raises ConfigError.
+Bind: TypeAlias = Callable[[Listener], socket.socket]
+
+
+def bind_socket(listener: Listener) -> socket.socket:
+    """Return a socket with the listener's address. Raises ConfigError for one that is taken."""
+    host = listener.host or "0.0.0.0"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
+            " Choose another address with --listen."
+        ) from error
+    return bound
+
 
 class Server:
     """The listeners and the connections they accepted."""
@@ -53,7 +79,9 @@ class Server:
         turns: Turns,
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
+        bind: Bind = bind_socket,
     ) -> None:
+        self._bind = bind
         self.loop = asyncio.get_running_loop()
         self.dispatcher = Dispatcher(clock, apis, on_fatal, turns)
         self.memory = RequestMemory(config.queued_max_request_bytes)
@@ -78,7 +106,8 @@ class Server:
         self._tls: dict[str, ListenerTls] = {}
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
-        self._connections: set[ClientConnection] = set()
+        #: In the order in which they were accepted.
+        self._connections: dict[ClientConnection, None] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
@@ -169,7 +198,7 @@ class Server:
 
     def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a connection that was accepted, or close it where it is one too many."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         verdict = self._admission.enter(connection.listener.name, connection.host)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         accepted = transport.get_extra_info("socket")
@@ -198,32 +227,12 @@ class Server:
 
     def _closed(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._received_bytes += connection.received_bytes
         self._sent_bytes += connection.sent_bytes
         self._admission.leave(connection.listener.name, connection.host)
         if not self._connections:
             self._all_closed.set()
-
-    def _bind(self, listener: Listener) -> socket.socket:
-        host = listener.host or "0.0.0.0"
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            bound = socket.socket(family, kind, protocol)
-            try:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                bound.bind(address)
-            except OSError:
-                bound.close()
-                raise
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
-                " Choose another address with --listen."
-            ) from error
-        return bound
 
     def _tune(self, accepted: socket.socket) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -22,13 +22,13 @@ from logstore.directory.foreign_logs import UsedNumbers
 from logstore.directory.journal_replay import Replayed
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, StorageFailure
+from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.disk.room import Room
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.journal import JournalDamaged
-from logstore.sync.sync_executors import SyncDurations
+from logstore.sync.sync_executors import SyncDurations, SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.disk import DiskConfig
@@ -117,21 +117,24 @@ class Logs:
         config: BrokerConfig,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
+        *,
+        files: FileSystem | None = None,
+        executor: SyncExecutor | None = None,
     ) -> None:
         """Lock the directory; make it if it is missing. Raises ConfigError, and OSError.
 
-        With durability=memory nothing is read, written or locked.
+        With durability=memory nothing is read, written or locked. `files` and `executor` are the
+        operating system's, unless a simulation has others.
         """
         durability = Durability(config.durability)
-        in_memory = durability is Durability.MEMORY
-        files = self._files = DiskFiles(
-            tempfile.gettempdir() if in_memory else path, open_max=open_files.logs_max()
-        )
+        files = self._files = files or _operating_system_files(path, durability)
         self._config = config
-        self._group_commit = GroupCommit(files, durability, on_failure=on_failure)
+        self._group_commit = GroupCommit(
+            files, durability, on_failure=on_failure, executor=executor
+        )
         #: Where clients' batches are refused while the disk is full.
         self.room = Room(
-            partial(int, sys.maxsize) if in_memory else files.free_bytes,
+            partial(int, sys.maxsize) if durability is Durability.MEMORY else files.free_bytes,
             config.view(DiskConfig).log_dir_reserve_bytes,
             _tell_room,
         )
@@ -142,11 +145,6 @@ class Logs:
         self.unreadable_reads = 0
         #: The partitions that had one, which are told of. As many as there are partitions, at most.
         self._unreadable: set[tuple[str, int]] = set()
-        if durability is Durability.FSYNC and files.sync_all_obstacle is not None:
-            _log.warning(
-                "no journal: each file is synced by itself, which takes longer",
-                reason=files.sync_all_obstacle,
-            )
         try:
             self._directory = LogDirectory(
                 path,
@@ -287,6 +285,17 @@ class Logs:
         await self._directory.close()
         self._group_commit.close()
         self._files.close()
+
+
+def _operating_system_files(path: str, durability: Durability) -> DiskFiles:
+    root = tempfile.gettempdir() if durability is Durability.MEMORY else path
+    files = DiskFiles(root, open_max=open_files.logs_max())
+    if durability is Durability.FSYNC and files.sync_all_obstacle is not None:
+        _log.warning(
+            "no journal: each file is synced by itself, which takes longer",
+            reason=files.sync_all_obstacle,
+        )
+    return files
 
 
 def _tell_replayed(replayed: Replayed) -> None:

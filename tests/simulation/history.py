@@ -14,6 +14,7 @@ transaction and the partition; an empty list is what everybody wants.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ class Transaction:
     values: dict[TopicPartition, list[str]] = field(default_factory=dict)
     #: Until the commit is sent nobody else can commit it.
     outcome: Outcome = Outcome.ABORTED
+    #: In simulated seconds; the end is when the client was told of it.
+    began_s: float = 0.0
+    ended_s: float = float("inf")
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ class History:
 
     def begin(self, name: str, key: OffsetKey, from_offset: int, to_offset: int) -> Transaction:
         transaction = Transaction(name, key, from_offset, to_offset)
+        transaction.began_s = asyncio.get_running_loop().time()
         self.transactions.append(transaction)
         return transaction
 
@@ -114,12 +119,17 @@ def check(history: History, broker: Broker) -> list[str]:
         if topic.name not in INTERNAL
         for index, log in enumerate(topic.partitions)
     }
+    return [*check_seen(history, broker, seen), *_misread(broker, seen), *_duplicated(seen)]
+
+
+def check_seen(
+    history: History, broker: Broker, seen: dict[TopicPartition, list[str]]
+) -> list[str]:
+    """Return what is wrong where `seen` is what read_committed readers find at the end."""
     sets = {partition: set(values) for partition, values in seen.items()}
     return [
         *history.witnesses,
         *_hanging(broker),
-        *_misread(broker, seen),
-        *_duplicated(seen),
         *(sentence for one in history.transactions for sentence in _torn(one, sets)),
         *_strayed_offsets(history, broker, sets),
     ]

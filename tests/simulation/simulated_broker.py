@@ -235,6 +235,9 @@ class World:
 
     # Requests.
 
+    def now_ms(self) -> int:
+        return self.broker.clock.now_ms()
+
     async def call(self, request: Message, response_class: type[M], version: int) -> M:
         """Return the broker's answer. Gone: it died before. Waits until there is a broker."""
         await self.is_up.wait()

@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.disk.durability import Durability
 from tests.logstore.partitions import batch_of
 from tests.simulation.history import History, Outcome, Transaction
-from tests.simulation.simulated_broker import Gone, World
+from tests.simulation.simulated_broker import Gone
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages import (
@@ -58,6 +58,28 @@ class Fenced(Exception):
     """Somebody else goes on, or the worker must begin anew."""
 
 
+class Reached(Protocol):
+    """The broker, as a worker reaches it."""
+
+    @property
+    def durability(self) -> Durability: ...
+
+    @property
+    def incarnations(self) -> int:
+        """How many brokers there were."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+    async def call(self, request: Message, response_class: type[M], version: int) -> M:
+        """Return the broker's answer. Gone: the outcome is unknown."""
+        ...
+
+    def mine(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+        """Take a task for one of the worker's: the broker's end does not end it."""
+        ...
+
+
 @dataclass
 class Luck:
     """How often what goes wrong, as probabilities."""
@@ -71,7 +93,7 @@ class Luck:
 
 @dataclass
 class Worker:
-    world: World
+    world: Reached
     history: History
     random: Random
     name: str
@@ -182,7 +204,7 @@ class Worker:
         sequence = self._sequences.get(partition, 0)
         batch = batch_of(
             *[value.encode() for value in values],
-            timestamp=self.world.broker.clock.now_ms(),
+            timestamp=self.world.now_ms(),
             producer_id=self.identity.producer_id,
             epoch=self.identity.producer_epoch,
             sequence=sequence,
@@ -254,6 +276,7 @@ class Worker:
         self._check(answer.error_code, "EndTxn")
         if commit:
             one.outcome = Outcome.COMMITTED
+            one.ended_s = asyncio.get_running_loop().time()
         if self.is_v2:
             ended = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             if ended == self.identity:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.decision import Decision
-from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
+from coordinator.transactions.expire import Lifetimes, expire, term_of
 from coordinator.transactions.metadata import State, TransactionMetadata
 
 MakeTxn = Callable[..., TransactionMetadata]
@@ -25,7 +25,8 @@ def decide(
 
 def test_a_transaction_is_due_at_its_begin_plus_its_timeout(make_txn: MakeTxn) -> None:
     txn = make_txn(State.ONGOING, updated_at_ms=30_000)
-    assert deadline_ms(txn, WEEK) == 70_000
+    term = term_of(txn, WEEK)
+    assert term is not None and term.due_ms == 70_000
     assert decide(txn, WEEK, 69_999).records == ()
 
 
@@ -49,7 +50,7 @@ def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
 def test_a_decided_transaction_has_no_deadline(state: State, make_txn: MakeTxn) -> None:
     txn = make_txn(state)
-    assert deadline_ms(txn, WEEK) is None
+    assert term_of(txn, WEEK) is None
     assert decide(txn, WEEK, 10 * WEEK_MS).records == ()
 
 

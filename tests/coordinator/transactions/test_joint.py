@@ -12,7 +12,7 @@ from coordinator.transactions import joint
 from coordinator.transactions.add_partitions import add_partitions
 from coordinator.transactions.commit_plan import complete, work_due
 from coordinator.transactions.end_txn import end_txn
-from coordinator.transactions.expire import Lifetimes, deadline_ms, expire
+from coordinator.transactions.expire import Lifetimes, expire, term_of
 from coordinator.transactions.init_producer_id import init_producer_id
 from coordinator.transactions.metadata import PREPARED, State, TopicPartition, TransactionMetadata
 from coordinator.transactions.shard import Shard
@@ -280,12 +280,13 @@ def test_a_vote_expires_only_while_its_parent_is_idle(
     family = Family(parent, vote)
     assert family.expire("tx-1~>a", 14_999) == ()
     if parent_state in IDLE:
-        assert deadline_ms(vote, LIFETIMES, parent) == 15_000
+        term = term_of(vote, LIFETIMES, parent)
+        assert term is not None and term.due_ms == 15_000
         (aborted,) = family.expire("tx-1~>a", 15_000)
         assert (aborted.state, aborted.producer_epoch) == (State.PREPARE_ABORT, 6)
         assert aborted.last_producer_epoch == -1
     else:
-        assert deadline_ms(vote, LIFETIMES, parent) is None
+        assert term_of(vote, LIFETIMES, parent) is None
         assert family.expire("tx-1~>a", 10**9) == ()
 
 
@@ -311,7 +312,8 @@ def test_a_child_that_nobody_uses_is_forgotten_after_a_time_of_its_own(
     family = Family(make_txn(State.ONGOING), make_child("a", state))
     assert family.expire("tx-1~>a", 29_999) == ()
     assert told(family.expire("tx-1~>a", 30_000)) == [("tx-1~>a", State.DEAD, 5)]
-    assert deadline_ms(make_txn(state), LIFETIMES) == 610_000
+    term = term_of(make_txn(state), LIFETIMES)
+    assert term is not None and term.due_ms == 610_000
 
 
 def whole(make_txn: MakeTxn, make_child: MakeTxn, parent_state: State) -> Family:

@@ -265,6 +265,26 @@ async def test_setting_the_wall_clock_ends_no_transaction_and_keeps_none(
     assert await before.end(commit=True) == ErrorCode.PRODUCER_FENCED
 
 
+async def test_a_transaction_begun_while_the_clock_was_ahead_lasts_no_longer_than_its_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Its start is stored in wall time. Once the clock is right again, that lies in the future."""
+    clock = MovedClock()
+    clock.set_by_ms = 3_600_000
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings, clock=clock)
+    broker.topics.create("a", 1)
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init(10_000) == await producer.add() == ErrorCode.NONE
+    await broker.stop()
+    clock.set_by_ms = 0
+    again = await start_broker(settings, clock=clock)
+    clock.passed_ms = 10_100
+    again.transactions.expire_due()
+    txn = again.transactions.find("tx")
+    assert txn is not None and txn.state is not State.ONGOING
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
     start_broker: StartBroker, connect: Connect, version: int

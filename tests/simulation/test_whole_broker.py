@@ -1,0 +1,56 @@
+"""Histories of the whole broker: none goes wrong, one seed is one history, and they find faults.
+
+Each is told by `tests.simulation.run`, in processes of their own. `MAGNETAR_SOAK` multiplies them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.planted_faults import FAULTS
+from tests.soak import SOAK
+
+_ROOT = Path(__file__).parents[2]
+HISTORIES = 12
+#: A few faults of each kind in every run; all of them where there is time.
+FAULTS_OF_A_RUN = FAULTS if SOAK > 1 else FAULTS[::6]
+SEEDS_OF_A_FAULT = 40
+
+
+def told(*arguments: str) -> tuple[int, str]:
+    """Return the exit code and the output of the command line."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.run", *arguments],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.timeout(120 * SOAK)
+def test_no_history_of_the_whole_broker_goes_wrong() -> None:
+    code, said = told("--seeds", f"0-{HISTORIES * SOAK - 1}")
+    assert code == 0, said
+    assert f"{HISTORIES * SOAK} histories, 0 with witnesses" in said
+
+
+def test_a_seed_is_the_same_history_in_every_process() -> None:
+    first, second = (told("--seeds", "3", "--verbose") for _ in range(2))
+    assert first[0] == second[0] == 0, first[1]
+    hashes = [said.split("trace_hash='")[1].split("'")[0] for _, said in (first, second)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", [fault.name for fault in FAULTS_OF_A_RUN])
+def test_a_planted_fault_is_found(name: str) -> None:
+    code, said = told("--seeds", f"0-{SEEDS_OF_A_FAULT - 1}", "--plant", name, "--until-found")
+    assert code == 1, said

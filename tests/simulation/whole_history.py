@@ -1,0 +1,266 @@
+"""One history of the whole broker: clients at work, everything going wrong, then the verdict.
+
+A seed is a history, bit for bit, in a process whose hash seed is fixed (`tests.simulation.run`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple, Protocol
+
+from coordinator.groups.offsets.committed import OffsetKey
+from coordinator.transactions.metadata import TopicPartition
+from logstore.disk.durability import Durability
+from tests.simulation.checker import judge
+from tests.simulation.clients.administrator import TopicMaker, Trimmer
+from tests.simulation.clients.connection import Connection
+from tests.simulation.clients.group_member import ClassicMember, ConsumerMember
+from tests.simulation.clients.idempotent_producer import IdempotentProducer
+from tests.simulation.clients.reached import ReachedByFrames
+from tests.simulation.clients.reader import Reader
+from tests.simulation.clients.topics import create_topics
+from tests.simulation.history import check_seen
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.observations import Fetched, Observations, Seen
+from tests.simulation.planted_faults import planted
+from tests.simulation.simulated_broker import Gone
+from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
+from tests.simulation.world.entropy import seeded_entropy
+from tests.simulation.world.log_lines import LogLines, recorded_logs
+from tests.simulation.world.machine import HEALING_INTERVAL_MS, Machine
+from tests.simulation.world.network import Network
+from tests.simulation.world.process import Process, Scheduler
+
+#: Topics, how many partitions they have, and their settings.
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "a": (2, {}),
+    "b": (2, {}),
+    "in": (4, {}),
+    "plain": (2, {}),
+    "trimmed": (1, {}),
+    "compact": (
+        1,
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "1000",
+        },
+    ),
+    "short": (1, {"retention.bytes": "6000"}),
+}
+#: Topics whose records go by themselves.
+KEPT = {"compact": "compact", "short": "retained"}
+RAGE_S = 4.0
+
+
+class Client(Protocol):
+    """A client that works until it is told to end."""
+
+    is_ending: bool
+
+    async def run(self) -> None: ...
+
+
+class Verdict(NamedTuple):
+    """What came of a history."""
+
+    seed: int
+    witnesses: list[str]
+    trace_hash: str
+    #: Acknowledged records, committed transactions, fetches, brokers: that there was a history.
+    extent: tuple[int, ...]
+
+
+@dataclass
+class _Whole:
+    """The parts of one history."""
+
+    seed: int
+    observations: Observations = field(default_factory=Observations)
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.random_of("scheduler"))
+        self.network = Network(self.random_of("network"))
+        choice = self.random_of("durability").random()
+        durability = Durability.PAGE_CACHE if choice < 0.1 else Durability.FSYNC
+        self.machine = Machine(self.scheduler, self.network, self.random_of("machine"), durability)
+        self.process = Process(self.scheduler, self.random_of("clients"))
+        self.nemesis = Nemesis(self.machine, self.network, self.random_of("nemesis"))
+        self.log = LogLines()
+        self._connections: list[Connection] = []
+
+    def random_of(self, concern: str) -> Random:
+        """Return the chance of one concern, so that one does not disturb another."""
+        return Random(f"{self.seed} {concern}")
+
+    def connect(self, name: str, *, may_arrive_late: bool = True) -> Connection:
+        connection = Connection(self.network, self.process, name, may_arrive_late=may_arrive_late)
+        self._connections.append(connection)
+        return connection
+
+    def clients(self) -> list[Client]:
+        """Return the clients of this history, of every kind."""
+        random = self.random_of("kinds")
+        written = [TopicPartition("plain", index) for index in range(2)]
+        written += [TopicPartition(name, 0) for name in ("trimmed", "compact", "short")]
+        made: list[Client] = []
+        for index in range(random.randint(1, 3)):
+            made.append(self._worker(f"worker{index}", random))
+        for index in range(random.randint(2, 4)):
+            made.append(self._producer(f"producer{index}", random.choice(written)))
+        for is_committed in (False, True):
+            name = f"reader{'-committed' if is_committed else ''}"
+            made.append(self._reader(name, [*written, *TARGETS], is_committed=is_committed))
+        kind = random.choice((ClassicMember, ConsumerMember))
+        for index in range(random.randint(0, 3)):
+            name = f"member{index}"
+            made.append(
+                kind(
+                    name,
+                    "group",
+                    self.connect(name),
+                    written,
+                    self.observations,
+                    self.random_of(name),
+                )
+            )
+        return [*made, *self._administrators()]
+
+    def _administrators(self) -> list[Client]:
+        return [
+            Trimmer(
+                self.connect("trimmer"),
+                TopicPartition("trimmed", 0),
+                self.observations,
+                self.random_of("trimmer"),
+            ),
+            TopicMaker(
+                "scratch", self.connect("maker"), self.observations, self.random_of("maker")
+            ),
+        ]
+
+    def _producer(self, name: str, partition: TopicPartition) -> IdempotentProducer:
+        return IdempotentProducer(
+            name,
+            self.connect(name),
+            partition,
+            self.observations,
+            self.random_of(name),
+            has_tombstones=partition.topic == "compact",
+        )
+
+    def _reader(self, name: str, partitions: list[TopicPartition], *, is_committed: bool) -> Reader:
+        return Reader(
+            name,
+            self.connect(name),
+            partitions,
+            self.observations,
+            self.random_of(name),
+            is_committed=is_committed,
+        )
+
+    def _worker(self, name: str, random: Random) -> Worker:
+        reached = ReachedByFrames(self.machine, self.connect(name, may_arrive_late=False))
+        number = random.randrange(2)
+        return Worker(
+            reached,
+            self.observations.history,
+            self.random_of(name),
+            name,
+            f"tx{number}",
+            OffsetKey(f"g{number}", "in", number),
+            is_v2=random.random() < 0.5,
+        )
+
+    async def story(self) -> None:
+        await self.nemesis.revive()
+        await create_topics(self.connect("setup"), TOPICS)
+        clients = self.clients()
+        tasks = [asyncio.ensure_future(client.run()) for client in clients]
+        await self.nemesis.rage(RAGE_S)
+        for client in clients:
+            client.is_ending = True
+        await asyncio.wait(tasks)
+        for task in tasks:
+            task.result()
+        # The last timeout, the last delayed request and its own; then a sweep.
+        await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 4)
+        if self.nemesis.random.random() < 0.5:
+            await self.nemesis.restart()
+        for is_committed in (False, True):
+            await self._read_all(is_committed)
+
+    async def _read_all(self, is_committed: bool) -> None:
+        partitions = [
+            TopicPartition(name, index)
+            for name, (count, _) in TOPICS.items()
+            for index in range(count)
+        ]
+        name = f"the end{' (committed)' if is_committed else ''}"
+        reader = self._reader(name, partitions, is_committed=is_committed)
+        while True:
+            try:
+                await reader.read_to_the_end()
+                break
+            except Gone:
+                await asyncio.sleep(0.1)
+        for partition in partitions:
+            self.observations.final[partition, is_committed] = _records(
+                self.observations.fetched, name, partition
+            )
+
+    def verdict(self) -> Verdict:
+        observations = self.observations
+        committed = {
+            partition: [str(one.value) for one in records]
+            for (partition, is_committed), records in observations.final.items()
+            if is_committed
+        }
+        broker = self.machine.broker
+        witnesses = [
+            *judge(observations, KEPT),
+            *(check_seen(observations.history, broker, committed) if broker and committed else ()),
+            *(found for each in self._connections for found in each.witnesses),
+            *(f"failed: {failure!r}" for failure in self.machine.failures),
+        ]
+        return Verdict(
+            self.seed,
+            witnesses,
+            self.network.trace_hash,
+            (
+                sum(one.offset >= 0 for one in observations.sent),
+                sum(one.ended_s < float("inf") for one in observations.history.transactions),
+                len(observations.fetched),
+                self.machine.incarnations,
+            ),
+        )
+
+
+def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> list[Seen]:
+    return [
+        record
+        for one in fetched
+        if one.reader == reader and one.partition == partition
+        for record in one.records
+    ]
+
+
+def tell(seed: int, plant: str = "") -> Verdict:
+    """Return what came of the history of this seed, with the fault of that name planted."""
+    whole = _Whole(seed)
+    with recorded_logs(whole.log), planted(plant), seeded_entropy(whole.random_of("entropy")):
+        try:
+            whole.scheduler.run(whole.process, whole.story())
+        except Exception:
+            whole.observations.witnesses.append(f"stuck: {traceback.format_exc()}")
+        verdict = whole.verdict()
+        whole.scheduler.end()
+    return verdict
+
+
+def warm_up() -> None:
+    """Import and compile what histories need, so that processes can be copied from this one."""
+    tell(0)

@@ -1,0 +1,43 @@
+"""The log lines of the brokers of one history: what they have told an operator."""
+
+from __future__ import annotations
+
+import logging as levels
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from magnetar import logging
+
+
+class Line(NamedTuple):
+    """One line: its level, event and fields."""
+
+    level: int
+    event: str
+    fields: dict[str, object]
+
+
+class LogLines:
+    """Takes the place of structlog behind the broker's loggers."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def log(self, level: int, event: str, **fields: object) -> None:
+        self.lines.append(Line(level, event, fields))
+
+    def warnings(self) -> list[Line]:
+        """Return what an operator has to look at."""
+        return [line for line in self.lines if line.level >= levels.WARNING]
+
+
+@contextmanager
+def recorded_logs(lines: LogLines) -> Iterator[None]:
+    """Let the loggers of this process write to `lines`."""
+    before = logging._settings.backend
+    logging._settings.backend = lines
+    try:
+        yield
+    finally:
+        logging._settings.backend = before

@@ -1,0 +1,16 @@
+"""The table of planted faults in docs/testing.md: `python -m tools.simulation_document`."""
+
+from __future__ import annotations
+
+from tests.simulation.planted_faults import FAULTS
+
+
+def table() -> str:
+    """Return the table: each fault, and where it is planted."""
+    lines = ["| fault | what it is | planted in |", "|---|---|---|"]
+    lines += [f"| `{fault.name}` | {fault.what} | `{fault.where}` |" for fault in FAULTS]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
