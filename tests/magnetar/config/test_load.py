@@ -16,7 +16,7 @@ from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
 from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
-from magnetar.config.listeners import parse_address, parse_listeners
+from magnetar.config.listeners import parse_address, parse_listeners, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
@@ -323,3 +323,27 @@ def test_listeners_that_cannot_be_served_are_refused(listeners: str) -> None:
 )
 def test_numbers_are_shown_as_java_shows_them(value: float, text: str) -> None:
     assert BrokerConfig.settings["log.cleaner.min.cleanable.ratio"].render(value) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"listeners": "PLAINTEXT://127.0.0.1:1,A://[::1]:2"}, 0),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1,A://10.0.0.1:2"}, 2),
+        ({"listeners": "SSL://10.0.0.1:1"}, 1),
+        ({"listeners": "SSL://10.0.0.1:1", "ssl_client_auth": "required"}, 0),
+        ({"listeners": "SASL_PLAINTEXT://10.0.0.1:1"}, 0),
+        (
+            {
+                "listeners": "PLAINTEXT://10.0.0.1:1",
+                "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            },
+            0,
+        ),
+    ],
+)
+def test_listeners_that_ask_no_client_who_it_is_are_known(
+    settings: dict[str, str], count: int
+) -> None:
+    config = broker_config(listener_security_protocol_map="A:PLAINTEXT", **settings)
+    assert len(unguarded(config, parse_listeners(config))) == count
