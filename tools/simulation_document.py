@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted_faults import FAULTS
+from tests.simulation.planted_faults import FAULTS, UNFOUND
 
 
 def table() -> str:
     """Return the table: each fault, and where it is planted."""
-    lines = ["| fault | what it is | planted in |", "|---|---|---|"]
-    lines += [f"| `{fault.name}` | {fault.what} | `{fault.where}` |" for fault in FAULTS]
+    lines = ["| fault | what it is | planted in | found |", "|---|---|---|---|"]
+    lines += [
+        f"| `{fault.name}` | {fault.what} | `{fault.where}` |"
+        f" {'no' if fault.name in UNFOUND else 'yes'} |"
+        for fault in FAULTS
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from logstore.disk.durability import Durability
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
+from magnetar.runtime.turns import Turns
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.simulation.world.clock import ProcessClock, WallClock
 from tests.simulation.world.network import ListeningSocket, Network
@@ -114,6 +115,8 @@ class Machine:
                 open_storage=storage,
                 bind=lambda _: ListeningSocket(),
             )
+            # Else the turns of a history would take as long as this machine is slow.
+            broker.turns = Turns(asyncio.get_running_loop().time)
             self.broker = broker
             try:
                 await broker.start()
