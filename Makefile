@@ -8,8 +8,9 @@ INSTALLED := $(VENV)/.installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
+MINUTES ?= 60
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak fuzz reference clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -41,7 +42,7 @@ unit: install reference ## The tests of the packages.
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
 
-reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, and of Spark's connector, through Maven.
+reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
 	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 
@@ -71,6 +72,9 @@ trace: install ## Print the way of a request through files and calls, measured: 
 
 soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
+
+fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
+	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
 
 clean: ## Remove what the targets above made (data stays).
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

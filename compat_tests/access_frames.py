@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from compat_tests.raw import batch
+from compat_tests.consumer_group_frames import DESCRIBE, HEARTBEAT, call_kio, schema
+from compat_tests.raw import Connection, batch
 
 PREFIX = "access-"
 TOPIC, MISSING_TOPIC = f"{PREFIX}topic", f"{PREFIX}missing"
 GROUP, MISSING_GROUP = f"{PREFIX}group", f"{PREFIX}no-group"
+#: Has a member of KIP-848 that reads TOPIC.
+CONSUMER_GROUP = f"{PREFIX}consumers"
 TRANSACTIONAL_ID = f"{PREFIX}id"
 #: Codes that an authorizer brings: of topics, groups, the cluster, transactional ids, tokens.
 DENIALS = frozenset({29, 30, 31, 53, 65})
 _NAMES = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "transactional_id")
 _BITS = ("cluster_authorized_operations", "topic_authorized_operations", "authorized_operations")
+#: KIP-848's requests, which kafka-python lacks; their fields are those of kio's classes.
+_OF_KIO = {"ConsumerGroupHeartbeat": HEARTBEAT, "ConsumerGroupDescribe": DESCRIBE}
 _MODULES = ("admin", "consumer", "metadata", "producer")
 
 Fields = Mapping[str, Any]
@@ -55,6 +62,7 @@ def requests(topic_id: Any) -> list[Access]:
     return [
         *_of_data(topic_id, both, partition, data, ids),
         *_of_metadata(topic_id),
+        *_of_consumer_groups(),
         *_of_groups(topic_id, both, indexes, member, offsets),
         *_of_transactions(both, indexes, ids, member, offsets),
         *_of_topics(both, indexes),
@@ -128,6 +136,32 @@ def _of_groups(
     yield Access("ListGroups", {})
     yield Access("DeleteGroups", {"groups_names": [MISSING_GROUP]})
     yield Access("OffsetDelete", {"group_id": MISSING_GROUP, "topics": both})
+
+
+def _of_consumer_groups() -> Iterator[Access]:
+    """Heartbeats of a member that does not exist: no group is made, and none is changed."""
+    beat = {
+        "group_id": CONSUMER_GROUP,
+        "member_id": "nobody",
+        "member_epoch": 7,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": timedelta(seconds=30),
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": (),
+    }
+    yield Access("ConsumerGroupHeartbeat", beat)
+    for names in ((TOPIC,), (TOPIC, MISSING_TOPIC)):
+        named = {**beat, "subscribed_topic_names": names}
+        yield Access("ConsumerGroupHeartbeat", named, note=f"for {len(names)} topics")
+    matched = {**beat, "subscribed_topic_regex": f"{PREFIX}.*"}
+    yield Access("ConsumerGroupHeartbeat", matched, 1, note="for a pattern")
+    yield Access("ConsumerGroupHeartbeat", {**beat, "group_id": MISSING_GROUP}, note="elsewhere")
+    groups = (CONSUMER_GROUP, GROUP, MISSING_GROUP)
+    asked = {"group_ids": groups, "include_authorized_operations": True}
+    yield Access("ConsumerGroupDescribe", asked)
 
 
 def _of_transactions(
@@ -206,7 +240,24 @@ def message(name: str) -> Any:
     raise LookupError(name)
 
 
-def request_of(access: Access, version: int) -> Any:
+def key_of(access: Access) -> int:
+    """Return the key of the API."""
+    key: int | None = _OF_KIO.get(access.api)
+    return message(f"{access.api}Request").API_KEY if key is None else key
+
+
+def ask(connection: Connection, access: Access, version: int) -> Any:
+    """Return the answer in a version, as dicts and lists."""
+    if access.api not in _OF_KIO:
+        response = message(f"{access.api}Response")
+        return connection.call(_request_of(access, version), response).to_dict(json=False)
+    key = _OF_KIO[access.api]
+    made = schema(key, version, "request")
+    known = {each.name: access.fields[each.name] for each in fields(made)}
+    return asdict(call_kio(connection, key, version, made(**known)))
+
+
+def _request_of(access: Access, version: int) -> Any:
     """Return the request in a version, without the fields that it lacks."""
     made = message(f"{access.api}Request")[version]
     return made(**_fields(made, access.fields, version))
@@ -225,20 +276,20 @@ def _fields(struct: Any, values: Fields, version: int) -> dict[str, Any]:
     return found
 
 
-def seen(response: Any, names: Mapping[Any, str]) -> set[tuple[str, ...]]:
+def seen(answer: Any, names: Mapping[Any, str]) -> set[tuple[str, ...]]:
     """Return what an authorizer decided: denials and names, and what may be done, by path.
 
     Other errors are none of its business. `names` has the names of topic ids.
     """
     found: set[tuple[str, ...]] = set()
-    _see(response.to_dict(json=False), "", "", names, found)
+    _see(answer, "", "", names, found)
     return found
 
 
 def _see(
     value: Any, path: str, within: str, names: Mapping[Any, str], found: set[tuple[str, ...]]
 ) -> None:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         for each in value:
             _see(each, path, within, names, found)
     if not isinstance(value, dict):
@@ -250,7 +301,7 @@ def _see(
     for name, each in value.items():
         here = f"{path}.{name}"
         if name.endswith("error_code"):
-            found.add((here, within, str(each) if each in DENIALS else "no denial"))
+            found.add((here, within, str(int(each)) if each in DENIALS else "no denial"))
         elif name in _BITS:
             # kafka-python reads the bits as a set of operations.
             allowed = sorted(map(str, each)) if isinstance(each, set | list) else [str(each)]

@@ -195,6 +195,8 @@ class MagnetarBroker(Broker):
         protocols: Sequence[str] = (),
     ) -> None:
         super().__init__(directory, settings, protocols)
+        #: What `serve` and its flags follow.
+        self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -226,7 +228,7 @@ class MagnetarBroker(Broker):
             time.sleep(0.005)
 
     def spawn(self) -> None:
-        command = [str(MAGNETAR), "serve", "--data-dir", str(self.log_directory)]
+        command = [*self.program, "serve", "--data-dir", str(self.log_directory)]
         if self.listeners:
             every = {"PLAINTEXT": self.port, **self.listeners}
             addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in every.items())

@@ -6,7 +6,6 @@ connection; it knows its id, and the epoch and the assignment that it was told l
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -18,8 +17,9 @@ from uuid import UUID
 from kio.serial import entity_reader, entity_writer
 
 from compat_tests.group_frames import Code, Member
+from compat_tests.raw import Connection
 
-_HEARTBEAT, _DESCRIBE = 68, 69
+HEARTBEAT, DESCRIBE = 68, 69
 #: (topic id, partitions)
 Partitions = Mapping[UUID, Sequence[int]]
 
@@ -40,7 +40,7 @@ class ConsumerMember(Member):
 
     def beat(self, epoch: int | None = None, *, version: int = 1, **fields: Any) -> Any:
         """Send a heartbeat with this epoch, or the member's own; `owned` by topic id."""
-        request = _schema(_HEARTBEAT, version, "request")
+        request = schema(HEARTBEAT, version, "request")
         module = import_module(request.__module__)
         owned: Partitions | None = fields.pop("owned", None)
         timeout_ms = fields.pop("rebalance_timeout_ms", -1)
@@ -62,7 +62,7 @@ class ConsumerMember(Member):
             **({"subscribed_topic_regex": None} if version else {}),
             **fields,
         }
-        answer = self._call_kio(_HEARTBEAT, version, request(**said))
+        answer = call_kio(self, HEARTBEAT, version, request(**said))
         if answer.error_code == Code.NONE:
             self.member_id = answer.member_id or self.member_id
             self.member_epoch = answer.member_epoch
@@ -78,24 +78,23 @@ class ConsumerMember(Member):
 
     def described(self, group: str | None = None, version: int = 1) -> Any:
         """Return the group as ConsumerGroupDescribe has it."""
-        request = _schema(_DESCRIBE, version, "request")(
+        request = schema(DESCRIBE, version, "request")(
             group_ids=(group or self.group,), include_authorized_operations=False
         )
-        return self._call_kio(_DESCRIBE, version, request).groups[0]
-
-    def _call_kio(self, api_key: int, version: int, request: Any) -> Any:
-        self._correlation_id += 1
-        body = BytesIO()
-        entity_writer(type(request))(body, request)
-        header = struct.pack(">hhih3sb", api_key, version, self._correlation_id, 3, b"raw", 0)
-        frame = header + body.getvalue()
-        self.send_bytes(struct.pack(">i", len(frame)) + frame)
-        answer = self.receive_frame()
-        return entity_reader(_schema(api_key, version, "response"))(answer, 5)[0]
+        return call_kio(self, DESCRIBE, version, request).groups[0]
 
 
-def _schema(api_key: int, version: int, side: str) -> Any:
-    name = {_HEARTBEAT: "consumer_group_heartbeat", _DESCRIBE: "consumer_group_describe"}[api_key]
+def call_kio(connection: Connection, api_key: int, version: int, request: Any) -> Any:
+    """Return the answer to a request of kio's: of HEARTBEAT or DESCRIBE."""
+    body = BytesIO()
+    entity_writer(type(request))(body, request)
+    answer = connection.call_bytes(api_key, version, body.getvalue())
+    return entity_reader(schema(api_key, version, "response"))(answer, 5)[0]
+
+
+def schema(api_key: int, version: int, side: str) -> Any:
+    """Return kio's class of a `request` or a `response`."""
+    name = {HEARTBEAT: "consumer_group_heartbeat", DESCRIBE: "consumer_group_describe"}[api_key]
     module = import_module(f"kio.schema.{name}.v{version}.{side}")
     words = "".join(word.capitalize() for word in name.split("_"))
     return getattr(module, words + side.capitalize())

@@ -12,24 +12,37 @@ from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from compat_tests import tool_box
 from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
-from tools.reference_kafka import java_command
+from tools.reference_kafka import CLIENTS, REFERENCE, Jars, java_command
 
 TOOLS = "org.apache.kafka.tools."
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
+#: Tests that take `clients` run with the client of the reference and with the newest one.
+BOTH_CLIENTS = pytest.mark.parametrize(
+    "clients", [REFERENCE, CLIENTS], ids=lambda jars: jars.version
+)
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
-def command(tool: str, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
+def command(
+    tool: str,
+    *arguments: str,
+    options: Sequence[str] = _FAST_START,
+    clients: Jars = REFERENCE,
+) -> list[str]:
     """Return the command of a tool: a class of Kafka's tools, or one of `kafka.admin` by name."""
     main = tool if tool.startswith("kafka.") else TOOLS + tool
-    return _command(main, arguments, options)
+    return _command(main, arguments, options, clients)
 
 
-def _command(main: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+def _command(
+    main: str, arguments: Sequence[str], options: Sequence[str], clients: Jars = REFERENCE
+) -> list[str]:
     quiet = f"-Dlog4j2.configurationFile={_QUIET}"
-    return java_command(main, *arguments, options=(*options, quiet))
+    return java_command(main, *arguments, options=(*options, quiet), clients=clients)
 
 
 def run(
@@ -38,9 +51,10 @@ def run(
     stdin: str = "",
     timeout_s: float = 2 * TIMEOUT_S,
     options: Sequence[str] = _FAST_START,
+    clients: Jars = REFERENCE,
 ) -> str:
     """Run a tool to its end and return its standard output; a non-zero exit is an error."""
-    return _run(command(tool, *arguments, options=options), stdin, timeout_s)
+    return _run(command(tool, *arguments, options=options, clients=clients), stdin, timeout_s)
 
 
 def run_program(
@@ -48,9 +62,10 @@ def run_program(
     *arguments: str,
     timeout_s: float = 2 * TIMEOUT_S,
     options: Sequence[str] = _FAST_START,
+    clients: Jars = REFERENCE,
 ) -> str:
     """Compile and run a program of one file beside Kafka's jars, to its end, as `run` does."""
-    return _run(_command(str(source), arguments, options), "", timeout_s)
+    return _run(_command(str(source), arguments, options, clients), "", timeout_s)
 
 
 def _run(command: list[str], stdin: str, timeout_s: float) -> str:

@@ -154,6 +154,13 @@ class Connection:
         self.send(request)
         return response.decode(self.receive_frame(), version=request.API_VERSION, header=True)
 
+    def call_bytes(self, api_key: int, version: int, body: bytes) -> bytes:
+        """Send a flexible version of a request; return its answer, from the correlation id on."""
+        self._correlation_id += 1
+        header = struct.pack(">hhih3sb", api_key, version, self._correlation_id, 3, b"raw", 0)
+        self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)
+        return self.receive_frame()
+
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:

@@ -113,9 +113,9 @@ def planned(scene: Scene) -> Any:
 def cli_planned(scene: Scene, *mode: str) -> tuple[int, int]:
     """As `planned`, of `magnetar groups reset`."""
     found = scene.cli("reset", scene.group, "--topic", scene.topic, *mode)
-    assert found["executed"] is False
-    assert [each["committed"] for each in found["offsets"]] == [4, 5] == [*scene.committed()]
-    zero, one = (each["new"] for each in found["offsets"])
+    assert [each["executed"] for each in found] == [False, False]
+    assert [each["committed"] for each in found] == [4, 5] == [*scene.committed()]
+    zero, one = (each["new"] for each in found)
     return zero, one
 
 

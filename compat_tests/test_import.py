@@ -102,10 +102,10 @@ def _move(kafka: Broker, after: Broker) -> Moved:
     reports["running"] = magnetar(*command, exit_code=1).stderr
     kafka.stop()
     reports["without coordinators"] = magnetar(*command, "--except", "__*", exit_code=1).stderr
-    reports["dry run"] = json.loads(magnetar(*command, "--dry-run", "--json").stdout)
+    (reports["dry run"],) = json.loads(magnetar(*command, "--dry-run", "--json").stdout)
     reports["dry run left"] = sorted(path.name for path in after.log_directory.iterdir())
-    reports["import"] = json.loads(magnetar(*command, "--link", "--json").stdout)
-    reports["again"] = json.loads(magnetar(*command, "--json").stdout)
+    (reports["import"],) = json.loads(magnetar(*command, "--link", "--json").stdout)
+    (reports["again"],) = json.loads(magnetar(*command, "--json").stdout)
     return Moved(kafka, after, reports, resuming, zombie, consumer)
 
 

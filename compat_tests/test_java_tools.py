@@ -13,6 +13,7 @@ from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.waiting import eventually
+from tools.reference_kafka import CLIENTS, REFERENCE, Jars
 
 
 def test_topics_are_created_described_and_deleted(broker: Broker, name: MakeName) -> None:
@@ -41,20 +42,44 @@ def test_producer_performance_writes_what_it_says(
     assert len(CONFLUENT.consume(broker.bootstrap, orders)) == 5000
 
 
-def test_the_verifiable_pair_agrees(broker: Broker, topic: MakeTopic, name: MakeName) -> None:
-    orders = topic("orders")
+@pytest.mark.parametrize(
+    ("clients", "protocol"),
+    [(REFERENCE, "classic"), (CLIENTS, "classic"), (CLIENTS, "consumer")],
+    ids=["4.3.1-classic", "4.4.0-classic", "4.4.0-consumer"],
+)
+def test_the_verifiable_pair_agrees_and_its_group_is_deleted(
+    broker: Broker, topic: MakeTopic, name: MakeName, clients: Jars, protocol: str
+) -> None:
+    orders, group = topic("orders"), name("group")
     server = ("--bootstrap-server", broker.bootstrap, "--topic", orders)
-    printed = java.run("VerifiableProducer", *server, "--max-messages", "500", "--acks", "-1")
+    printed = java.run(
+        "VerifiableProducer",
+        *(*server, "--max-messages", "500", "--acks", "-1"),
+        clients=clients,
+    )
     sent = [json.loads(line) for line in printed.splitlines() if "producer_send_success" in line]
     assert [each["offset"] for each in sent] == list(range(500))
     printed = java.run(
         "VerifiableConsumer",
         *server,
-        *("--group-id", name("group"), "--group-protocol", "classic", "--max-messages", "500"),
+        *("--group-id", group, "--group-protocol", protocol, "--max-messages", "500"),
         *("--reset-policy", "earliest", "--verbose"),
+        clients=clients,
     )
     read = [json.loads(line) for line in printed.splitlines() if "record_data" in line]
     assert [each["value"] for each in read] == [each["value"] for each in sent]
+    # The group is there, without members; the other one is not.
+    missing = name("missing")
+    deletion = ("--bootstrap-server", broker.bootstrap, "--delete")
+    printed = java.run(
+        "consumer.group.ConsumerGroupCommand",
+        *(*deletion, "--group", group, "--group", missing),
+        clients=clients,
+    )
+    failed, deleted = printed.split("successfully")
+    assert f"'{missing}'" in failed
+    assert "GroupIdNotFoundException" in failed
+    assert f"'{group}'" in deleted
 
 
 def test_javas_transactional_copier_copies_exactly_once(

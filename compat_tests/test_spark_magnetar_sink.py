@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +26,7 @@ from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.spark import Spark, await_end, positions
 from compat_tests.waiting import eventually
 from magnetar.spark import register
+from magnetar.testing import start_broker
 
 pytestmark = pytest.mark.timeout(300)
 EXACTLY_ONCE = pytest.mark.magnetar_only(reason="it has joint transactions")
@@ -426,3 +430,21 @@ def test_a_stream_is_written_exactly_once_although_the_broker_is_killed(
     while not ended:
         ended = run()
     assert values(spark, target) == list(range(count))
+
+
+@EXACTLY_ONCE
+def test_rows_reach_a_broker_by_tls_and_a_login(sink: Spark) -> None:
+    with start_broker(tls=True, users={"ada": "pw"}, mechanism="SCRAM-SHA-512") as secured:
+        settings = secured.confluent_settings()
+        admin = AdminClient(settings)
+        (created,) = admin.create_topics([NewTopic("orders", 2)]).values()
+        created.result(TIMEOUT_S)
+        # The names are those of Spark's own connector: Kafka's.
+        options = {f"kafka.{name}": value for name, value in secured.client_settings().items()}
+        writer = counted(sink, 10).write.format("magnetar").mode("append").options(**options)
+        writer.options(topic="orders", queryId="secured", batchId="1").save()
+        consumer = Consumer({**settings, "group.id": "readers", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        seen = sorted(int(each.value() or b"") for each in consumer.consume(10, TIMEOUT_S))
+        consumer.close()
+        assert seen == list(range(10))

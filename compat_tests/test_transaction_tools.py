@@ -177,7 +177,7 @@ def test_ours_aborts_a_transaction_and_fences_its_producer(
     orders, transactional_id = topic("orders"), name("txn")
     with Connection(broker.bootstrap) as connection:
         identity = begin(connection, orders, transactional_id)
-        aborted = magnetar_transactions(broker, "abort", transactional_id)["aborted"]
+        (aborted,) = magnetar_transactions(broker, "abort", transactional_id)
         assert aborted["producer_id"] == identity.producer_id
         seen = connection.fetch(orders, 0, isolation=1)
         assert seen.last_stable_offset == seen.high_watermark == 4

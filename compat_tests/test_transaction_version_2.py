@@ -23,6 +23,7 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
+from tools.reference_kafka import REFERENCE, Jars
 
 NONE, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 0, 42, 45
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 47, 48
@@ -334,25 +335,30 @@ def test_an_end_of_version_1_leaves_nothing_to_retry(
     assert producer.end(commit=True, who=earlier).error_code == FENCED
 
 
-def loop(mode: str, *arguments: str) -> str:
+def loop(mode: str, *arguments: str, clients: Jars = REFERENCE) -> str:
     """Run TransactionLoop.java and return the values it found at the end, with commas."""
-    return java.run_program(LOOP, mode, *arguments).strip()
+    return java.run_program(LOOP, mode, *arguments, clients=clients).strip()
 
 
+@java.BOTH_CLIENTS
 def test_kafkas_own_client_consumes_processes_and_produces(
-    broker: Broker, topic: MakeTopic, connection: Connection
+    broker: Broker, topic: MakeTopic, connection: Connection, clients: Jars
 ) -> None:
     source, sink, identifier = topic("source"), topic("sink"), unique("java")
-    found = loop("pipeline", broker.bootstrap, source, sink, identifier, "60")
+    found = loop("pipeline", broker.bootstrap, source, sink, identifier, "60", clients=clients)
     assert found == ",".join(f"V{number}" for number in range(60))
     # Eleven transactions, each with an epoch: it is version 2 that the client speaks.
     filler = connection.producer(f"{identifier}-fill", version=5)
     assert filler.producer_epoch >= 9
 
 
-def test_kafkas_own_client_goes_on_after_a_timeout(broker: Broker, topic: MakeTopic) -> None:
+@java.BOTH_CLIENTS
+def test_kafkas_own_client_goes_on_after_a_timeout(
+    broker: Broker, topic: MakeTopic, clients: Jars
+) -> None:
     sink = topic("sink")
-    assert loop("timeout", broker.bootstrap, sink, sink, unique("java"), "0") == "again"
+    found = loop("timeout", broker.bootstrap, sink, sink, unique("java"), "0", clients=clients)
+    assert found == "again"
 
 
 def test_kafkas_producer_performance_in_transactions(broker: Broker, topic: MakeTopic) -> None:

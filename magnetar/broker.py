@@ -40,6 +40,7 @@ from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
@@ -184,8 +185,10 @@ class Broker:
             assert topic is not None
             tell_open(topic.partitions)
         # Groups first: the transactions that are replayed send their markers to them.
-        self.groups = Groups(self.topics, self.stored_configs, self.clock, self.config, self.fail)
-        participants = LocalParticipants(self.topics, self.groups)
+        self.groups = Groups(
+            self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
+        )
+        participants = LocalParticipants(self.topics, self.groups, self.turns)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -221,7 +224,6 @@ class Broker:
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         await self.services.whole_work.ended()
-        self.services.batch_checks.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -250,6 +252,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
+            quotas=Quotas(self.client_quotas, self.config, self.clock),
             authentication=self.authentication,
             acls=self.acls,
             groups=self.groups,

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tools.reference_kafka import VERSION, ReferenceUnavailable, fetch
+from tools.reference_kafka import (
+    CLIENTS,
+    REFERENCE,
+    VERSION,
+    ReferenceUnavailable,
+    fetch,
+)
+from tools.reference_kafka.jars import class_path
 
 NAMED = ("kafka_2.13", "kafka-tools", "kafka-streams", "connect-runtime", "connect-file")
 
@@ -17,7 +24,8 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the jars are to be; Maven is a script that copies them and leaves a note."""
     maven = tmp_path / "bin" / "mvn"
     maven.parent.mkdir()
-    touches = "".join(f'touch "$into/{name}-{VERSION}.jar"\n' for name in NAMED)
+    files = [*(f"{name}-{VERSION}.jar" for name in NAMED), *CLIENTS.files]
+    touches = "".join(f'touch "$into/{name}"\n' for name in files)
     maven.write_text(
         "#!/bin/sh\n"
         f'echo "$@" >>{tmp_path}/calls\n'
@@ -31,7 +39,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_jars_are_fetched_once(jars: Path, tmp_path: Path) -> None:
     assert fetch() == fetch() == jars
-    assert {each.name for each in jars.iterdir()} == {f"{name}-{VERSION}.jar" for name in NAMED}
+    assert {each.name for each in jars.iterdir()} >= {f"{name}-{VERSION}.jar" for name in NAMED}
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
 
 
@@ -54,3 +62,22 @@ def test_a_fetch_that_brings_too_little_says_so(jars: Path, tmp_path: Path) -> N
     with pytest.raises(ReferenceUnavailable):
         fetch()
     assert not jars.exists()
+
+
+def test_the_newest_client_lies_apart_and_comes_first_on_its_class_path(
+    jars: Path, tmp_path: Path
+) -> None:
+    assert class_path(REFERENCE) == f"{jars}/*"
+    newest = fetch(CLIENTS)
+    assert newest.parent == jars.parent
+    assert newest != jars
+    assert class_path(CLIENTS) == f"{newest}/*:{jars}/*"
+    for call, each in zip(
+        (tmp_path / "calls").read_text().splitlines(), (REFERENCE, CLIENTS), strict=True
+    ):
+        assert str(each.pom) in call
+
+
+def test_each_pom_asks_for_its_version() -> None:
+    for each in (REFERENCE, CLIENTS):
+        assert f"<kafka.version>{each.version}</kafka.version>" in each.pom.read_text()

@@ -12,20 +12,28 @@ from magnetar.cli.main import main
 
 _COLUMNS = 120
 #: The introduction describes these options.
-_SHARED = ("bootstrap_server", "timeout_ms")
+_SHARED = ("bootstrap_server", "command_config", "profile", "timeout_ms")
 _INTRODUCTION = """# Command line
 
 Written by `python -m tools.cli_document` from the commands; do not edit it. `--help` after any
 command says the same.
 
-Commands that talk to a broker work with magnetar and with Apache Kafka. All of them have two
+Commands that talk to a broker work with magnetar and with Apache Kafka. All of them have four
 options that are not repeated below. `--bootstrap HOST:PORT[,HOST:PORT...]` (`-b`,
-`--bootstrap-server`) names brokers to begin with; the default is `MAGNETAR_BOOTSTRAP` of the
-environment, or 127.0.0.1:9092. `--timeout 10s` bounds the wait for each answer. With `--json` they
-print JSON on standard output, for programs; errors go to standard error.
+`--bootstrap-server`) names brokers to begin with. `--command-config FILE` and `--profile NAME` (or
+`MAGNETAR_PROFILE` of the environment) say how to connect, over TLS or with a login:
+[security_clients.md](security_clients.md). Without `--bootstrap` the brokers are those of the
+profile, of the file, of `MAGNETAR_BOOTSTRAP`, or 127.0.0.1:9092. `--timeout 10s` bounds the wait
+for each answer.
+
+With `--json` a command prints an array of objects, one for each thing that it lists or changes.
+`consume`, `dump`, `check` and `repair` print one object per line instead, as they go. Errors go to
+standard error: with `--json` as `{"error": {"code": NAME, "message": TEXT}}`, where NAME is Kafka's
+name of the error code, or null.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake in
-the command; 130 interrupted. An error message names what happened, to what, and what to do.
+the command, told as text; 130 interrupted. An error message names what happened, to what, and what
+to do.
 """
 
 

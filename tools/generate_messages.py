@@ -1,6 +1,6 @@
 """Write the declarations of wire/messages and wire/internal from the schemas in Kafka's jars.
 
-    python -m tools.generate_messages [--jars DIRECTORY] [--out DIRECTORY]
+    python -m tools.generate_messages [--out DIRECTORY]
 
 A version range is written only where it says something: a field that exists wherever its struct
 does stands bare, with its default. What is written is put into shape by ruff.
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
-from tools.reference_kafka.jars import jar_directory
 from wire.schema import VersionRange
 
 RUFF_CONFIG = Path(__file__).parents[1] / "pyproject.toml"
@@ -220,8 +219,8 @@ def module_text(title: str, messages: list[Message]) -> str:
     imported = [name for name in names if _mentions(text, name)]
     return (
         f'"""{title}\n\n'
-        "Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; "
-        "not edited by hand.\n"
+        "Written by tools/generate_messages.py from the schemas of Apache Kafka "
+        f"{messages[0].schema['kafkaVersion']}; not edited by hand.\n"
         '"""\n\n'
         "from __future__ import annotations\n\n"
         f"from wire.message import {', '.join(sorted(imported))}\n\n\n"
@@ -306,9 +305,9 @@ def group(schemas: dict[str, Schema]) -> dict[str, list[str]]:
     return modules
 
 
-def generate(jars: Path, out: Path) -> list[Path]:
+def generate(out: Path) -> list[Path]:
     """Write every module below `out`, which is a `wire` package; return their paths."""
-    schemas = read_schemas(jars)
+    schemas = read_schemas()
     written = []
     for path, names in group(schemas).items():
         found: list[tuple[Schema, VersionRange]] = []
@@ -329,10 +328,9 @@ def generate(jars: Path, out: Path) -> list[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jars", type=Path, default=jar_directory())
     parser.add_argument("--out", type=Path, default=Path("wire"))
     options = parser.parse_args()
-    generate(options.jars, options.out)
+    generate(options.out)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from pathlib import Path
 from typing import Any
 
-#: The jars that hold schemas of ours.
-JAR_NAMES = (
-    "kafka-clients",
-    "kafka-group-coordinator",
-    "kafka-transaction-coordinator",
-    "kafka-metadata",
-)
+from tools.reference_kafka.jars import CLIENTS, REFERENCE, Jars, fetch
+
+#: The jars that hold schemas of ours, and the set that each is taken from. What travels is that of
+#: the newest client; what lies in files is that of the reference, which reads our files.
+SOURCES: dict[str, Jars] = {
+    "kafka-clients": CLIENTS,
+    "kafka-group-coordinator": REFERENCE,
+    "kafka-transaction-coordinator": REFERENCE,
+    "kafka-metadata": REFERENCE,
+}
 
 _HOLDS_A_SCHEMA = re.compile(r"common/(message|metadata)/.*\.json")
 
@@ -27,10 +29,10 @@ _BETWEEN_BROKERS = (
     r"(AddRaftVoter|AllocateProducerIds|AlterPartition|AssignReplicasToDirs|BeginQuorumEpoch|"
     r"BrokerHeartbeat|BrokerRegistration|ControllerRegistration|DeleteShareGroupState|"
     r"EndQuorumEpoch|Envelope|FetchSnapshot|InitializeShareGroupState|ReadShareGroupState|"
-    r"ReadShareGroupStateSummary|RemoveRaftVoter|UnregisterBroker|UpdateRaftVoter|Vote|"
-    r"WriteShareGroupState)(Request|Response)|"
-    r"DefaultPrincipalData|ControlRecordTypeSchema|KRaftVersionRecord|LeaderChangeMessage|"
-    r"SnapshotFooterRecord|SnapshotHeaderRecord|VotersRecord"
+    r"ReadShareGroupStateSummary|RemoveRaftVoter|UnregisterBroker|UnregisterController|"
+    r"UpdateRaftVoter|Vote|WriteShareGroupState)(Request|Response)|"
+    r"AbortedTxn|DefaultPrincipalData|ControlRecordTypeSchema|KRaftVersionRecord|"
+    r"LeaderChangeMessage|SnapshotFooterRecord|SnapshotHeaderRecord|VotersRecord"
 )
 #: Not declared: share and streams groups, which nothing here serves (KIP-932, KIP-1071).
 _NOT_SERVED = (
@@ -58,27 +60,20 @@ METADATA_OURS = frozenset(
 Schema = dict[str, Any]
 
 
-def find_jars(directory: Path) -> list[Path]:
-    """Return the jars with schemas in `directory`. Raises FileNotFoundError for a missing one."""
-    jars = []
-    for name in JAR_NAMES:
-        found = sorted(directory.glob(f"{name}-[0-9]*.jar"))
-        if not found:
-            raise FileNotFoundError(f"{directory} holds no {name} jar: `make reference` fetches it")
-        jars.append(found[-1])
-    return jars
+def read_schemas() -> dict[str, Schema]:
+    """Return every schema that is ours, by name, as it stands in the JSON.
 
-
-def read_schemas(directory: Path) -> dict[str, Schema]:
-    """Return every schema that is ours, by name, as it stands in the JSON."""
+    Beside what the JSON says each has `kafkaVersion`, that of its jar.
+    """
     schemas: dict[str, Schema] = {}
-    for jar in find_jars(directory):
+    for name, jars in SOURCES.items():
+        jar = fetch(jars) / f"{name}-{jars.version}.jar"
         with zipfile.ZipFile(jar) as archive:
             for entry in archive.namelist():
                 if _HOLDS_A_SCHEMA.fullmatch(entry):
                     schema = _parse(archive.read(entry).decode())
                     if is_ours(schema):
-                        schemas[schema["name"]] = schema
+                        schemas[schema["name"]] = {**schema, "kafkaVersion": jars.version}
     return schemas
 
 

@@ -19,6 +19,8 @@ from wire.source import DEPTH_MAX, Source, has_records, is_flexible, size_min
 #: The elements of all arrays, and tagged fields, that one message may have. An element of a byte or
 #: two on the wire is an object of a hundred in memory; no real request comes near.
 ELEMENTS_MAX = 1 << 20
+#: The tagged fields that one struct may have, as in Kafka 4.4. No schema has more than a handful.
+TAGGED_FIELDS_MAX = 10_000
 
 
 def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
@@ -48,6 +50,11 @@ class _DecoderSource(Source):
         def short(path: str, position: int) -> WireError:
             return WireError(f"{label}: {path} at byte {position}: more is announced than remains")
 
+        def overtagged(position: int, count: int) -> WireError:
+            return WireError(
+                f"{label}: {count} tagged fields at byte {position}, at most {TAGGED_FIELDS_MAX}"
+            )
+
         def crowded(position: int, elements_max: int) -> TooManyElements:
             return TooManyElements(f"{label} at byte {position}: more than {elements_max} elements")
 
@@ -55,6 +62,7 @@ class _DecoderSource(Source):
             "StructError": struct.error,
             "WireError": WireError,
             "new": object.__new__,
+            "overtagged": overtagged,
             "crowded": crowded,
             "read_string_length": primitives.read_string_length,
             "read_tag": primitives.read_tag,
@@ -148,6 +156,8 @@ class _DecoderSource(Source):
         self.length("B", count, "read_uvarint")
         self.emit(f"if {count}:")
         self.depth += 1
+        # Before the count of elements, which a reader with more patience may raise.
+        self.emit(f"if {count} > {TAGGED_FIELDS_MAX}: raise overtagged(pos, {count})")
         self.count(count)
         if tagged:
             self.known_tags(tagged, var, count)

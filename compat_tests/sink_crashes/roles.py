@@ -81,7 +81,11 @@ def commit_job(writer: bytes, messages: list[bytes | None]) -> list[str]:
     """Return what the commit of a batch job warns of."""
     told: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+
+    def keep(record: logging.LogRecord) -> None:
+        told.append(record.getMessage())
+
+    handler.emit = keep  # type: ignore[method-assign]  # of this one handler, not of its class
     logging.getLogger("magnetar.spark").addHandler(handler)
     loaded: SinkWriter = pickle.loads(writer)
     loaded.commit(_loaded(messages))

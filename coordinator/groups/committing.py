@@ -52,8 +52,8 @@ def decide_commit(
 
     Refuses all commits as `check_commit` of the group's protocol does. Where a member names a group
     that does not exist, the refusal is GROUP_ID_NOT_FOUND for clients that know this code
-    (`knows_group_not_found`, OffsetCommit v9+), ILLEGAL_GENERATION for others. A commit with too
-    much metadata is refused alone: its code is OFFSET_METADATA_TOO_LARGE.
+    (`knows_group_not_found`, OffsetCommit v9+, TxnOffsetCommit v6+), ILLEGAL_GENERATION for others.
+    A commit with too much metadata is refused alone: its code is OFFSET_METADATA_TOO_LARGE.
     """
     decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
@@ -73,6 +73,7 @@ def decide_commit_in_transaction(
     metadata_units_max: int,
     producer: tuple[int, int],
     *,
+    knows_group_not_found: bool,
     detects_conflicts: bool,
 ) -> CommitDecision:
     """Return the records that become pending acks of `producer`, (producer id, producer epoch).
@@ -82,7 +83,11 @@ def decide_commit_in_transaction(
     # In a transaction too a zombie is fenced by its generation (KIP-447).
     decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
-        shard, committer, decision.records, transactional=True, knows_group_not_found=False
+        shard,
+        committer,
+        decision.records,
+        transactional=True,
+        knows_group_not_found=knows_group_not_found,
     )
     if detects_conflicts:
         keys = [record.key for record in decision.records]
@@ -137,7 +142,7 @@ def _check_committer(
             group_instance_id,
             [(r.value.topic_id, r.key.partition) for r in records if r.value is not None],
             transactional=transactional,
-            # OffsetCommit v9 brought both this code and member epochs.
+            # The same version of a request brought both this code and member epochs.
             knows_member_epochs=knows_group_not_found,
         )
         return

@@ -82,6 +82,8 @@ def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
     if kind == _GROUP_KEY:
         group_id = GroupMetadataKey.decode(rest, 0).group
         group = None if value is None else decode_versioned(GroupMetadataValue, value)
+        if group is not None:
+            classic.check_members(group)
         return GroupRecord(group_id, group)
     return consumer.decode(kind, key, value)
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
+from coordinator.groups.classic.group import (
+    ClassicGroup,
+    GroupLimits,
+    GroupState,
+    Protocols,
+    metadata_bytes,
+)
 from coordinator.groups.classic.records import apply, resume
 from coordinator.groups.consumer.group import ConsumerGroup, Draft
 from coordinator.groups.consumer.member import JOINING
@@ -25,6 +31,9 @@ from coordinator.groups.records import GroupRecord, ShardRecord
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+
+#: What a member says of itself is small up to here: some hundred topic names.
+METADATA_SMALL_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -187,10 +196,11 @@ class GroupShard:
         self, record: ShardRecord, offset: int, producer_id: int, producer_epoch: int
     ) -> None:
         """Fold a record of a transactional batch, live or from the log."""
-        if isinstance(record, OffsetRecord):
+        if isinstance(record, OffsetRecord) and record.value is not None:
             self.offsets.on_pending(record, offset, producer_id, producer_epoch)
         else:
-            # Neither broker writes groups in transactions; a foreign log may hold anything.
+            # Neither broker writes groups, or deletes offsets, in transactions; a foreign log may
+            # hold anything.
             self.apply(record, offset)
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
@@ -201,6 +211,27 @@ class GroupShard:
         """Begin full sessions of all classic members. Call it when the log is read to its end."""
         for group in self.groups.values():
             resume(group, now_ms)
+
+
+def check_metadata_room(shards: Collection[GroupShard], joining: Protocols, bytes_max: int) -> None:
+    """Raise POLICY_VIOLATION where the metadata of all members would take more than `bytes_max`.
+
+    Members may say much of themselves, and it is kept for as long as they are members. Small
+    metadata, as real clients have it, is let in whatever the others hold, and costs no look.
+    Negative: no limit.
+    """
+    size_bytes = metadata_bytes(joining)
+    if size_bytes <= METADATA_SMALL_BYTES or bytes_max < 0:
+        return
+    for shard in shards:
+        for group in shard.groups.values():
+            size_bytes += sum(metadata_bytes(each.protocols) for each in group.members.values())
+    if size_bytes > bytes_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the metadata of all members would be {size_bytes} bytes, and may be {bytes_max}"
+            " (queued.max.request.bytes)",
+        )
 
 
 def check_group_count(

@@ -159,8 +159,8 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
     record = decode_versioned(TransactionLogValue, value)
     state = _state(record.transaction_status)
     own = dict(record.unknown_tags)
-    txn_id = own.get(_TAG_TXN_ID)
-    last_epoch = own.get(_TAG_LAST_PRODUCER_EPOCH)
+    txn_id = _of_size(own.get(_TAG_TXN_ID), _TAG_TXN_ID, (0, 16))
+    last_epoch = _of_size(own.get(_TAG_LAST_PRODUCER_EPOCH), _TAG_LAST_PRODUCER_EPOCH, (2,))
     parent_id = None
     if (child := own.get(_TAG_CHILD)) is not None:
         parent_id, has_voted = _decode_child(transactional_id, child)
@@ -189,6 +189,13 @@ def decode_value(transactional_id: str, value: bytes | memoryview) -> Transactio
         parent_id=parent_id,
         votes=tuple(_decode_votes(own.get(_TAG_VOTES))),
     )
+
+
+def _of_size(value: bytes | None, tag: int, sizes: tuple[int, ...]) -> bytes | None:
+    """Return the value of a tagged field, which must have one of `sizes` where it is there."""
+    if value is not None and len(value) not in sizes:
+        raise WireError(f"transaction log: tag {tag} has {len(value)} bytes")
+    return value
 
 
 def _decode_child(transactional_id: str, value: bytes) -> tuple[str, bool]:

@@ -115,7 +115,7 @@ def decode_closed_logs(data: bytes) -> dict[Key, tuple[Stamps, ClosedLog]]:
     try:
         _SEAL.check(data)
         return _decode_body(data)
-    except (BrokenSeal, StructError) as error:
+    except (BrokenSeal, StructError, UnicodeDecodeError) as error:
         raise CorruptClosedLogs(str(error)) from None
 
 

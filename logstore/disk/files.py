@@ -101,6 +101,12 @@ class FileSystem(Protocol):
     def unlink(self, path: str) -> None:
         """Delete a file's name. Open files remain readable."""
 
+    def free_bytes(self) -> int:
+        """Return how many bytes this process may still add to files. Does not wait."""
+
+    def close(self) -> None:
+        """Give back what this object holds; nothing is called after it."""
+
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
 
@@ -189,6 +195,11 @@ class DiskFiles:
             except OSError as error:
                 self._sync_all_failure = error
                 raise
+
+    def free_bytes(self) -> int:
+        """Return how many bytes this process may still add to files. Does not wait."""
+        facts = os.fstatvfs(self._root)
+        return facts.f_bavail * facts.f_frsize
 
     def lock(self, path: str) -> Callable[[], None]:
         return lock_file(path, create=True)

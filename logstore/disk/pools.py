@@ -1,5 +1,7 @@
 """Threads for blocking work, apart by kind: a slow disk for one kind must not stop the others.
 
+The pools of the log store are here; others stand in the module whose work they do.
+
 A pool of clients' jobs takes a bounded number, those that run among them, and refuses more, so that
 no client queues work without end. The broker's own jobs are never refused: each of them is owed.
 """

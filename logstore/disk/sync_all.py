@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 
 from logstore.disk.linux import file_system_type, find_syncfs
 
@@ -63,7 +64,8 @@ def obstacle_of_mounts(root: str) -> str | None:
     device = os.stat(root).st_dev
     with os.scandir(root) as entries:
         for entry in entries:
-            # A symlink that leads nowhere is no directory.
-            if entry.is_dir() and os.stat(entry.path).st_dev != device:
-                return f"{entry.path} is on another file system than {root}"
+            # A symlink that leads nowhere is no directory, nor is one that has just gone.
+            with suppress(FileNotFoundError):
+                if entry.is_dir() and os.stat(entry.path).st_dev != device:
+                    return f"{entry.path} is on another file system than {root}"
     return None

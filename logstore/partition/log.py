@@ -192,9 +192,9 @@ class PartitionLog:
     def append(self, checked: CheckedBatch) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
-        Raises KafkaError as `Producers.check` does, and INVALID_TXN_STATE for a plain batch of a
-        producer that has a transaction open here; then nothing is changed. Producers are checked
-        here, not in `check`: a refusal by the transaction's coordinator comes before.
+        Raises KafkaError as `Producers.check` does, INVALID_TXN_STATE for a plain batch of a
+        producer that has a transaction open here, and NoRoom; then nothing is changed. Producers
+        are checked here, not in `check`: a refusal by the transaction's coordinator comes before.
         """
         batch, header, now_ms = checked
         if header.producer_id >= 0:
@@ -211,7 +211,7 @@ class PartitionLog:
             set_log_append_time(batch, now_ms)
             header, append_time_ms = BatchHeader.parse(batch), now_ms
         header = placed(batch, header, self.state.end_offset, self.leader_epoch)
-        return self._append(batch, header, append_time_ms)
+        return self._append(batch, header, append_time_ms, is_refusable=True)
 
     def append_records(
         self,
@@ -276,6 +276,7 @@ class PartitionLog:
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
+        is_refusable: bool = False,
         marker: TransactionMarker | None = None,
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
@@ -288,7 +289,9 @@ class PartitionLog:
         state, ledger = self.state, self.ledger
         # Not the wall clock: a clock set a day ahead would forget every producer at once.
         steady_ms = self._steady_ms()
-        ledger.append(batch, header, may_wait=may_wait, is_atomic=is_atomic)
+        ledger.append(
+            batch, header, may_wait=may_wait, is_atomic=is_atomic, is_refusable=is_refusable
+        )
         if marker is None:
             state.on_batch(header, steady_ms)
         else:

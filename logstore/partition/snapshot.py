@@ -126,6 +126,8 @@ def _decode_body(data: bytes) -> Snapshot:
     (count,) = _COUNT.unpack_from(data, end)
     position = end + _COUNT.size
     end = position + count * _EPOCH.size
+    if end != len(data):
+        raise CorruptSnapshot(f"{len(data)} bytes, and what it counts ends at {end}")
     state.leader_epochs = LeaderEpochs(
         (epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(data[position:end])
     )

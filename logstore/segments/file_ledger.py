@@ -17,6 +17,7 @@ from uuid import UUID
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.durability import Durability
 from logstore.disk.files import Buffer, File, FileSystem
+from logstore.disk.room import FULL, NoRoom
 from logstore.segments.attachments import FileAttachments
 from logstore.segments.batch_recovery import Recovered, Recovery
 from logstore.segments.cold_indexes import ColdIndexes
@@ -145,6 +146,7 @@ class FileLedger(CommittedLedger):
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
+        is_refusable: bool = False,
     ) -> None:
         size_bytes = len(batch)
         assert header.base_offset == self.end_offset, "a batch begins at the log's end"
@@ -165,6 +167,8 @@ class FileLedger(CommittedLedger):
             try:
                 (segment.open_file or segment.file).write((batch,), position)
             except OSError as error:
+                if is_refusable and error.errno in FULL:
+                    self._take_back(segment, error)
                 raise segments.failed(error) from error
             self._is_dirty = True
             if group_commit.has_journal:
@@ -174,6 +178,19 @@ class FileLedger(CommittedLedger):
                     self._unsynced.leave_to_files()
         segment.append(header, segments.limits.index_interval_bytes)
         self.end_offset = segment.next_offset
+
+    def _take_back(self, segment: Segment, error: OSError) -> None:
+        """Cut off what a write has left that found no room. Raises NoRoom, or OSError."""
+        with self._group_commit.storing(self._directory):
+            file = segment.file
+            if file.size() > segment.size:
+                file.truncate(segment.size)
+        # The next sync covers the file itself: what was cut off, a client's bytes, must not be on
+        # the disk behind a later batch that only the journal has.
+        self._is_dirty = True
+        self._unsynced.leave_to_files()
+        self._group_commit.on_full()
+        raise NoRoom(f"{self._directory}: {error}") from error
 
     def _begin_segment(self) -> Segment:
         """End the active segment, if there is one; return the next one, to be appended to."""

@@ -278,6 +278,7 @@ class Appends(Protocol):
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
+        is_refusable: bool = False,
     ) -> None:
         """Write one whole batch, which the caller has placed (base offset, leader epoch).
 
@@ -286,7 +287,8 @@ class Appends(Protocol):
         `PATIENCE_SECONDS` have passed. With `is_atomic`, where `GroupCommit.is_atomic`, it survives
         a crash only together with all that was appended before it, to any ledger, in this step of
         the event loop. Raises `StorageFailure`: nothing of the batch is visible then, and the
-        ledger takes no more.
+        ledger takes no more. With `is_refusable` raises `NoRoom` on a full disk: then nothing has
+        changed.
         """
 
     def check_open(self) -> None:

@@ -62,6 +62,7 @@ class MemoryLedger(CommittedLedger):
         *,
         may_wait: bool = False,
         is_atomic: bool = False,
+        is_refusable: bool = False,
     ) -> None:
         assert header.base_offset == self.end_offset, "a batch begins at the log's end"
         size_bytes = len(batch)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from operator import lt
 
 from logstore.disk.files import Buffer
@@ -84,6 +84,16 @@ class OffsetIndex:
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the (absolute) last offset and the position of each batch that has an entry."""
+        for offset, position in zip(self._offsets, self._positions, strict=True):
+            yield self._base_offset + offset, position
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Where batches with an entry begin, ascending."""
+        return self._positions
 
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch at `position`, whose last offset is `last_offset`."""

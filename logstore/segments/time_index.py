@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from operator import le
 from struct import Struct
 
@@ -78,6 +79,11 @@ class TimeIndex:
 
     def __len__(self) -> int:
         return len(self._timestamps)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the timestamp and the (absolute) offset of each entry."""
+        for timestamp, offset in zip(self._timestamps, self._offsets, strict=True):
+            yield timestamp, self._base_offset + offset
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -49,6 +49,10 @@ class LedgerClosed(Exception):
     """The ledger was closed before an append was durable: by a deletion, or by the stop."""
 
 
+def _tell_none() -> None:
+    """What is told of a full disk before a hook is set."""
+
+
 class GroupCommit:
     """Makes durable what ledgers have written, many at a time."""
 
@@ -70,6 +74,8 @@ class GroupCommit:
         self.durability = durability
         self.failure: StorageFailure | None = None
         self.sync_durations = SyncDurations()
+        #: Is told of each append that was refused because its write found no room.
+        self.on_full: Callable[[], None] = _tell_none
         #: Whether appends may be held back until the journal has them.
         self.has_journal = False
         #: Whether a sync is about to begin that covers everything written by now.

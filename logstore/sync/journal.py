@@ -41,6 +41,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from logstore.disk.files import Buffer, File, FileSystem
+from logstore.disk.room import FULL
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 
 JOURNAL = ".magnetar-journal"
@@ -154,7 +155,15 @@ class Journal:
             # Once more: the record carries the number of the round that it is in.
             record = _encode(self._generation, self._number, entries)
         end = self._position + len(record)
-        self._reserve(end)
+        try:
+            self._reserve(end)
+        except OSError as error:
+            # On a full disk a new round goes over the blocks that the file has.
+            if error.errno not in FULL or RECORDS_AT + len(record) > self._reserved:
+                raise
+            self.begin_round()
+            record = _encode(self._generation, self._number, entries)
+            end = self._position + len(record)
         self.file.write((record,), self._position)
         self._position = end
         self._number += 1

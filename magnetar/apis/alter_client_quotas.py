@@ -2,7 +2,7 @@
 
 Versions 0-1.  1: flexible.
 
-Quotas are stored and described, not enforced. Each entity stands alone; one that is named twice is
+Quotas act from the next request on. Each entity stands alone; one that is named twice is
 INVALID_REQUEST.
 """
 

@@ -1,7 +1,9 @@
 """ApiVersions (API key 18): the APIs that this broker serves, and their versions.
 
-Versions 0-4.  1: throttle time.  3: flexible, and the client's name and version (KIP-511), refused
+Versions 0-5.  1: throttle time.  3: flexible, and the client's name and version (KIP-511), refused
 with INVALID_REQUEST where they break its syntax.  4: features whose lowest version is 0 are listed.
+5: the cluster and the node that the client means to reach, REBOOTSTRAP_REQUIRED where it reached
+others (KIP-1242).
 
 The response is built from the declarations of the handlers. Its header is always version 0, and a
 version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the one entry a
@@ -35,10 +37,13 @@ FINALIZED = {"group.version": 1, "transaction.version": 2}
 #: Rises with every change of finalized versions: clients keep the newest they saw.
 FEATURES_EPOCH = 1
 _ZERO_FEATURES_SINCE = 4
+_NO_NODE = -1
+#: A line of the log shows so many characters of an id that a client chose.
+_SHOWN = 200
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiVersionsRequest, versions="0-4")
+@handles(ApiVersionsRequest, versions="0-5")
 async def api_versions(
     services: Services, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
@@ -48,6 +53,7 @@ async def api_versions(
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+    _check_destination(services, request)
     return ApiVersionsResponse(
         api_keys=[_entry(api) for _, api in sorted(served_apis().items())],
         supported_features=_supported(context.version),
@@ -57,6 +63,24 @@ async def api_versions(
             for name, version in FINALIZED.items()
         ],
     )
+
+
+def _check_destination(services: Services, request: ApiVersionsRequest) -> None:
+    """Refuse a client that a stale address has brought here: REBOOTSTRAP_REQUIRED.
+
+    A client says both cluster and node, or neither, as before version 5: else INVALID_REQUEST.
+    """
+    meant = (request.cluster_id, request.node_id)
+    if meant == (None, _NO_NODE):
+        return
+    if request.cluster_id is None or request.node_id == _NO_NODE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "cluster id and node id belong together")
+    if meant != (services.node.cluster_id, services.node.id):
+        raise KafkaError(
+            ErrorCode.REBOOTSTRAP_REQUIRED,
+            f"this is node {services.node.id} of cluster {services.node.cluster_id},"
+            f" not {request.node_id} of {request.cluster_id[:_SHOWN]}",
+        )
 
 
 def unsupported_version_response(apis: Mapping[int, Api]) -> ApiVersionsResponse:

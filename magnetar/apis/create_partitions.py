@@ -1,6 +1,6 @@
 """CreatePartitions (API key 37): add partitions to topics, or check that they could be.
 
-Versions 0-3.  2: flexible.  3: as 2 (Kafka throttles there; nothing is throttled here).
+Versions 0-3.  2: flexible.  3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 The count that a request names is the topic's new whole count, and must be an increase. Each topic
 stands alone, and its new partitions can be written to when it is answered. Replicas on brokers that
@@ -29,6 +29,8 @@ from wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+_STRICT_SINCE = 3
+
 
 @handles(
     CreatePartitionsRequest, versions="0-3", needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")]
@@ -50,6 +52,11 @@ async def create_partitions(
             # Before the assignments, which are compared with the partitions that the topic lacks.
             topic = services.topics.check_growth(name, asked.count)
             _check_assignments(services.node.id, topic, asked)
+            services.quotas.charge_mutation(
+                context,
+                asked.count - len(topic.partitions),
+                is_strict=context.version >= _STRICT_SINCE,
+            )
             if not request.validate_only:
                 await services.topics.grow(name, asked.count)
         results.append(result)

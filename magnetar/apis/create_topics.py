@@ -1,7 +1,7 @@
 """CreateTopics (API key 19): create topics, or check that they could be.
 
 Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible; the response has the settings
-of the created topic (KIP-525).  7: the response has its topic id.
+of the created topic (KIP-525).  6: THROTTLING_QUOTA_EXCEEDED.  7: the response has its topic id.
 
 Each topic stands alone and is durable when it is answered. There is one broker, so, as in a Kafka
 of one broker, replication factors above 1 are INVALID_REPLICATION_FACTOR and replicas on other
@@ -33,6 +33,9 @@ from wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+#: Since this version clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_STRICT_SINCE = 6
+
 
 @handles(
     CreateTopicsRequest,
@@ -53,7 +56,7 @@ async def create_topics(
         with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result = await _create(services, topic, validate_only=request.validate_only)
+            result = await _create(services, context, topic, validate_only=request.validate_only)
         if not may(services, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
             _hide_configs(result)
         results.append(result)
@@ -84,12 +87,16 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
 
 
 async def _create(
-    services: Services, asked: CreatableTopic, *, validate_only: bool
+    services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     partition_count, replication_factor = _counts(services, asked)
     configs = {config.name: config.value for config in asked.configs}
     # `validate_only` and a creation share every check, so that they refuse the same.
     row = services.topics.check_creation(asked.name, partition_count, replication_factor, configs)
+    # As in Kafka: what is only checked counts too.
+    services.quotas.charge_mutation(
+        context, row.partition_count, is_strict=context.version >= _STRICT_SINCE
+    )
     if validate_only:
         # The id in the response is a fresh one, which no topic will ever have.
         return _created(services, row, row.partition_count)

@@ -1,8 +1,8 @@
 """DeleteGroups (API key 42): delete groups without members, and all their offsets.
 
-Versions 0-2.  2: flexible.
+Versions 0-3.  2: flexible.  3: a message beside each error; Kafka leaves it null for these errors.
 
-Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.  KIP-229.
+Each group has its own error: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.  KIP-229, KIP-1331.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wire.messages.delete_groups import (
 
 @handles(
     DeleteGroupsRequest,
-    versions="0-2",
+    versions="0-3",
     needs=[Each(Operation.DELETE, Resource.GROUP, "groups_names")],
 )
 async def delete_groups(

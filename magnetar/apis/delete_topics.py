@@ -1,7 +1,8 @@
 """DeleteTopics (API key 20): delete topics by name or by id.
 
 Versions 1-6.  3: TOPIC_DELETION_DISABLED where delete.topic.enable is off (before:
-INVALID_REQUEST).  4: flexible.  5: error messages.  6: topic ids (KIP-516).
+INVALID_REQUEST).  4: flexible.  5: error messages,
+THROTTLING_QUOTA_EXCEEDED (KIP-599).  6: topic ids (KIP-516).
 
 A topic is gone when the request is answered, and fetches that wait for its data are answered at
 once. The coordinators' topics cannot be deleted: Kafka lets them be, and loses its offsets by it.
@@ -33,6 +34,7 @@ from wire.messages.delete_topics import (
 )
 
 _DELETION_DISABLED_SINCE = 3
+_STRICT_SINCE = 5
 
 
 @handles(DeleteTopicsRequest, versions="1-6")
@@ -63,6 +65,9 @@ async def delete_topics(
             result.name, result.topic_id = topic.name, topic.id
             if not may(services, context, Operation.DELETE, Resource.CLUSTER):
                 require(services, context, Operation.DELETE, Resource.TOPIC, topic.name)
+            services.quotas.charge_mutation(
+                context, len(topic.partitions), is_strict=context.version >= _STRICT_SINCE
+            )
             # Collected, not deleted yet: all of them leave the catalog by one transaction.
             going[topic.id] = topic, result
         results.append(result)

@@ -15,10 +15,10 @@ handlers in `magnetar/apis`; it is not edited by hand. ApiVersions is built from
 declarations.
 
 Each API below is served in these versions and in no others. They are the versions of Apache Kafka
-4.3.1, unless the API says otherwise.
+4.4.0, unless the API says otherwise.
 """
 
-#: APIs that Kafka 4.3.1 lists for clients, and why they are not served.
+#: APIs that Kafka 4.4.0 lists for clients, and why they are not served.
 NOT_SERVED: dict[str, str] = {
     "CreateDelegationToken": "delegation tokens are not served (KIP-48)",
     "RenewDelegationToken": "delegation tokens are not served (KIP-48)",
@@ -35,6 +35,7 @@ NOT_SERVED: dict[str, str] = {
     "DeleteShareGroupOffsets": "share groups are not served (KIP-932)",
     "StreamsGroupHeartbeat": "streams groups are not served (KIP-1071)",
     "StreamsGroupDescribe": "streams groups are not served (KIP-1071)",
+    "StreamsGroupTopologyDescriptionUpdate": "streams groups are not served (KIP-1071)",
 }
 
 

@@ -30,7 +30,6 @@ from magnetar.runtime.fetching import WAIT_MS_MAX, Fetch, IdleFetch, PartitionRe
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
-from magnetar.runtime.turn import Turn
 from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -82,6 +81,12 @@ async def _perform(
 ) -> FetchResponse:
     if session.is_overtaken:
         return _finish(services, session, [])
+    acls_version = None if services.acls is None else services.acls.version
+    bytes_max = min(request.max_bytes, services.config.fetch_max_bytes)
+    quota_bytes_max = services.quotas.fetch_bytes_max(context)
+    if quota_bytes_max is not None:
+        # More would never be within the quota, and the client would get nothing at all.
+        bytes_max = min(bytes_max, max(quota_bytes_max, 1))
     # Held until the connection has sent the response, not until this handler returns.
     context.held = HeldResponse(services.response_memory, len(session.watch.due))
     performing = Fetch(
@@ -90,17 +95,35 @@ async def _perform(
         # A level that does not exist must not raise: it reads what is not committed, too.
         Isolation(1 if request.isolation_level == 1 else 0),
         services.fetch_timers,
+        services.turns,
         min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, services.config.fetch_max_bytes),
+        max_bytes=bytes_max,
         ends_at_s=ends_at_s,
         held=context.held,
     )
     try:
         await performing.perform()
+        if services.acls is not None and services.acls.version != acls_version:
+            _refuse_denied(services, context, performing)
+        if services.quotas.limits_clients and services.quotas.holds_back(
+            context, sum(read.size_bytes for read in performing.reads.values())
+        ):
+            session.withhold(performing.reads)
+            return _finish(services, session, [])
         return await _answer(services, context, session, performing)
     finally:
         performing.end()
         session.release()
+
+
+def _refuse_denied(services: Services, context: RequestContext, performing: Fetch) -> None:
+    """Take back what was read before the client lost its right to it. Kafka would answer that."""
+    for key, read in performing.reads.items():
+        if read.error is None:
+            try:
+                _find(services, context, key)
+            except KafkaError as refusal:
+                read.refuse(refusal)
 
 
 async def _answer(
@@ -108,8 +131,12 @@ async def _answer(
 ) -> FetchResponse:
     """Answer with the partitions that the client must hear of."""
     responses: list[FetchableTopicResponse] = []
-    turn, topic = Turn(), None
+    turns, topic, is_first = services.turns, None, True
     for key, read in performing.reads.items():
+        # The first one is free, as in `Turns.each`, whose generator each fetch would pay for.
+        if not is_first and turns.is_over():
+            await turns.give_up()
+        is_first = False
         if read.result is None and read.error is None:
             continue  # The session has ended, or was moved on, before this one's turn.
         if read.error is not None:
@@ -128,8 +155,6 @@ async def _answer(
                 topic = key[0]
                 responses.append(_topic_response(topic))
             responses[-1].partitions.append(_partition_data(key[1], read))
-        if turn.is_over:
-            await turn.next()
     return _finish(services, session, responses)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.apis.authorization import Each, Whole
+from magnetar.apis.committed_topics import find_topic
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
@@ -30,7 +31,6 @@ from wire.message import Message
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -58,8 +58,9 @@ def offset_commit(
     commits: list[Commit] = []
     accepted: list[OffsetCommitResponsePartition] = []
     topics = []
+    by_id = context.version >= _TOPIC_IDS_SINCE
     for asked in request.topics:
-        topic, missing = _topic(services, asked, context.version)
+        topic, missing = find_topic(services, asked, by_id=by_id)
         results = []
         for partition in asked.partitions:
             result = OffsetCommitResponsePartition(partition_index=partition.partition_index)
@@ -96,18 +97,6 @@ def offset_commit(
         services.groups.offsets.commit_timeout_s,
         lambda: answer([ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(commits)),
     )
-
-
-def _topic(
-    services: Services, asked: OffsetCommitRequestTopic, version: int
-) -> tuple[Topic | None, ErrorCode]:
-    """Return the topic, and the code for partitions that it, or the broker, does not have."""
-    if version < _TOPIC_IDS_SINCE:
-        return services.topics.by_name(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    topic = services.topics.by_id(asked.topic_id)
-    if topic is None:
-        return None, ErrorCode.UNKNOWN_TOPIC_ID
-    return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _commit(

@@ -7,10 +7,11 @@ TRANSACTION_ABORTABLE (before: INVALID_TXN_STATE).  12: partitions are added to 
 OUT_OF_ORDER_SEQUENCE_NUMBER.  13: topic ids instead of names.
 
 For each partition: check the batch, hold the partition for the batch's transaction, append. A
-refused batch refuses nothing else. A batch whose check takes long is checked in a thread, and the
-requests behind it wait for it. The answer comes when everything appended is durable, for acks=1
-and acks=all alike. A batch that is not durable within the request's timeout (at least 1 s) is
-REQUEST_TIMED_OUT, and stays. acks=0 is not answered; a refusal closes its connection.
+refused batch refuses nothing else. A batch whose check takes long is checked in a thread, and
+between many batches others have their turn; the requests behind wait. The answer comes when
+everything appended is durable, for acks=1 and acks=all alike. A batch that is not durable within
+the request's timeout (at least 1 s) is REQUEST_TIMED_OUT, and stays. acks=0 is not answered; a
+refusal closes its connection.
 KIP-98, KIP-890.
 """
 
@@ -27,7 +28,7 @@ from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
-from magnetar.runtime.batch_checks import Steps
+from magnetar.runtime.batch_checks import CHECKS, Steps
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -73,18 +74,19 @@ def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message
 def produce(services: Services, request: ProduceRequest, context: RequestContext) -> Handled:
     appending = _Appending(services, request, context)
     steps, checks, connection = appending.steps(), services.batch_checks, context.connection
-    check = None
+    wait = None
     if not checks.is_before(connection):
-        check = next(steps, None)
-        if check is None:
+        wait = next(steps, None)
+        if wait is None:
             return appending.respond()
-    return checks.perform(connection, check, steps, appending.respond)
+    return checks.perform(connection, wait, steps, appending.respond)
 
 
 class _Appending:
     """One request on its way into the partitions.
 
-    All of it up to the wait for the syncs is one step, unless a check of a batch takes long.
+    All of it up to the wait for the syncs is one step, unless a check of a batch takes long, or
+    the batches are so many that others are to have their turn.
     """
 
     __slots__ = (
@@ -93,6 +95,7 @@ class _Appending:
         "_context",
         "_held",
         "_holder",
+        "_has_waited",
         "_pending",
         "_request",
         "_responses",
@@ -107,6 +110,8 @@ class _Appending:
         self._context = context
         #: The producer whose transaction holds all partitions of the request.
         self._holder: tuple[int, int] | None = None
+        #: Whether the request has waited between its batches.
+        self._has_waited = False
         #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[PartitionLog, int] | None = None
         self._responses: list[TopicProduceResponse] = []
@@ -120,8 +125,12 @@ class _Appending:
     def steps(self) -> Steps:
         """Append all batches; the answers are to be given once they are durable.
 
-        Yields each check that takes long, to be done in a thread, and goes on with its outcome.
+        Yields what is to be waited for: each check that takes long, in a thread, and the next turn
+        once this one is over. Much may happen meanwhile: the topic may be another one then, and the
+        transaction another, or none.
         """
+        turns = self._services.turns
+        is_first = True
         for asked in self._request.topic_data:
             answers: list[PartitionProduceResponse] = []
             self._responses.append(
@@ -131,19 +140,22 @@ class _Appending:
             )
             topic = None
             for data in asked.partition_data:
+                # The first one is free: an ordinary request asks for no turn.
+                if not is_first and turns.is_over():
+                    yield turns.give_up
+                    topic, self._has_waited = None, True
+                is_first = False
                 try:
                     topic = topic or self._topic_of(asked)
                     log = self._log_of(topic, data)
                     try:
                         checked = self._check(log, data, is_quick=True)
                     except TakesLong:
-                        checked = yield partial(self._check, log, data)
-                        # Much may have happened: the topic may be another one, and the
-                        # transaction another, or none.
+                        checked = yield partial(CHECKS.run, partial(self._check, log, data))
                         topic = self._topic_of(asked)
                         if self._log_of(topic, data) is not log:
                             raise _unknown(topic, data.index) from None
-                        self._holder = None
+                        self._has_waited = True
                     answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
                     answers.append(self._refused(asked, topic, data, refusal))
@@ -200,7 +212,8 @@ class _Appending:
         self, topic: Topic, log: PartitionLog, checked: CheckedBatch
     ) -> PartitionProduceResponse:
         """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
-        _, header, _ = checked
+        _, header, now_ms = checked
+        self._services.logs.room.check(header.batch_length, now_ms)
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
             self._hold(log, header)
         done = log.append(checked)
@@ -236,6 +249,10 @@ class _Appending:
                 # One record of the coordinator's adds all partitions of the request.
                 self._held = transactions.hold(transactional_id, *producer, self._partitions())
                 self._holder = producer
+            elif self._has_waited:
+                # The transaction may have ended since: held again in the step of the append.
+                partition = TopicPartition(log.topic, log.partition)
+                self._held = transactions.hold(transactional_id, *producer, {partition})
             log.producers.check_beginning(header)
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)

@@ -1,8 +1,9 @@
 """TxnOffsetCommit (API key 28): offsets that are committed if the producer's transaction is.
 
-Versions 0-5.  2: the leader epoch.  3: flexible; member id, instance and generation fence a
+Versions 0-6.  2: the leader epoch.  3: flexible; member id, instance and generation fence a
 consumer that is no member any more (KIP-447).  4: may answer TRANSACTION_ABORTABLE.  5: the group's
-partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).
+partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).  6: topic ids
+instead of names, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (before: ILLEGAL_GENERATION; KIP-1319).
 
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
@@ -21,6 +22,7 @@ from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.pending_acks import conflict_code
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
+from magnetar.apis.committed_topics import find_topic
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import (
@@ -42,10 +44,12 @@ from wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+_GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
+
 
 @handles(
     TxnOffsetCommitRequest,
-    versions="0-5",
+    versions="0-6",
     needs=[
         Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
         Whole([Operation.READ], Resource.GROUP, "group_id"),
@@ -58,15 +62,16 @@ def txn_offset_commit(
     commits: list[Commit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     topics = []
+    by_id = context.version >= _TOPIC_IDS_SINCE
     for asked in request.topics:
-        topic = services.topics.by_name(asked.name)
+        topic, missing = find_topic(services, asked, by_id=by_id)
         results = []
         for partition in asked.partitions:
             index = partition.partition_index
             result = TxnOffsetCommitResponsePartition(partition_index=index)
             results.append(result)
             if topic is None or not 0 <= index < len(topic.partitions):
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.error_code = missing
                 continue
             # In the order of `commits`: the codes come back by position.
             accepted.append(result)
@@ -78,7 +83,11 @@ def txn_offset_commit(
                 topic_id=topic.id,
             )
             commits.append((topic.name, index, offset))
-        topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=results))
+        topics.append(
+            TxnOffsetCommitResponseTopic(
+                name=asked.name, topic_id=asked.topic_id, partitions=results
+            )
+        )
     response = TxnOffsetCommitResponse(topics=topics)
     if not commits:
         return response
@@ -112,7 +121,7 @@ def _commit_all(
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,
-        generation_id=request.generation_id,
+        generation_id=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
     )
     check_group_id(request.group_id)
@@ -128,6 +137,10 @@ def _commit_all(
             is_abortable_known=version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE,
         )
     committed = services.groups.offsets.commit_in_transaction(
-        committer, request.producer_id, request.producer_epoch, commits
+        committer,
+        request.producer_id,
+        request.producer_epoch,
+        commits,
+        knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE,
     )
     return committed, held

@@ -13,16 +13,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from magnetar.client import Client
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
-_CLIENT_ID = "magnetar-cli"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -36,6 +38,7 @@ _ADVICE = {
     "GROUP_AUTHORIZATION_FAILED": _NOT_ALLOWED,
     "TOPIC_AUTHORIZATION_FAILED": _NOT_ALLOWED,
     "CLUSTER_AUTHORIZATION_FAILED": _NOT_ALLOWED,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _NOT_ALLOWED,
 }
 
 Command = Callable[..., None]
@@ -100,10 +103,10 @@ class _Duration(click.ParamType[int]):
         # click converts defaults as well, which are numbers already.
         if isinstance(value, int):
             return value
-        found = _DURATION.fullmatch(str(value).strip())
+        found = duration_ms(str(value))
         if found is None:
             self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
-        return round(float(found[1]) * _UNITS_MS[found[2]])
+        return found
 
 
 class _Delimiter(click.ParamType[bytes]):
@@ -133,6 +136,12 @@ never_asks = click.option(
 )
 
 
+def duration_ms(text: str) -> int | None:
+    """Return the ms of `500ms`, `30s`, `15m`, `2h` or `1d`; None for another text."""
+    found = _DURATION.fullmatch(text.strip())
+    return None if found is None else round(float(found[1]) * _UNITS_MS[found[2]])
+
+
 def unescape(text: str) -> str:
     r"""Return the text with `\n`, `\t`, `\x00` and the like replaced. ValueError: a bad escape."""
 
@@ -148,20 +157,29 @@ def unescape(text: str) -> str:
 
 
 def asks_brokers(command: Command) -> Command:
-    """Add --bootstrap and --timeout, report errors, and pass `connect`, which opens a client."""
+    """Add the options that say how to connect, report errors, and pass `connect`."""
     # Wrapped inside: the mistakes that click finds in options keep their exit code 2.
     reported = reports_errors(command)
 
     @functools.wraps(command)
-    def run(*, bootstrap_server: str, timeout_ms: int, **arguments: Any) -> None:
+    def run(
+        *,
+        bootstrap_server: str | None,
+        command_config: Path | None,
+        profile: str | None,
+        timeout_ms: int,
+        **arguments: Any,
+    ) -> None:
         def connect() -> Client:
-            from magnetar.client import Client
+            from magnetar.cli.settings import connect
 
-            return Client(bootstrap_server, timeout_ms / 1000, _CLIENT_ID)
+            return connect(bootstrap_server, command_config, profile, timeout_ms / 1000)
 
         reported(connect=connect, **arguments)
 
-    return _bootstrap(_timeout(run))
+    for option in _HOW_TO_CONNECT:
+        run = option(run)
+    return run
 
 
 def reports_errors(command: Command) -> Command:
@@ -169,7 +187,7 @@ def reports_errors(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        from magnetar.client import ClientError
+        from magnetar.client import ClientError, Refused
 
         try:
             command(*args, **kwargs)
@@ -181,15 +199,24 @@ def reports_errors(command: Command) -> Command:
         except OSError as failure:
             forget_output()
             fail(str(failure))
+        except Refused as failure:
+            fail(explained(failure), failure.code.name)
         except ClientError as failure:
             fail(explained(failure))
 
     return run
 
 
-def fail(message: str) -> NoReturn:
-    """Print the error and exit with code 1."""
-    print(f"magnetar: error: {message}", file=sys.stderr)
+def fail(message: str, code: str | None = None) -> NoReturn:
+    """Print the error, as JSON if the command prints JSON, and exit with code 1.
+
+    `code` is the name of the broker's error code.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("as_json"):
+        print(json.dumps({"error": {"code": code, "message": message}}), file=sys.stderr)
+    else:
+        print(f"magnetar: error: {message}", file=sys.stderr)
     raise SystemExit(EXIT_FAILURE) from None
 
 
@@ -199,7 +226,10 @@ def explained(failure: Exception) -> str:
 
     advice = ""
     if isinstance(failure, Unreachable):
-        advice = "--bootstrap names another broker, --timeout waits longer."
+        advice = (
+            "--bootstrap names another broker, --command-config says how to connect, --timeout"
+            " waits longer."
+        )
     elif isinstance(failure, Refused):
         advice = _ADVICE.get(failure.code.name, "")
     return f"{sentence(failure)} {advice}" if advice else str(failure)
@@ -258,7 +288,40 @@ def parse_settings(texts: Iterable[str], hint: str) -> dict[str, str]:
     return found
 
 
-def _addresses(context: click.Context, param: click.Parameter, value: str) -> str:
+def complete_topics(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the topics whose names begin so."""
+    from magnetar.cli.settings import complete
+
+    return complete(
+        context, incomplete, lambda client: sorted({topic for topic, _ in client.topics()})
+    )
+
+
+def complete_groups(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the groups whose names begin so."""
+    from magnetar.cli.settings import complete
+    from magnetar.client.groups import list_groups
+
+    return complete(
+        context, incomplete, lambda client: [each.group_id for each in list_groups(client)]
+    )
+
+
+def _complete_profiles(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from magnetar.cli.settings import complete_profiles
+
+    return complete_profiles(incomplete)
+
+
+def _addresses(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
     from magnetar.client import ClientError
     from magnetar.client.cluster import parse_addresses
 
@@ -271,24 +334,38 @@ def _addresses(context: click.Context, param: click.Parameter, value: str) -> st
     return value
 
 
-_bootstrap = click.option(
-    "--bootstrap",
-    "-b",
-    "--bootstrap-server",
-    "bootstrap_server",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    show_default=True,
-    envvar="MAGNETAR_BOOTSTRAP",
-    show_envvar=True,
-    callback=_addresses,
-    help="A broker to begin with, or several separated by commas.",
-)
-_timeout = click.option(
-    "--timeout",
-    "timeout_ms",
-    type=DURATION,
-    default="10s",
-    show_default=True,
-    help="How long to wait for each answer.",
+#: The last one is shown first in the help.
+_HOW_TO_CONNECT = (
+    click.option(
+        "--timeout",
+        "timeout_ms",
+        type=DURATION,
+        default="10s",
+        show_default=True,
+        help="How long to wait for each answer.",
+    ),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="MAGNETAR_PROFILE",
+        show_envvar=True,
+        shell_complete=_complete_profiles,
+        help="Connect as this profile says, which `magnetar profiles list` shows.",
+    ),
+    click.option(
+        "--command-config",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A .properties file of Kafka's tools, with security.protocol and the like.",
+    ),
+    click.option(
+        "--bootstrap",
+        "-b",
+        "--bootstrap-server",
+        "bootstrap_server",
+        metavar="HOST:PORT",
+        callback=_addresses,
+        help="A broker to begin with, or several separated by commas.  [default: that of the"
+        " profile or the file, MAGNETAR_BOOTSTRAP, 127.0.0.1:9092]",
+    ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -183,8 +182,7 @@ def set_command(
     with connect() as client:
         change_configs(client, resource, wanted, validate_only=dry_run)
     if as_json:
-        print(json.dumps({"resource": str(resource), "set": {} if dry_run else wanted}))
-        return
+        return print_json([{"resource": str(resource), "set": {} if dry_run else wanted}])
     done = ", ".join(f"{name}={value}" for name, value in wanted.items())
     print(f"{resource}: {done}{' could be set' if dry_run else ''}")
 
@@ -206,8 +204,7 @@ def unset_command(
     with connect() as client:
         change_configs(client, resource, {}, names)
     if as_json:
-        print(json.dumps({"resource": str(resource), "unset": list(names)}))
-        return
+        return print_json([{"resource": str(resource), "unset": list(names)}])
     print(f"{resource}: {', '.join(names)} unset")
 
 

@@ -16,6 +16,9 @@ from magnetar.cli.commands import (
     EXIT_INTERRUPTED,
     Connect,
     asks_brokers,
+    complete_groups,
+    complete_topics,
+    duration_ms,
     forget_output,
     sentence,
 )
@@ -35,7 +38,9 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
 @click.command("consume", short_help="Print the records of topics.")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
+)
 @click.option(
     "--partition",
     "-p",
@@ -49,8 +54,14 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "--offset",
     "-o",
     metavar="WHERE",
-    help="Where to begin: beginning, end, 17, -5 (the last five of each partition), s@TIME."
-    "  [default: beginning, or the offsets of --group]",
+    help="Where to begin: beginning, end, 17, -5 (the last five of each partition), -5m (since five"
+    " minutes ago), s@TIME.  [default: beginning, or the offsets of --group]",
+)
+@click.option(
+    "--until",
+    "-u",
+    metavar="WHERE",
+    help="Where to stop, in the words of --offset: before that record of each partition.",
 )
 @click.option(
     "--count", "-c", "limit", metavar="N", type=click.IntRange(min=1), help="Stop after N records."
@@ -60,6 +71,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "--group",
     "-g",
     metavar="GROUP",
+    shell_complete=complete_groups,
     help="Be a member of GROUP: share its partitions, begin at its offsets, commit them.",
 )
 @click.option(
@@ -93,6 +105,7 @@ def consume(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     offset: str | None,
+    until: str | None,
     limit: int | None,
     at_end: bool,
     group: str | None,
@@ -105,20 +118,26 @@ def consume(
 ) -> None:
     """Print the records of TOPICs, and go on with new records until Ctrl-C.
 
-    Prints committed records only, unless --isolation says otherwise.
+    Prints committed records only, unless --isolation says otherwise. A TOPIC that begins with ^ is
+    a regular expression: it stands for the topics that match it now.
 
     \b
     magnetar consume orders --exit
     magnetar consume orders -o -10 -f '%p@%o %k: %s\\n'
     magnetar consume orders -o s@2026-11-21T15:00 --json | jq .value
+    magnetar consume '^orders-' -o -2h --until -1h
     """
+    from magnetar.client.topics import matching
+
     if group is not None and partitions:
         raise click.UsageError("--group shares out partitions: --partition excludes it.")
     # Before the connection: mistakes in options are found without a broker.
-    begin = _begin(offset)
+    begin = _begin(offset, "--offset")
+    end = _begin(until, "--until")
     shown = _printer(template, key_delimiter, delimiter, shows_null, as_json)
     with connect() as client:
-        session = _Session(client, begin, _ISOLATION[isolation], shown, limit, at_end)
+        topics = tuple(matching(client, topics))
+        session = _Session(client, begin, end, _ISOLATION[isolation], shown, limit, at_end)
         try:
             if group is None:
                 reader = session.reader_of(topics, partitions)
@@ -134,7 +153,7 @@ def consume(
 
 
 def parse_begin(text: str) -> Begin:
-    """Return the meaning of `beginning`, `end`, `17`, `-5` or `s@TIME`. Raises ValueError.
+    """Return the meaning of `beginning`, `end`, `17`, `-5`, `-5m` or `s@TIME`. Raises ValueError.
 
     TIME is ms since 1970, or ISO 8601; UTC unless it names a zone.
     """
@@ -155,21 +174,23 @@ def parse_begin(text: str) -> Begin:
             raise ValueError(
                 f"{time_text!r} is neither milliseconds since 1970 nor ISO 8601"
             ) from None
+    if text.startswith("-") and (ago_ms := duration_ms(text[1:])) is not None:
+        return Begin(timestamp=round(time.time() * 1000) - ago_ms)
     try:
         number = int(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no offset: write beginning, end, 17, -5 (the last five),"
-            " s@1795273200000 or s@2026-11-21T15:00"
+            f"{text!r} is no offset: write beginning, end, 17, -5 (the last five), -5m (since five"
+            " minutes ago), s@1795273200000 or s@2026-11-21T15:00"
         ) from None
     return Begin(offset=number) if number >= 0 else Begin(before_end=-number)
 
 
-def _begin(offset: str | None) -> Begin | None:
+def _begin(offset: str | None, option: str) -> Begin | None:
     try:
         return None if offset is None else parse_begin(offset)
     except ValueError as mistake:
-        raise click.BadParameter(f"{mistake}.", param_hint="--offset") from None
+        raise click.BadParameter(f"{mistake}.", param_hint=option) from None
 
 
 def _printer(
@@ -200,6 +221,7 @@ class _Session:
 
     client: Client
     begin: Begin | None
+    until: Begin | None
     isolation: int
     shown: Print
     limit: int | None
@@ -235,10 +257,15 @@ class _Session:
         if new:
             begin = self.begin or parse_begin("beginning")
             positions |= begin.resolve(self.client, leaders, new, self.isolation)
-        return Reader(self.client, leaders, positions, self.isolation, waits=not self.at_end)
+        until: dict[TopicPartition, int] = {}
+        if self.until is not None and wanted:
+            until = self.until.resolve(self.client, leaders, wanted, self.isolation)
+        waits = not self.at_end
+        return Reader(self.client, leaders, positions, self.isolation, waits, until=until)
 
     def is_done(self, reader: Reader) -> bool:
-        return self.printed == self.limit or (self.at_end and reader.is_at_end)
+        is_read = reader.is_finished or (self.at_end and reader.is_at_end)
+        return is_read or self.printed == self.limit
 
     def fetches(self, reader: Reader) -> Iterator[None]:
         """Print records until the command is done; yield after each fetch, its records written."""

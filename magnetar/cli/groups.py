@@ -6,11 +6,10 @@ the brokers, are imported when a command is called.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +20,8 @@ from magnetar.cli.commands import (
     Commands,
     Connect,
     asks_brokers,
+    complete_groups,
+    complete_topics,
     confirm,
     json_output,
     never_asks,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from magnetar.client.groups import Group, Member, Position
 
 _NAMED_MAX = 4
+_POSITION = ("topic", "partition", "committed", "end", "lag", "member")
 _SELECTED = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
 
 
@@ -76,25 +78,32 @@ def list_command(
     print_table(("group", "state", "type", "protocol", "coordinator"), rows, "no groups")
 
 
-@groups.command("describe", short_help="Show groups, their members, and the partitions of each.")
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@groups.command("describe", short_help="Show groups, their members, and how far they have read.")
+@click.argument(
+    "group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @json_output
 @asks_brokers
 def describe_command(connect: Connect, group_ids: tuple[str, ...], as_json: bool) -> None:
-    """Show groups: their state, their members, and the partitions of each member."""
+    """Show groups: their state, the partitions of each member, and the lag of each partition."""
     from magnetar.client import groups as queries
 
     with connect() as client:
-        found = queries.describe_groups(client, group_ids)
+        found = [
+            (group, queries.positions(client, group))
+            for group in queries.describe_groups(client, group_ids)
+        ]
     if as_json:
-        print_json(group.to_json() for group in found)
-    else:
-        print("\n\n".join(map(_described, found)))
+        return print_json(
+            {**group.to_json(), "partitions": [each.to_json() for each in positions]}
+            for group, positions in found
+        )
+    print("\n\n".join(_described(group, positions) for group, positions in found))
 
 
 @groups.command("lag", short_help="Show how far groups have read.")
-@click.argument("group_ids", metavar="[GROUP...]", nargs=-1)
-@click.option("--topic", help="Only in this topic.")
+@click.argument("group_ids", metavar="[GROUP...]", nargs=-1, shell_complete=complete_groups)
+@click.option("--topic", shell_complete=complete_topics, help="Only in this topic.")
 @json_output
 @asks_brokers
 def lag_command(
@@ -122,14 +131,14 @@ def lag_command(
     if as_json:
         return print_json({"group": group_id, **each.to_json()} for group_id, each in found)
     print_table(
-        ("group", "topic", "partition", "committed", "end", "lag", "member"),
-        [_position_row(group_id, each) for group_id, each in found],
+        ("group", *_POSITION),
+        [(group_id, *_position_row(each)) for group_id, each in found],
         "nothing is committed and nothing is read",
     )
 
 
 @groups.command("reset")
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",
@@ -196,8 +205,7 @@ def reset_command(
         if execute:
             commit_moves(client, group_id, moves)
     if as_json:
-        print(json.dumps({"executed": execute, "offsets": [move.to_json() for move in moves]}))
-        return
+        return print_json({"executed": execute, **move.to_json()} for move in moves)
     rows = [
         (each.topic, str(each.partition), known(each.committed), count(each.planned))
         for each in moves
@@ -210,7 +218,9 @@ def reset_command(
 
 
 @groups.command("delete")
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @never_asks
 @json_output
 @asks_brokers
@@ -234,8 +244,8 @@ def delete_command(connect: Connect, group_ids: tuple[str, ...], yes: bool, as_j
         for group_id in codes:
             if group_id not in failed:
                 print(f"{group_id}: deleted")
-    for group_id, code in failed.items():
-        print(f"magnetar: error: group {group_id!r}: {code.name}", file=sys.stderr)
+        for group_id, code in failed.items():
+            print(f"magnetar: error: group {group_id!r}: {code.name}", file=sys.stderr)
     if failed:
         raise SystemExit(EXIT_FAILURE)
 
@@ -294,7 +304,7 @@ def _selected(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
     return sorted(chosen)
 
 
-def _described(group: Group) -> str:
+def _described(group: Group, positions: Sequence[Position]) -> str:
     described = fields(
         (
             ("group", group.group_id),
@@ -305,10 +315,16 @@ def _described(group: Group) -> str:
             ("epoch", known(group.epoch)),
             ("coordinator", str(group.coordinator)),
             ("members", count(len(group.members))),
+            ("lag", count(sum(max(each.lag, 0) for each in positions))),
         )
     )
-    if not group.members:
-        return described
+    tables = [_members(group)] if group.members else []
+    if positions:
+        tables.append(table(_POSITION, [_position_row(each) for each in positions]))
+    return "\n\n".join([described, *tables])
+
+
+def _members(group: Group) -> str:
     header = ("member id", "instance id", "client id", "host", "reads")
     rows = [
         (
@@ -321,7 +337,7 @@ def _described(group: Group) -> str:
         )
         for member in group.members
     ]
-    return f"{described}\n\n{table(header, rows)}"
+    return table(header, rows)
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> str:
@@ -340,9 +356,8 @@ def _partitions(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(shown) or "nothing"
 
 
-def _position_row(group_id: str, each: Position) -> tuple[str, ...]:
+def _position_row(each: Position) -> tuple[str, ...]:
     return (
-        group_id,
         each.topic,
         str(each.partition),
         known(each.committed),

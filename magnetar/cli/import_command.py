@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import fail, json_output
+from magnetar.cli.commands import fail, json_output, print_json
 from magnetar.cli.readable import ABSENT, size, table
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def import_command(
     for warning in outcome.plan.warnings:
         print(f"magnetar: warning: {warning}", file=sys.stderr)
     if as_json:
-        print(json.dumps(_to_json(outcome, dry_run), indent=2))
+        print_json([_to_json(outcome, dry_run)])
     else:
         _print(outcome, data_dir, dry_run)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +14,11 @@ from magnetar.cli.commands import (
     EXIT_INTERRUPTED,
     Connect,
     asks_brokers,
+    complete_topics,
     explained,
+    fail,
     parse_settings,
+    print_json,
     sentence,
 )
 from magnetar.cli.readable import count
@@ -29,7 +31,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command("produce", short_help="Write lines of standard input to a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument(
     "files",
     metavar="[FILE...]",
@@ -64,6 +66,11 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option(
     "--null", "-Z", "empty_is_null", is_flag=True, help="Send empty keys and values as null."
 )
+@click.option(
+    "--create",
+    is_flag=True,
+    help="Let the broker create a missing topic, if its auto.create.topics.enable allows that.",
+)
 @click.option("--from-json", is_flag=True, help="Read what `magnetar consume --json` prints.")
 @click.option(
     "--compression",
@@ -86,7 +93,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     show_default=True,
     help="After this time the broker aborts the transaction.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the offsets of the records as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print each partition's offsets as JSON.")
 @asks_brokers
 def produce(
     connect: Connect,
@@ -98,6 +105,7 @@ def produce(
     delimiter: bytes,
     headers: tuple[str, ...],
     empty_is_null: bool,
+    create: bool,
     from_json: bool,
     compression: str,
     transactional_id: str | None,
@@ -110,12 +118,14 @@ def produce(
     Exit code 0: all records are acknowledged.
 
     \b
-    echo hello | magnetar produce greetings
+    echo hello | magnetar produce greetings --create
     magnetar produce orders -K : < orders.txt
     magnetar consume orders --exit --json | magnetar produce copy --from-json
     """
     from magnetar.cli.record_text import LineFormat
+    from magnetar.client import Refused
     from magnetar.client.producer import Producer
+    from wire.error_code import ErrorCode
     from wire.records import Compression
 
     form = LineFormat(
@@ -134,12 +144,19 @@ def produce(
             compression=Compression[compression.upper()],
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
+            may_create=create,
         )
         # Before the first line is read: a missing topic should not cost the user what was typed.
-        producer.open()
+        try:
+            producer.open()
+        except Refused as refusal:
+            if refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            advice = f"--create makes it, and so does `magnetar topics create {topic}`."
+            fail(f"{sentence(refusal)} {advice}", refusal.code.name)
         _produce(producer, form, files)
     if as_json:
-        print(json.dumps(_to_json(producer)))
+        print_json(_to_json(producer))
     # Silent in scripts, as `cp` is: the exit code says that all is acknowledged.
     elif sys.stderr.isatty():
         print(f"{count(producer.acknowledged)} records written to {topic}", file=sys.stderr)
@@ -185,18 +202,15 @@ def _outcome(producer: Producer) -> str:
     return "The transaction is aborted: read_committed readers see none of it."
 
 
-def _to_json(producer: Producer) -> dict[str, object]:
-    return {
-        "topic": producer.topic,
-        "records": producer.acknowledged,
-        "transactional_id": producer.transactional_id,
-        "partitions": [
-            {
-                "partition": index,
-                "records": written.records,
-                "first_offset": written.first_offset,
-                "end_offset": written.end_offset,
-            }
-            for index, written in sorted(producer.written.items())
-        ],
-    }
+def _to_json(producer: Producer) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": producer.topic,
+            "partition": index,
+            "records": written.records,
+            "first_offset": written.first_offset,
+            "end_offset": written.end_offset,
+            "transactional_id": producer.transactional_id,
+        }
+        for index, written in sorted(producer.written.items())
+    ]

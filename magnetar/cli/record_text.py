@@ -33,6 +33,12 @@ LINE_BYTES_MAX = 64 << 20
 #: sent.
 _MORE_AFTER_S = 0.005
 
+#: What a record in JSON may say: where it was is printed and not read.
+_JSON_NAMES = frozenset(
+    {"topic", "partition", "offset", "timestamp", "headers"}
+    | {"key", "key_base64", "value", "value_base64"}
+)
+
 Print = Callable[[Fetched], bytes]
 
 
@@ -87,10 +93,7 @@ def json_line(fetched: Fetched) -> bytes:
     }
     if record.headers:
         # A list of pairs, not an object: names of headers may repeat, and their order counts.
-        shown["headers"] = [
-            [name, None if value is None else value.decode("utf-8", "backslashreplace")]
-            for name, value in record.headers
-        ]
+        shown["headers"] = [[name, _header(value)] for name, value in record.headers]
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
 
 
@@ -102,6 +105,13 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
     except UnicodeDecodeError:
         # JSON is text: another way to write such bytes could not be read back as the same bytes.
         return {f"{name}_base64": b64encode(data).decode()}
+
+
+def _header(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    ((name, text),) = _text("", value).items()
+    return {name.removeprefix("_"): str(text)} if name else text
 
 
 def _literal(text: str) -> Print:
@@ -178,10 +188,14 @@ class LineFormat:
             fields = json.loads(line)
             if not isinstance(fields, dict):
                 raise ValueError("it is no JSON object")
-            headers = [
-                (str(name), None if value is None else str(value).encode())
-                for name, value in fields.get("headers") or ()
-            ]
+            # A misspelt `value` would else become a null, which deletes in a compacted topic.
+            if unknown := sorted(fields.keys() - _JSON_NAMES):
+                raise ValueError(f"{unknown[0]!r} is no field of a record")
+            if not _has(fields, "value"):
+                raise ValueError("it has neither value nor value_base64")
+            headers = [(name, _header_bytes(value)) for name, value in fields.get("headers") or ()]
+            if not all(isinstance(name, str) for name, _ in headers):
+                raise ValueError("the name of a header is no text")
             timestamp = fields.get("timestamp")
             return ProducerRecord(
                 _bytes_of(fields, "key") if _has(fields, "key") else self.key,
@@ -196,15 +210,28 @@ class LineFormat:
 
 
 def _has(fields: dict[str, Any], name: str) -> bool:
+    if name in fields and f"{name}_base64" in fields:
+        raise ValueError(f"it has both {name} and {name}_base64")
     return name in fields or f"{name}_base64" in fields
 
 
+def _header_bytes(value: Any) -> bytes | None:
+    """Return the bytes of a header: of a text, or of `{"base64": TEXT}`."""
+    if isinstance(value, dict):
+        if value.keys() != {"base64"}:
+            raise ValueError("a header is a text, null, or an object with base64 alone")
+        return b64decode(value["base64"], validate=True)
+    return None if value is None else _encoded(value)
+
+
 def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
-    if (encoded := fields.get(f"{name}_base64")) is not None:
-        return b64decode(encoded, validate=True)
+    if f"{name}_base64" in fields:
+        return b64decode(fields[f"{name}_base64"], validate=True)
     value = fields.get(name)
-    if value is None:
-        return None
+    return None if value is None else _encoded(value)
+
+
+def _encoded(value: Any) -> bytes:
     # A value that is JSON itself, as `jq` makes it, becomes its text.
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 

@@ -15,7 +15,7 @@ from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.listeners import parse_address
+from magnetar.config.listeners import parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
@@ -109,6 +109,13 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.set_threshold(_COLLECTED_FROM)
     gc.enable()
+    for listener in unguarded(config, broker.listeners):
+        address = _shown(listener.host, listener.port)
+        print(
+            f"magnetar: warning: {address} asks no client who it is: whoever reaches it may read,"
+            " write and delete everything. docs/security.md says how to close it.",
+            file=sys.stderr,
+        )
     addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
     _say(
         f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"

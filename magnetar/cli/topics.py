@@ -6,7 +6,6 @@ imported when a command is called.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from magnetar.cli.commands import (
     Commands,
     Connect,
     asks_brokers,
+    complete_topics,
     confirm,
     json_output,
     never_asks,
@@ -126,19 +126,22 @@ def list_command(connect: Connect, internal: bool, as_json: bool) -> None:
 
 
 @topics.command("describe", short_help="Show settings, offsets and sizes of topics.")
-@click.argument("names", metavar="[TOPIC...]", nargs=-1)
+@click.argument("names", metavar="[TOPIC...]", nargs=-1, shell_complete=complete_topics)
 @json_output
 @asks_brokers
 def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) -> None:
     """Show settings, offsets and sizes of topics; without a TOPIC, of all but internal ones.
 
     START is the first offset of a partition. STABLE is the end of what read_committed readers see,
-    HIGH WATERMARK the end of what other readers see: open transactions lie between them.
+    HIGH WATERMARK the end of what other readers see: open transactions lie between them. A TOPIC
+    that begins with ^ is a regular expression, for all that match it.
     """
-    from magnetar.client.topics import describe_topics, list_topics
+    from magnetar.client.topics import describe_topics, list_topics, matching
 
     with connect() as client:
-        wanted = names or [topic.name for topic in list_topics(client) if not topic.is_internal]
+        wanted = matching(client, names)
+        if not names:
+            wanted = [topic.name for topic in list_topics(client) if not topic.is_internal]
         found = describe_topics(client, wanted) if wanted else []
     if as_json:
         print_json(topic.to_json(detailed=True) for topic in found)
@@ -149,7 +152,7 @@ def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) ->
 
 
 @topics.command("alter")
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
 @click.option(
     "--partitions", "-p", metavar="N", type=click.IntRange(min=1), help="More than there are now."
 )
@@ -194,8 +197,7 @@ def alter_command(
             add_partitions(client, name, partitions)
     if as_json:
         changed = {"topic": name, "partitions": partitions, "set": settings, "unset": list(unset)}
-        print(json.dumps(changed))
-        return
+        return print_json([changed])
     done = [f"{each}={value}" for each, value in settings.items()]
     done += [f"{each} unset" for each in unset]
     done += [] if partitions is None else [f"{partitions} partitions"]
@@ -203,7 +205,9 @@ def alter_command(
 
 
 @topics.command("delete")
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
+)
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @never_asks
 @json_output

@@ -6,7 +6,6 @@ which ask the brokers, are imported when a command is called.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -214,7 +213,9 @@ def abort_command(
             found = abort_in_partition(client, (topic, partition), start_offset, force=force)
         text = f"aborted in {topic}-{partition} what producer {found.producer_id} had open there"
         aborted = found.to_json()
-    print(json.dumps({"aborted": aborted}) if as_json else text)
+    if as_json:
+        return print_json([aborted])
+    print(text)
 
 
 @transactions.command("hanging", short_help="Find transactions that no coordinator knows.")

@@ -1,18 +1,20 @@
 """A blocking Kafka client: what the command line and Spark's sink are built on.
 
-`connection` speaks to one broker; `cluster` finds the broker for a request. Above these lie what
+`connection` speaks to one broker, over TLS and SASL where `security` says so (`login` holds the
+mechanisms); `cluster` finds the broker for a request. Above these lie what
 clients do (`producer` with `batching`, `consumer`, `group_member`) and what administrators ask
 (`topics`, `partitions`, `configs`, `groups`, `group_offsets`, `transactions`,
-`transaction_aborts`).
+`transaction_aborts`, `acls`, `users`).
 
-This package imports `wire` and nothing else of the project: it knows brokers by the protocol alone,
-so it works with Apache Kafka too. It prints nothing. Whatever goes wrong is a `ClientError` with a
-message for a person.
+This package knows brokers by the protocol alone, so it works with Apache Kafka too. Of the project
+it imports `wire`, the syntax of two kinds of settings (`config.properties`, `config.jaas`), and the
+vocabulary of ACLs (`security.acls`). It prints nothing. Whatever goes wrong is a `ClientError` with
+a message for a person.
 """
 
 from __future__ import annotations
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.connection import ClientError, Refused, Unreachable
+from magnetar.client.errors import ClientError, NotLetIn, Refused, Unreachable
 
-__all__ = ["Client", "ClientError", "Refused", "TopicPartition", "Unreachable"]
+__all__ = ["Client", "ClientError", "NotLetIn", "Refused", "TopicPartition", "Unreachable"]

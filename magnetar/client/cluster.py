@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self, TypeVar
 
-from magnetar.client.connection import CLIENT_ID, Address, ClientError, Connection, check
+from magnetar.client.connection import CLIENT_ID, Address, Connection
+from magnetar.client.errors import ClientError, check
+from magnetar.client.security import PLAINTEXT, Security
 from wire.address import parse_address
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -51,6 +53,7 @@ class Client:
         bootstrap_servers: str = DEFAULT_BOOTSTRAP,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         client_id: str = CLIENT_ID,
+        security: Security = PLAINTEXT,
     ) -> None:
         """Connect to the first of `host:port[,host:port...]` that answers.
 
@@ -58,6 +61,7 @@ class Client:
         """
         self.timeout_s = timeout_s
         self._client_id = client_id
+        self._security = security
         self._addresses: dict[int, Address] = {}
         self._connections: dict[int, Connection] = {}
         self._bootstrap = self._connect_to_first(parse_addresses(bootstrap_servers))
@@ -197,7 +201,7 @@ class Client:
         return node_id
 
     def _connect(self, address: Address) -> Connection:
-        return Connection(address, self.timeout_s, self._client_id)
+        return Connection(address, self.timeout_s, self._client_id, self._security)
 
     def _connect_to_first(self, addresses: list[Address]) -> Connection:
         failures = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from magnetar.client.cluster import Client
-from magnetar.client.connection import check
+from magnetar.client.errors import check
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -1,4 +1,4 @@
-"""One connection to one broker: requests and their responses, versions, and what goes wrong.
+"""One connection to one broker: TLS, login, versions, requests and their responses.
 
 Not here: which broker a request belongs to (`cluster`), and what responses mean. Nothing is
 retried.
@@ -6,17 +6,24 @@ retried.
 
 from __future__ import annotations
 
+import secrets
 import socket
+import ssl
 import time
 from struct import Struct
 from typing import TypeVar
 
+from magnetar.client.errors import ClientError, NotLetIn, Unreachable, check
+from magnetar.client.login import HASHES, NotTheBroker, plain, scram
+from magnetar.client.security import PLAINTEXT, Security
 from wire.api import API_NAMES
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.header import RequestHeader, ResponseHeader
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 #: What brokers log and count this client as, unless its user says otherwise.
 CLIENT_ID = "magnetar"
@@ -25,39 +32,33 @@ RESPONSE_BYTES_MAX = 256 << 20
 _RECEIVE_BYTES = 1 << 20
 _CORRELATION_ID_BYTES = 4
 _SIZE = Struct(">i")
+_NONCE_BYTES = 24
+#: SaslAuthenticate requests, not bare tokens, follow SaslHandshake from this version on (KIP-152).
+_HANDSHAKE_VERSION = 1
+#: A login that ends is renewed after this share of its time, as in Kafka's clients (KIP-368).
+_RENEWED_AFTER = 0.85
+#: The first bytes of an alert, with which TLS refuses what is none of it.
+_TLS_ALERT = b"\x15\x03"
+_NAME_ERRORS = (62, 64)
 
 R = TypeVar("R", bound=Message)
 Address = tuple[str, int]
 
 
-class ClientError(Exception):
-    """A request failed; the message is for a person."""
-
-
-class Unreachable(ClientError):
-    """A broker cannot be connected to, or its response did not come. It may be back later."""
-
-
-class Refused(ClientError):
-    """A broker answered with an error code."""
-
-    def __init__(self, code: int, what: str, message: str | None = None) -> None:
-        self.code = ErrorCode(code)
-        explanation = f" ({message.rstrip('.')})" if message else ""
-        super().__init__(f"{what}: {self.code.name}{explanation}")
-
-
-def check(code: int, what: str, message: str | None = None) -> None:
-    """Raise Refused unless `code` is NONE; `message` is the broker's explanation."""
-    if code != ErrorCode.NONE:
-        raise Refused(code, what, message)
-
-
 class Connection:
     """One connection to one broker; `call` sends a request and returns the response."""
 
-    def __init__(self, address: Address, timeout_s: float, client_id: str = CLIENT_ID) -> None:
-        """Connect and learn the broker's versions. ClientError: no broker of Kafka's protocol."""
+    def __init__(
+        self,
+        address: Address,
+        timeout_s: float,
+        client_id: str = CLIENT_ID,
+        security: Security = PLAINTEXT,
+    ) -> None:
+        """Connect, log in and learn the broker's versions.
+
+        ClientError: no broker of Kafka's protocol. NotLetIn: TLS or the login failed.
+        """
         self.address = address
         #: Whether every request so far got its response. If not, the next response on this
         #: connection would be that of an earlier request.
@@ -65,7 +66,11 @@ class Connection:
         self._name = f"{address[0]}:{address[1]}"
         self._timeout_s = timeout_s
         self._client_id = client_id
+        self._security = security
         self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        #: When to log in again, by the monotonic clock.
+        self._login_due: float | None = None
         try:
             self._socket = socket.create_connection(address, timeout_s)
         except OSError as error:
@@ -73,16 +78,20 @@ class Connection:
                 f"cannot reach a broker at {self._name}: {error.strerror or error}. Is it running?"
             ) from None
         try:
+            if security.has_tls:
+                self._begin_tls(security.context())
             # Every broker can answer version 0 of this request.
             response = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
+            # A version that is too new for the broker is answered in version 0 as well (KIP-511),
+            # so this list is there even when nothing else is shared.
+            self._versions = {
+                api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+            }
+            if security.has_sasl:
+                self._log_in()
         except ClientError:
             self.close()
             raise
-        # A version that is too new for the broker is answered in version 0 as well (KIP-511), so
-        # this list is there even when nothing else is shared.
-        self._versions = {
-            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
-        }
 
     def serves(self, request_class: type[Message]) -> bool:
         """Return whether broker and client share a version of this request."""
@@ -116,11 +125,82 @@ class Connection:
 
         `extra_wait_s` is added to the timeout, for requests that other clients may hold up.
         """
+        if self._login_due is not None and time.monotonic() > self._login_due:
+            self._log_in()
         version = self.version_for(type(request), at_least=at_least, at_most=at_most)
         return self._exchange(request, response_class, version, extra_wait_s)
 
     def close(self) -> None:
         self._socket.close()
+
+    def _begin_tls(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self.address[0])
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code in _NAME_ERRORS:
+                advice = "ssl.endpoint.identification.algorithm=none does not check the name."
+            else:
+                advice = "ssl.truststore.location names a PEM file with its authority."
+            raise NotLetIn(
+                f"the certificate of {self._name} is not trusted: {error.verify_message}. {advice}"
+            ) from None
+        except TimeoutError:
+            raise Unreachable(
+                f"{self._name} did not answer within {self._timeout_s:g} s. Does it speak TLS?"
+            ) from None
+        except OSError as error:
+            raise NotLetIn(
+                f"{self._name} does not speak TLS with this client ({_reason(error)})."
+                " Is security.protocol that of the listener?"
+            ) from None
+
+    def _log_in(self) -> None:
+        """Prove who the client is. NotLetIn: the broker refuses, or cannot prove itself."""
+        self._login_due = None
+        security = self._security
+        handshake = self._exchange(
+            SaslHandshakeRequest(mechanism=security.mechanism),
+            SaslHandshakeResponse,
+            _HANDSHAKE_VERSION,
+        )
+        if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise NotLetIn(
+                f"{self._name} does not serve sasl.mechanism {security.mechanism}: it serves"
+                f" {', '.join(handshake.mechanisms) or 'none'}."
+            )
+        if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise NotLetIn(
+                f"{self._name} has no SASL: security.protocol is PLAINTEXT or SSL there."
+            )
+        check(handshake.error_code, f"logging in at {self._name}")
+        if security.mechanism in HASHES:
+            nonce = secrets.token_urlsafe(_NONCE_BYTES)
+            login = scram(security.mechanism, security.username, security.password, nonce)
+        else:
+            login = plain(security.username, security.password)
+        version = self.version_for(SaslAuthenticateRequest)
+        token = next(login)
+        try:
+            while True:
+                answer = self._authenticate(token, version)
+                token = login.send(answer.auth_bytes)
+        except NotTheBroker as mistrust:
+            raise NotLetIn(f"{self._name} is not believed: {mistrust}.") from None
+        except StopIteration:
+            if answer.session_lifetime_ms > 0:
+                lifetime_s = answer.session_lifetime_ms / 1000
+                self._login_due = time.monotonic() + lifetime_s * _RENEWED_AFTER
+
+    def _authenticate(self, token: bytes, version: int) -> SaslAuthenticateResponse:
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        answer = self._exchange(request, SaslAuthenticateResponse, version)
+        if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            raise NotLetIn(
+                f"{self._name} refused the login of {self._security.username!r} by"
+                f" {self._security.mechanism}: {(answer.error_message or 'no reason').rstrip('.')}."
+            )
+        check(answer.error_code, f"logging in at {self._name}", answer.error_message)
+        return answer
 
     def _exchange(
         self, request: Message, response_class: type[R], version: int, extra_wait_s: float = 0.0
@@ -154,6 +234,12 @@ class Connection:
                 f"{self._name} did not answer {API_NAMES[request.api_key]} within "
                 f"{self._timeout_s + extra_wait_s:g} s."
             ) from None
+        except ssl.SSLError as error:
+            # TLS 1.3 tells only now that the broker did not like the client's certificate.
+            raise NotLetIn(
+                f"{self._name} ended TLS ({_reason(error)}). Does it want the client's certificate,"
+                " ssl.keystore.location?"
+            ) from None
         except OSError as error:
             raise Unreachable(f"{self._name}: {error.strerror or error}") from None
         except WireError as error:
@@ -167,7 +253,10 @@ class Connection:
         # One send: two would leave as two packets, and the second would wait for the
         # acknowledgement of the first (Nagle's algorithm).
         self._socket.sendall(_SIZE.pack(len(body)) + body)
-        (size_bytes,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
+        size = self._receive(_SIZE.size, deadline)
+        if size.startswith(_TLS_ALERT):
+            raise WireError("it answers in TLS. security.protocol=SSL or SASL_SSL speaks it")
+        (size_bytes,) = _SIZE.unpack(size)
         # Checked before anything is allocated: the peer may not be a broker.
         if not _CORRELATION_ID_BYTES <= size_bytes <= RESPONSE_BYTES_MAX:
             raise WireError(f"an answer of {size_bytes} bytes")
@@ -183,7 +272,13 @@ class Connection:
             if not more:
                 raise ConnectionError(
                     "the connection was closed without an answer. "
-                    "Is it a listener without TLS and SASL?"
+                    f"Does the listener speak {self._security.protocol}, as this client does?"
                 )
             received += more
         return bytes(received)
+
+
+def _reason(error: OSError) -> str:
+    """Return what OpenSSL or the system says, without the place in OpenSSL's source."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return (reason or error.strerror or str(error)).replace("_", " ").lower()

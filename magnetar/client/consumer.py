@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from magnetar.client.cluster import RETRY_DELAY_S, Client, Leaders, TopicPartition, by_leader
-from magnetar.client.connection import ClientError, check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
     LATEST,
@@ -110,24 +110,36 @@ class Reader:
     isolation: int
     #: Whether a fetch without records waits a little for new ones.
     waits: bool = True
+    #: Where to stop (exclusive); partitions that are not there go on for ever.
+    until: Positions = field(default_factory=dict)
     #: The end (exclusive) that each partition had for this reader in the last fetch.
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the reader has reached the last known end of every partition."""
+        """Whether the reader has reached the last known end of every partition, or `until`."""
         return all(
             # A partition that was not fetched yet has no known end, so it is not at its end.
             self.positions[each] >= self.ends.get(each, self.positions[each] + 1)
+            or self._is_finished(each)
             for each in self.positions
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the reader has reached `until` in every partition."""
+        return bool(self.positions) and all(map(self._is_finished, self.positions))
+
+    def _is_finished(self, place: TopicPartition) -> bool:
+        return place in self.until and self.positions[place] >= self.until[place]
 
     def fetch(self) -> Iterator[Fetched]:
         """Yield the records of one fetch from each leader.
 
         ClientError: a position is not in the log, or a batch is damaged.
         """
-        by_node = list(by_leader(self.leaders, self.positions))
+        wanted = [each for each in self.positions if not self._is_finished(each)]
+        by_node = list(by_leader(self.leaders, wanted))
         # The leaders are asked one after the other, so each may hold up the next one only for its
         # share.
         wait_ms = _WAIT_MS // max(len(by_node), 1) if self.waits else 0
@@ -203,6 +215,8 @@ class Reader:
                 is_hidden = aborted is not None and aborted.hides(header.base_offset, batch)
                 if not header.is_control and not is_hidden:
                     for record in iterate_records(batch):
+                        if record.offset >= self.until.get(place, record.offset + 1):
+                            break
                         if record.offset >= self.positions[place]:
                             # Before the record is handed out: a caller that stops here has consumed
                             # it, and may commit this.

@@ -18,7 +18,7 @@ from magnetar.client.cluster import (
     TopicPartition,
     by_topic,
 )
-from magnetar.client.connection import Refused, check
+from magnetar.client.errors import Refused, check
 from magnetar.client.group_offsets import commit_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError

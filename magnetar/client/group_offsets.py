@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
-from magnetar.client.connection import ClientError, check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import EARLIEST, LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.offset_commit import (

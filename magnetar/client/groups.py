@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
-from magnetar.client.connection import ClientError, Refused, check
+from magnetar.client.errors import ClientError, Refused, check
 from magnetar.client.group_member import decode_assignment
 from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets

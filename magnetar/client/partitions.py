@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from magnetar.client.cluster import Client, Leaders, TopicPartition, by_leader
-from magnetar.client.connection import check
+from magnetar.client.errors import check
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

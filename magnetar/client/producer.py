@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from magnetar.client.batching import Batch, Batcher, ProducerRecord, rounds
 from magnetar.client.cluster import RETRY_DELAY_S, Client, TopicPartition, by_leader
-from magnetar.client.connection import ClientError, Refused, Unreachable, check
+from magnetar.client.errors import ClientError, Refused, Unreachable, check
 from wire.error_code import ErrorCode
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,6 +38,8 @@ _VERSION_OF_NAMES, _VERSION_OF_EXPLICIT_ADDS = 12, 11
 #: The last versions for clients: AddPartitionsToTxn 4 is for brokers (KIP-890), and EndTxn 5 bumps
 #: the epoch, which belongs to transaction version 2.
 _ADD_VERSION, _END_VERSION = 3, 4
+#: How long a topic that exists may be unknown to a broker.
+_NEWS_S = 1.0
 #: Errors after which the same batch may be sent again. Its sequence number keeps it from being
 #: written twice, if it was written after all.
 _RETRIABLE = frozenset(
@@ -88,6 +90,8 @@ class Producer:
     compression: Compression = Compression.NONE
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
+    #: Whether a topic that is missing may be made, by brokers with auto.create.topics.enable.
+    may_create: bool = False
     written: dict[int, Written] = field(default_factory=dict)
     _leaders: dict[TopicPartition, int] = field(default_factory=dict)
     _batcher: Batcher = field(default_factory=lambda: Batcher((), 0))
@@ -103,7 +107,7 @@ class Producer:
         return sum(each.records for each in self.written.values())
 
     def open(self) -> None:
-        """Find the topic, which brokers may create when they are asked, and get a producer id."""
+        """Find the topic and get a producer id. Refused: the topic does not exist."""
         count = self._find_topic()
         if self.partition is not None and (self.topic, self.partition) not in self._leaders:
             raise ClientError(
@@ -145,13 +149,17 @@ class Producer:
 
     def _find_topic(self) -> int:
         """Find the leaders. Returns the number of partitions, those without a leader included."""
-        deadline = time.monotonic() + self.client.timeout_s
+        began = time.monotonic()
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=True
+            topics=[MetadataRequestTopic(name=self.topic)],
+            allow_auto_topic_creation=self.may_create,
         )
         while True:
             (topic,) = self.client.call(request, MetadataResponse).topics
-            if topic.error_code not in _RETRIABLE or time.monotonic() > deadline:
+            is_unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            # A topic that was just created may be news to a broker, but not for long.
+            patience_s = _NEWS_S if is_unknown and not self.may_create else self.client.timeout_s
+            if topic.error_code not in _RETRIABLE or time.monotonic() - began > patience_s:
                 check(topic.error_code, f"topic {self.topic}")
                 self._leaders = self.client.topics([self.topic])
                 return len(topic.partitions)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
 from magnetar.client.configs import Resource, describe_configs
-from magnetar.client.connection import check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
@@ -37,6 +38,7 @@ from wire.types import uuid_text
 
 #: From this version on topics may be named by id, so names moved to another field (KIP-516).
 _TOPIC_STATES_SINCE = 6
+_PATTERN = "^"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,31 @@ def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topi
         name = topic.name or ""
         found.append(Topic(name, uuid_text(topic.topic_id), topic.is_internal, partitions))
     return sorted(found, key=lambda topic: topic.name)
+
+
+def matching(client: Client, names: Sequence[str]) -> list[str]:
+    """Return the names, and in place of each `^PATTERN` the topics whose names begin to match it.
+
+    So librdkafka reads the names of a subscription. Internal topics match none.
+    ClientError: a pattern matches no topic, or is no regular expression.
+    """
+    if not any(name.startswith(_PATTERN) for name in names):
+        return list(names)
+    every = [topic.name for topic in list_topics(client) if not topic.is_internal]
+    found: dict[str, None] = {}
+    for name in names:
+        try:
+            matched = (
+                [each for each in every if re.match(name, each)]
+                if name.startswith(_PATTERN)
+                else [name]
+            )
+        except re.error as error:
+            raise ClientError(f"{name!r} is no regular expression: {error}.") from None
+        if not matched:
+            raise ClientError(f"no topic matches {name!r}: `magnetar topics list` shows them.")
+        found |= dict.fromkeys(matched)
+    return list(found)
 
 
 def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:

@@ -9,7 +9,7 @@ while a coordinator knows the transaction.
 from __future__ import annotations
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.connection import ClientError, check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
 from magnetar.client.transactions import State, Transaction, describe, owners
 from wire.error_code import ErrorCode

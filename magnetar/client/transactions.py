@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.connection import ClientError, check
+from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
+from magnetar.config.disk import DiskConfig
+from magnetar.config.quotas import QUOTA_SETTINGS
 from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
     INT32_MAX,
@@ -31,10 +33,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored=SECURITY_SETTINGS):
+class BrokerConfig(Config, stored={**SECURITY_SETTINGS, **QUOTA_SETTINGS, **DiskConfig.settings}):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
-    Those of `magnetar.config.security` are read through `view` and `listener_security`.
+    Those of `magnetar.config.security` and `quotas` are read through `view` and by listener.
 
     Some change while it runs (`magnetar.config.dynamic`): read them when they are needed.
     """

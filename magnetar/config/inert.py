@@ -171,12 +171,6 @@ _TABLE: dict[str, str] = {
         sasl.oauthbearer.token.endpoint.url string
         sasl.server.callback.handler.class class
     """,
-    "quotas are stored, and not enforced": """
-        controller.quota.window.num int>=1 11
-        controller.quota.window.size.seconds int>=1 1
-        quota.window.num int>=1 11
-        quota.window.size.seconds int>=1 1
-    """,
     "what waits is woken by what it waits for: there is no purgatory": """
         delete.records.purgatory.purge.interval.requests int 1
         fetch.purgatory.purge.interval.requests int 1000
@@ -296,10 +290,6 @@ _TABLE: dict[str, str] = {
     "logs roll on time": """
         log.roll.jitter.hours int>=0 0
         log.roll.jitter.ms* long
-    """,
-    "one limit for every address, and none for a rate": """
-        max.connection.creation.rate* int>=0 2147483647
-        max.connections.per.ip.overrides* string ""
     """,
     "clients are not asked for their metrics": """
         telemetry.max.bytes int>=1 1048576

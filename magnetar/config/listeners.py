@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 
 import wire.address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
-from magnetar.config.security import ListenersConfig, SecurityProtocol
+from magnetar.config.security import (
+    AuthorizationConfig,
+    ListenersConfig,
+    SecurityProtocol,
+    listener_security,
+)
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
@@ -69,6 +76,31 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     if not listeners:
         raise ConfigError("listeners: names no listener for clients.")
     return listeners
+
+
+def unguarded(config: BrokerConfig, listeners: Iterable[Listener]) -> list[Listener]:
+    """Return the listeners on which anyone who reaches this machine may do everything."""
+    if config.view(AuthorizationConfig).authorizer_class_name:
+        return []
+    return [
+        listener
+        for listener in listeners
+        if not _is_loopback(listener.host)
+        and not listener.protocol.has_sasl
+        and not _asks_for_certificates(config, listener)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _asks_for_certificates(config: BrokerConfig, listener: Listener) -> bool:
+    security = listener_security(config, listener.name)
+    return listener.protocol.has_tls and security.ssl_client_auth == "required"
 
 
 def _protocol(listener: str, text: str) -> SecurityProtocol:

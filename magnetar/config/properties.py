@@ -14,6 +14,7 @@ from collections.abc import Iterator
 _WHITESPACE = " \t\f"
 #: Python's splitlines would also end a line at a form feed, which is white space here.
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_UNIT = re.compile("[0-9a-fA-F]{4}")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -87,15 +88,22 @@ def _unescape(text: str, number: int) -> str:
         position += 1
         if escaped == "u":
             digits = text[position : position + 4]
-            try:
-                pieces.append(chr(int(digits, 16)) if len(digits) == 4 else _malformed(number))
-            except ValueError:
-                _malformed(number)
+            # Python's int takes `+12`, ` 12 ` and `1_2`, which Java refuses.
+            if _UNIT.fullmatch(digits) is None:
+                raise PropertiesError(f"line {number}: malformed \\uXXXX escape")
+            pieces.append(chr(int(digits, 16)))
             position += 4
         else:
             pieces.append(_ESCAPES.get(escaped, escaped))
-    return "".join(pieces)
+    return _joined("".join(pieces), number)
 
 
-def _malformed(number: int) -> str:
-    raise PropertiesError(f"line {number}: malformed \\uXXXX escape")
+def _joined(text: str, number: int) -> str:
+    """Return `text` with each pair of UTF-16's surrogates as the one character that it stands for.
+
+    Java's texts are UTF-16, so `store` writes a character beyond U+FFFF as two escapes.
+    """
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise PropertiesError(f"line {number}: half of a surrogate pair") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from magnetar.config.quotas import OF_LISTENERS
 from magnetar.config.setting import (
     Config,
     ConfigType,
@@ -186,7 +187,9 @@ def listener_setting(name: str) -> Setting[object] | None:
     parts = name.removeprefix(_PREFIX).split(".", 1)
     if not name.startswith(_PREFIX) or len(parts) < 2:
         return None
-    found: Setting[object] | None = SecurityConfig.settings.get(parts[1])
+    found: Setting[object] | None = SecurityConfig.settings.get(parts[1]) or OF_LISTENERS.get(
+        parts[1]
+    )
     if found is None:
         _, _, base = parts[1].partition(".")
         found = SecurityConfig.settings.get(base) if base in _OF_MECHANISMS else None

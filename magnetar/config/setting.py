@@ -183,7 +183,11 @@ def parse_integer(text: str) -> int:
     digits = stripped[1:] if stripped[:1] in ("-", "+") else stripped
     if not (digits.isascii() and digits.isdigit()):
         raise InvalidValue("is not a whole number")
-    return int(stripped)
+    try:
+        return int(stripped)
+    except ValueError:
+        # Python reads no more than 4300 digits.
+        raise InvalidValue("has too many digits") from None
 
 
 def integer(

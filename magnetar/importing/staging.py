@@ -38,6 +38,8 @@ _SPARE_BYTES = 64 << 20
 #: Anything else in a partition's directory is left behind: files that Kafka is about to delete or
 #: swap.
 _KEPT = frozenset({"leader-epoch-checkpoint", "partition.metadata"})
+#: The unit of st_blocks, whatever the file system's own is.
+_BLOCK_BYTES = 512
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".state")
 
 
@@ -65,9 +67,15 @@ def files_of(plan: Plan, data_dir: Path, *, link: bool) -> list[StagedFile]:
             target = data_dir / STAGING / directory.name
             for path in sorted(directory.iterdir()):
                 if path.name in _KEPT or path.suffix in _KEPT_SUFFIXES:
-                    size = path.stat().st_size
-                    found.append(StagedFile(path, target / path.name, size, path in closed))
+                    size_bytes = _real_bytes(path)
+                    found.append(StagedFile(path, target / path.name, size_bytes, path in closed))
     return found
+
+
+def _real_bytes(path: Path) -> int:
+    """Return what the file takes on its disk, where that is less than its length."""
+    status = path.stat()
+    return min(status.st_size, status.st_blocks * _BLOCK_BYTES)
 
 
 def _closed(directory: Path, recovery_point: int) -> set[Path]:
@@ -139,7 +147,10 @@ def _linked(file: StagedFile) -> bool:
 def _copy(file: StagedFile) -> None:
     with file.source.open("rb") as source, file.target.open("wb") as target:
         while chunk := source.read(_CHUNK_BYTES):
-            target.write(chunk)
+            # A hole stays a hole: Kafka allocates 10 MB for each index in advance.
+            written = target.write(chunk.rstrip(b"\0"))
+            target.seek(len(chunk) - written, os.SEEK_CUR)
+        target.truncate()
         target.flush()
         os.fsync(target.fileno())
     # Last, after the sync: the time of the source is what `_is_there` takes for "whole".

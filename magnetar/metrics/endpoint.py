@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
 
@@ -68,7 +70,7 @@ class MetricsEndpoint:
         self._is_stopped.set()
         if self._thread is not None:
             # In a thread: the endpoint may be waiting for this very event loop.
-            await asyncio.to_thread(self._thread.join, SILENCE_SECONDS)
+            await HOUSEKEEPING.run(partial(self._thread.join, SILENCE_SECONDS))
         self._socket.close()
 
     def _serve(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:

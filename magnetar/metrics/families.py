@@ -84,6 +84,11 @@ FAMILIES = {
             " are in the broker's log.",
         ),
         Family(
+            "magnetar_full_disk_refusals_total",
+            COUNTER,
+            "Clients' batches that were refused because the disk was full: log.dir.reserve.bytes.",
+        ),
+        Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"
@@ -113,6 +118,18 @@ FAMILIES = {
         Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
         Family(
             "magnetar_requests_total", COUNTER, "Requests by API, since its first one.", ("api",)
+        ),
+        Family(
+            "magnetar_throttled_total",
+            COUNTER,
+            "Requests and connections that a quota has paused, by the quota's name.",
+            ("quota",),
+        ),
+        Family(
+            "magnetar_throttle_seconds_total",
+            COUNTER,
+            "How long these pauses were, as clients were told.",
+            ("quota",),
         ),
         Family(
             "magnetar_request_memory_bytes",

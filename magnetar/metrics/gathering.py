@@ -25,6 +25,7 @@ from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOP
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.patterns import PATTERNS
+from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
@@ -49,12 +50,14 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
+        *_throttled(services.quotas),
         _labelled(
             "magnetar_blocking_jobs",
             [((pool.name,), pool.jobs) for pool in (COLD_READS, HOUSEKEEPING, PATTERNS)],
         ),
         _syncs(services.logs.sync_durations),
         _plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
+        _plain("magnetar_full_disk_refusals_total", services.logs.room.refusals),
     ]
     # Last, because it alone gives up its turn: all that is above is of one moment.
     return families + await _partitions(services.topics.all())
@@ -114,6 +117,17 @@ def _server(server: Server) -> Iterator[Metric]:
             (("waiting",), memory.waiting_bytes),
             (("answers",), server.response_memory.held_bytes),
         ],
+    )
+
+
+def _throttled(quotas: Quotas) -> Iterator[Metric]:
+    kinds = quotas.throttled.items()
+    yield _labelled(
+        "magnetar_throttled_total", [((kind.value,), each.count) for kind, each in kinds]
+    )
+    yield _labelled(
+        "magnetar_throttle_seconds_total",
+        [((kind.value,), each.total_ms / 1000) for kind, each in kinds],
     )
 
 

@@ -1,9 +1,10 @@
-"""Checks of large batches: in threads, in the order in which a connection sent its requests.
+"""Produce requests that wait between their batches, in the order in which a connection sent them.
 
 Decompressing a megabyte, or compressing it by the topic's codec, takes up to fifty milliseconds, in
-which no other client would be served. A request whose batches take so long goes on here, and so
-does each request that its connection sends meanwhile: the producer's batches are appended in its
-order. Other connections are not waited for.
+which no other client would be served. Such a check goes to a thread. The first batches of a hundred
+partitions, whose files are made, take as long; between two of them others have their turn. A
+request that waits so goes on here, and so does each request that its connection sends meanwhile:
+the producer's batches are appended in its order. Other connections are not waited for.
 
 The account of requests in flight holds the frames that wait. What they inflate to is bounded by the
 number of threads, and by one batch for each request, which is appended as soon as it is checked.
@@ -12,31 +13,30 @@ number of threads, and by one batch for each request, which is appended as soon 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeAlias
 
-from logstore.partition.client_batch import CheckedBatch
+from logstore.disk.pools import Pool
 from magnetar.runtime.background import WholeWork
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import Connection
 from wire.errors import KafkaError
 from wire.message import Message
 
-THREADS = 2
+#: What checks of batches that take long run in.
+CHECKS = Pool("batch-checks", 2)
 
-#: The check of one batch, for a thread. Raises KafkaError.
-Check: TypeAlias = Callable[[], CheckedBatch]
-#: A request's work: yields each check that takes long, and is sent what the check returned.
-Steps: TypeAlias = Generator[Check, CheckedBatch, None]
+#: Begins what a request waits for: a check in a thread, or the next turn. Raises KafkaError.
+Wait: TypeAlias = Callable[[], Awaitable[Any]]
+#: A request's work: yields each wait, and is sent its result.
+Steps: TypeAlias = Generator[Wait, Any, None]
 
 
 class BatchChecks:
-    """The requests whose batches are checked in threads."""
+    """The requests that wait between their batches."""
 
     def __init__(self, whole_work: WholeWork) -> None:
         self._whole_work = whole_work
-        self._executor: ThreadPoolExecutor | None = None
         self._responses = DelayedResponses(asyncio.get_running_loop())
         #: Of each connection that has a request here: done when its last one has appended.
         self._last: dict[Connection, asyncio.Future[None]] = {}
@@ -48,13 +48,13 @@ class BatchChecks:
     async def perform(
         self,
         connection: Connection,
-        check: Check | None,
+        wait: Wait | None,
         steps: Steps,
         respond: Callable[[], Message | DelayedResponse | None],
     ) -> Message | None:
         """Perform a request's steps behind the connection's last ones, and return its response.
 
-        `check` is what the steps have yielded; None: they have not begun. The work goes on where
+        `wait` is what the steps have yielded; None: they have not begun. The work goes on where
         the connection is closed meanwhile: a producer that asks for no answers may close it.
         """
         before = self._last.get(connection)
@@ -64,7 +64,7 @@ class BatchChecks:
             try:
                 if before is not None:
                     await before
-                await self._go_on(check, steps)
+                await self._go_on(wait, steps)
             finally:
                 appended.set_result(None)
                 if self._last[connection] is appended:
@@ -81,24 +81,16 @@ class BatchChecks:
         await ended
         return response.make(response.is_late)
 
-    async def _go_on(self, check: Check | None, steps: Steps) -> None:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(THREADS, "batch-checks")
-        loop = asyncio.get_running_loop()
+    async def _go_on(self, wait: Wait | None, steps: Steps) -> None:
         try:
-            if check is None:
-                check = next(steps)
+            if wait is None:
+                wait = next(steps)
             while True:
                 try:
-                    checked = await loop.run_in_executor(self._executor, check)
+                    result = await wait()
                 except KafkaError as refusal:
-                    check = steps.throw(refusal)
+                    wait = steps.throw(refusal)
                 else:
-                    check = steps.send(checked)
+                    wait = steps.send(result)
         except StopIteration:
             return
-
-    def stop(self) -> None:
-        """End the threads; all work that used them has ended."""
-        if self._executor is not None:
-            self._executor.shutdown()

@@ -12,15 +12,17 @@ error of the disk ends the process, except in a file that only the cleaner uses 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
+from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionDeleted
@@ -41,6 +43,8 @@ _PAUSE_S = 0.000_1
 #: No single sleep is longer, so that a stop is noticed.
 _SLEEP_MAX_S = 0.1
 
+CLEANING = Pool("log-cleaner", 1)
+
 _T = TypeVar("_T")
 _log = get_logger("cleaner")
 
@@ -50,10 +54,15 @@ class Stopped(Exception):
 
 
 class Pace:
-    """The speed of the cleaner's thread, which calls it often; it sleeps or raises Stopped."""
+    """The speed of the cleaner's thread, which calls it often.
 
-    def __init__(self, bytes_per_second: Callable[[], float]) -> None:
+    It sleeps, or raises Stopped, or the OSError of a full disk.
+    """
+
+    def __init__(self, bytes_per_second: Callable[[], float], has_room: Callable[[], bool]) -> None:
+        """`has_room`: whether the disk has room for the cleaner's copies."""
         self._bytes_per_second = bytes_per_second
+        self._has_room = has_room
         self._slice_began = 0.0
         self._bytes = 0
         self._bytes_since = 0.0
@@ -67,6 +76,9 @@ class Pace:
             return
         if self.is_stopped:
             raise Stopped
+        if not self._has_room():
+            # What is left is for those that cannot wait.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         time.sleep(_PAUSE_S)
         while (ahead_s := self._ahead_s(time.perf_counter())) > 0 and not self.is_stopped:
             time.sleep(min(ahead_s, _SLEEP_MAX_S))
@@ -97,9 +109,11 @@ class Cleaner:
         self._logs = logs
         self._clock = clock
         self._config = config
-        self._pace = Pace(lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0))
+        self._pace = Pace(
+            lambda: max(config.log_cleaner_io_max_bytes_per_second, 1.0),
+            logs.room.has_half_the_reserve,
+        )
         self._background = Background(fail)
-        self._executor: ThreadPoolExecutor | None = None
         #: Damaged logs, which are left alone.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
         #: Runs since the start, and the bytes that they have read and written.
@@ -117,8 +131,6 @@ class Cleaner:
         self._pace.is_stopped = True
         self._background.cancel()
         await self._background.ended()
-        if self._executor is not None:
-            self._executor.shutdown()
 
     async def clean(self) -> int:
         """Clean logs while any is dirty enough; return the number of runs."""
@@ -240,11 +252,9 @@ class Cleaner:
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         if self._pace.is_stopped:
             raise Stopped
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "log-cleaner")
         # A cancelled caller closes the files that the thread reads, so it waits for the thread,
         # which notices a stop within a slice.
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        future = asyncio.ensure_future(CLEANING.run(work))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

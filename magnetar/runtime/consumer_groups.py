@@ -7,7 +7,6 @@ rests on. Regular expressions are matched in the thread of `magnetar.runtime.pat
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -41,6 +40,7 @@ from magnetar.runtime.classic_groups import ClassicGroups
 from magnetar.runtime.group_shards import GroupShards, RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.topic_image import BrokerTopics
+from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
 from wire.errors import KafkaError
 from wire.resource_type import ResourceType
@@ -90,6 +90,7 @@ class ConsumerGroups:
         settings: GroupSettings,
         clock: Clock,
         tasks: Tasks,
+        turns: Turns,
     ) -> None:
         self._shards = shards
         self._timers = timers
@@ -98,7 +99,7 @@ class ConsumerGroups:
         self.settings = settings
         self._clock = clock
         self._tasks = tasks
-        self._joining = asyncio.Lock()
+        self._turns = turns
 
     # --- requests
 
@@ -110,11 +111,9 @@ class ConsumerGroups:
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
-        if request.member_epoch == JOINING:
-            # Hundreds of members may join at once, and each costs a millisecond of a large group:
-            # one joins in a turn of the event loop, and other requests are served in between.
-            async with self._joining:
-                await asyncio.sleep(0)
+        # Hundreds of members may join at once, and each costs a millisecond of a large group.
+        if request.member_epoch == JOINING and self._turns.is_over():
+            await self._turns.give_up()
         if request.topic_regex:
             # The last await before the decision: from here on the group cannot change under it.
             request = await self._with_resolved_regex(request, request.topic_regex)

@@ -17,7 +17,7 @@ KIP-227, KIP-516 (topic ids).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -150,6 +150,9 @@ class FetchContext:
         """Return the error code and the session id of the response, when all was told."""
         return ErrorCode.NONE, NO_SESSION
 
+    def withhold(self, keys: Iterable[PartitionKey]) -> None:
+        """Note that the client gets nothing of these partitions, which were read."""
+
     def release(self) -> None:
         """End the watch, unless a session keeps it."""
         self.watch.close()
@@ -216,6 +219,12 @@ class _IncrementalContext(FetchContext):
         # Another request may have come while this one was waiting for data.
         code = ErrorCode.INVALID_FETCH_SESSION_EPOCH if self.is_overtaken else ErrorCode.NONE
         return code, self._session.session_id
+
+    def withhold(self, keys: Iterable[PartitionKey]) -> None:
+        if not self.is_overtaken:
+            for key in keys:
+                if key in self.asked:
+                    self.watch.renew(key)
 
     def release(self) -> None:
         """The session keeps its watch."""

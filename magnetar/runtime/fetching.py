@@ -22,7 +22,7 @@ from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.shared_timers import SharedTimers
-from magnetar.runtime.turn import Turn
+from magnetar.runtime.turns import Turns
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
@@ -78,7 +78,7 @@ class PartitionRead:
         try:
             result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
         except KafkaError as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
             return True
         if result is None:
             return False
@@ -96,9 +96,9 @@ class PartitionRead:
                 offset, limit_bytes, isolation, at_least_one=at_least_one
             )
         except KafkaError as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
         except LedgerClosed:
-            self._refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
+            self.refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
         else:
             self._take(result, offset, isolation, at_least_one=at_least_one)
 
@@ -110,7 +110,8 @@ class PartitionRead:
         is_left_out = not at_least_one and not self.size_bytes
         self.is_kept_out = is_left_out and offset < result.bound(isolation)
 
-    def _refuse(self, error: KafkaError) -> None:
+    def refuse(self, error: KafkaError) -> None:
+        """Answer `error` in place of what was read."""
         self.error = error
         self.result = None
         self.size_bytes = 0
@@ -148,6 +149,7 @@ class Fetch:
         find: Callable[[PartitionKey], PartitionRead],
         isolation: Isolation,
         timers: SharedTimers,
+        turns: Turns,
         *,
         min_bytes: int,
         max_bytes: int,
@@ -163,6 +165,7 @@ class Fetch:
         self._find = find
         self._isolation = isolation
         self._timers = timers
+        self._turns = turns
         self._ends_at_s = ends_at_s
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
@@ -185,16 +188,15 @@ class Fetch:
 
     async def perform(self) -> None:
         """Fill every read's `result` or `error`."""
-        turn = Turn()
-        await self._read(list(self._watch.due), turn)
+        await self._read(list(self._watch.due))
         while not (self._is_complete or self._is_late or self._is_overtaken):
             await self._sleep()
-            await self._count_moved(turn)
+            await self._count_moved()
             if self._size_bytes + self._unread_bytes >= self._min_bytes:
-                await self._read_moved(turn)
+                await self._read_moved()
         if not self._is_complete and not self._is_overtaken:
             # Less than asked for, but everything that is there by now.
-            await self._read_moved(turn)
+            await self._read_moved()
 
     def end(self) -> None:
         """Leave the watch. Nothing that lives on holds the records after this."""
@@ -217,7 +219,7 @@ class Fetch:
         finally:
             self._timers.discard(self._ends_at_s, wake)
 
-    async def _count_moved(self, turn: Turn) -> None:
+    async def _count_moved(self) -> None:
         """Count the bytes that moves have made visible, without reading them.
 
         A fetch with a large `min_bytes` must not read every batch again whenever a small one
@@ -235,21 +237,24 @@ class Fetch:
             self._unread[key] = unread_bytes
             if read.log is not None:
                 watch.subscribe(key, read.log.reader)
-            if turn.is_over:
-                await turn.next()
+            if watch.moved and self._turns.is_over():
+                await self._turns.give_up()
 
-    async def _read_moved(self, turn: Turn) -> None:
+    async def _read_moved(self) -> None:
         moved, self._unread = list(self._unread), {}
         self._unread_bytes = 0
-        await self._read(moved, turn)
+        await self._read(moved)
 
-    async def _read(self, keys: Iterable[PartitionKey], turn: Turn) -> None:
+    async def _read(self, keys: Iterable[PartitionKey]) -> None:
         isolation, held = self._isolation, self._held
+        is_first = True
         for key in keys:
-            if turn.is_over:
-                await turn.next()
+            # The first one is free: an ordinary fetch asks for no turn.
+            if not is_first and self._turns.is_over():
+                await self._turns.give_up()
                 if self._is_overtaken:
                     return
+            is_first = False
             read = self.reads.get(key)
             if read is None:
                 read = self.reads[key] = self._find(key)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.classic.group import GroupLimits, Protocols
 from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.records import ShardRecord, decode, encode
-from coordinator.groups.shard import GroupShard, check_group_count
+from coordinator.groups.shard import GroupShard, check_group_count, check_metadata_room
 from coordinator.partitioning import partition_for
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
@@ -108,6 +108,10 @@ class GroupShards:
         `home` is the state of the group's shard.
         """
         check_group_count(home, self._states, group_id, self._config.max_groups)
+
+    def check_metadata_room(self, joining: Protocols) -> None:
+        """Raise POLICY_VIOLATION where members' metadata has no room in memory."""
+        check_metadata_room(self._states, joining, self._config.queued_max_request_bytes)
 
     async def durable(self, group_ids: Iterable[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""

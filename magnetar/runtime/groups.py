@@ -36,6 +36,7 @@ from magnetar.runtime.group_shards import GroupShards, RunningGroupShard, Step
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.request_context import Connection
 from magnetar.runtime.topic_image import BrokerTopics
+from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -53,6 +54,7 @@ class Groups:
         clock: Clock,
         config: BrokerConfig,
         fail: Callable[[BaseException], None],
+        turns: Turns,
     ) -> None:
         self._topics = topics
         self._clock = clock
@@ -67,7 +69,9 @@ class Groups:
         self.timers = GroupTimers(clock, self.tasks, self._expire)
         self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
         self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
-        self.offsets = GroupOffsets(self.shards, self.timers, topics, clock, config, self.tasks)
+        self.offsets = GroupOffsets(
+            self.shards, self.timers, topics, clock, config, self.tasks, turns
+        )
         self._classic = ClassicGroups(self.timers, clock)
         self.consumer = ConsumerGroups(
             self.shards,
@@ -77,6 +81,7 @@ class Groups:
             GroupSettings(config, stored_configs),
             clock,
             self.tasks,
+            turns,
         )
         self._classic_members = ClassicMembers(self.consumer, image)
 
@@ -116,6 +121,7 @@ class Groups:
         # A member with an id is in a group that counts already.
         if not request.member_id:
             self.shards.check_count(group_id, step.state)
+        self.shards.check_metadata_room(request.protocols)
         return await self._classic.join(step, request, connection)
 
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:

@@ -18,14 +18,13 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.logging import get_logger
+from magnetar.runtime.turns import Turns
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
-#: The first batch of a log makes its directory and files, which takes as long as so many markers.
-_FIRST_MARKER_COUNTS = 20
 #: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
 #: or a later epoch of the producer has passed and everything of this one is closed.
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -82,9 +81,11 @@ class PendingAcks(Protocol):
 class LocalParticipants:
     """Partitions in this process."""
 
-    def __init__(self, topics: PartitionsByName, groups: PendingAcks) -> None:
+    def __init__(self, topics: PartitionsByName, groups: PendingAcks, turns: Turns) -> None:
+        """`turns`: a slice of markers ends with the turn."""
         self._topics = topics
         self._groups = groups
+        self._turns = turns
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
 
@@ -130,8 +131,9 @@ class LocalParticipants:
                     else:
                         raise  # It ends the broker: a decision would be without its marker.
                 markers.append((one, partition, log, end_offset))
-                room -= 1 if end_offset > 1 else _FIRST_MARKER_COUNTS
-                if room <= 0:
+                room -= 1
+                # A marker that makes files, or opens them again, takes as long as twenty others.
+                if room <= 0 or (part is Part.SLICES and self._turns.is_over()):
                     yield markers
                     markers, room = [], MARKERS_AT_ONCE_MAX
         yield markers

@@ -28,6 +28,10 @@ class Connection(Protocol):
         """Whether the client will not read another response."""
         ...
 
+    def mute(self, pause_ms: int) -> None:
+        """Read nothing more of the connection for a time."""
+        ...
+
     def close(self) -> None:
         """Close the connection, once the responses given before are written."""
         ...
@@ -44,6 +48,8 @@ class RequestContext:
         "correlation_id",
         "held",
         "now_ms",
+        "size_bytes",
+        "throttle_time_ms",
         "version",
     )
 
@@ -56,6 +62,7 @@ class RequestContext:
         client_address: str,
         now_ms: int,
         connection: Connection,
+        size_bytes: int = 0,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -66,6 +73,10 @@ class RequestContext:
         #: The memory that a large response holds until it is sent; None for a small one.
         self.held: HeldResponse | None = None
         self.connection = connection
+        #: The bytes of the request, its header included.
+        self.size_bytes = size_bytes
+        #: How long a quota makes the connection pause after the response.
+        self.throttle_time_ms = 0
 
     @property
     def principal(self) -> Principal:

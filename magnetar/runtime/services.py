@@ -18,6 +18,7 @@ from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
@@ -55,6 +56,8 @@ class Services:
     catalog: Catalog
     config_resources: ConfigResources
     client_quotas: ClientQuotas
+    #: What clients have taken of their quotas.
+    quotas: Quotas
     authentication: Authentication
     #: Who may do what; None without an authorizer.
     acls: Acls | None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
     r"/(?P<case>[LU]?))\s*(?:,|$)"
 )
-_GROUP = re.compile(r"\$(\d)")
+#: As Java's replaceAll reads a replacement: a group, or a character after a backslash.
+_REPLACED = re.compile(r"\$([0-9])|\\(.)", re.DOTALL)
 
 
 class NameRefused(ValueError):
@@ -105,7 +107,11 @@ def parse_rules(text: str) -> list[MappingRule]:
         except re2.error as error:
             # Patterns that backtrack could hold the event loop; RE2 has none.
             raise ValueError(f"has a pattern that RE2 refuses: {error}") from None
-        rules.append(MappingRule(pattern, _GROUP.sub(r"\\\1", found["replacement"]), found["case"]))
+        replacement = found["replacement"]
+        for group, _ in _REPLACED.findall(replacement):
+            if group and int(group) > pattern.groups:
+                raise ValueError(f"names ${group}, and has {pattern.groups} groups: {found[0]}")
+        rules.append(MappingRule(pattern, replacement, found["case"]))
     return rules or [MappingRule(None, "", "")]
 
 
@@ -116,6 +122,11 @@ def mapped(name: str, rules: Sequence[MappingRule]) -> str:
             return name
         found = pattern.fullmatch(name)
         if found is not None:
-            user = str(found.expand(replacement))
+            user = _REPLACED.sub(partial(_replaced, found), replacement)
             return {"L": user.lower(), "U": user.upper()}.get(case, user)
     raise NameRefused(f"no rule of ssl.principal.mapping.rules fits {name}")
+
+
+def _replaced(found: Any, part: re.Match[str]) -> str:
+    """Return what stands for a part of a replacement, in a name that a rule fits."""
+    return part[2] or found[int(part[1])] or ""

@@ -48,7 +48,7 @@ class Session:
 
         `frame_bytes_max` is the largest request until the session is open.
         """
-        self.frame_bytes_max = frame_bytes_max
+        self._frame_bytes_max = frame_bytes_max
         self.principal: Principal = ANONYMOUS
         self.mechanism: str | None = None
         self.is_guarded = mechanisms is not None
@@ -63,6 +63,10 @@ class Session:
     def is_open(self) -> bool:
         """Whether the client has proven who it is, or need not."""
         return not self._mechanisms or self.mechanism is not None
+
+    def limit_frames(self, bytes_max: int) -> int:
+        """Return the largest request that the client may send, `bytes_max` once it is open."""
+        return bytes_max if self.is_open else min(bytes_max, self._frame_bytes_max)
 
     @property
     def takes_tokens(self) -> bool:

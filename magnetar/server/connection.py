@@ -6,9 +6,9 @@ starts when all requests before it are answered. So a client that pipelines gets
 Kafka would give, which works on one request at a time.
 
 Pressure: the connection reads no more while too many requests are unanswered, while the client does
-not read its answers, or while requests hold too much memory. It starts no request while answers
-pile up. A connection that breaks the protocol is closed, alone, after the requests before are
-answered.
+not read its answers, while requests hold too much memory, or while a quota mutes it. It starts no
+request while answers pile up. A connection that breaks the protocol is closed, alone, after the
+requests before are answered.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from magnetar.runtime.turns import Turns
-from magnetar.security.names import MappingRule, certificate_name, mapped
-from magnetar.security.principal import user
+from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
 from magnetar.server.dispatch import (
     API_VERSIONS,
@@ -38,7 +37,10 @@ from magnetar.server.dispatch import (
 )
 from magnetar.server.first_step import Rest
 from magnetar.server.frames import Frame, FrameReader
+from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
+from magnetar.server.pausing import Mute, Pause
+from magnetar.server.tls import principal_of
 from magnetar.server.writing import write
 from wire.errors import WireError
 
@@ -48,20 +50,6 @@ _OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
 GATHER_MAX = 64
 
 _log = get_logger("server")
-
-
-class _Pause:
-    """Bits, each a reason why nothing is read. Reading goes on when none is set.
-
-    Plain integers: an IntFlag's operators are functions, called a dozen times for each request.
-    """
-
-    NONE = 0
-    UNANSWERED = 1
-    UNREAD_ANSWERS = 2
-    MEMORY = 4
-    CLOSING = 8
-    TURN = 16
 
 
 @dataclass(slots=True)
@@ -110,29 +98,33 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Answers that the operating system did not take at once.
         self._unread = HeldResponse(shared.response_memory)
         self._unread_seen = 0  # what `is_stuck` has seen of them
-        self._reader = FrameReader(shared.buffer, shared.memory, shared.frame_bytes_max)
-        self._limit_frames()
+        bytes_max = session.limit_frames(shared.frame_bytes_max)
+        self._reader = FrameReader(shared.buffer, shared.memory, bytes_max)
         # The event loop asks the reader itself, which saves a call for each read.
         self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
         self._backlog: deque[Frame] = deque()
         self._exchanges: deque[Exchange] = deque()
         self._transport: asyncio.Transport | None = None
-        self._pause = _Pause.NONE
+        self._pause = Pause.NONE
+        self._mute: Mute | None = None  # Made when a quota mutes for the first time.
         #: Whether every request under way is one of OVERLAPPING.
         self._do_overlap = True
         self._is_pumping = False
         self._will_pump = False
-        #: Whether requests wait for the connection's next turn.
-        self._waits_for_turn = False
-        self._quiet_since_s = self._loop.time()
-        self._traffic_bytes_seen = 0
+        self._waits_for_turn = False  # Whether requests wait for the next one.
+        self._idling = Idling(self._loop.time())
 
     # What handlers and the server may know.
 
     @property
     def is_closing(self) -> bool:
         """Whether the client will not read another answer."""
-        return self._transport is None or bool(self._pause & _Pause.CLOSING)
+        return self._transport is None or bool(self._pause & Pause.CLOSING)
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether nothing is read at present so that others have their turn."""
+        return bool(self._pause & Pause.TURN)
 
     @property
     def is_partial(self) -> bool:
@@ -140,31 +132,47 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reader.is_partial or bool(self._backlog)
 
     def idle_seconds(self, now_s: float) -> float:
-        """Return for how long the connection was idle; to be asked regularly.
+        """Return for how long nothing was sent, received or worked on; to be asked regularly.
 
-        A connection is idle while nothing is sent or received and no request is worked on. Answers
-        that its client does not read are no work. The byte counts show the traffic, so requests
-        need not read the clock; what comes between two calls counts as if it came with the second.
+        Answers that the client does not read are no work.
         """
+        is_waiting = bool(self._backlog) and not self._pause & Pause.UNREAD_ANSWERS
         traffic_bytes = self.received_bytes + self.sent_bytes
-        is_waiting = bool(self._backlog) and not self._pause & _Pause.UNREAD_ANSWERS
-        if traffic_bytes != self._traffic_bytes_seen or self._exchanges or is_waiting:
-            self._traffic_bytes_seen = traffic_bytes
-            self._quiet_since_s = now_s
-        return now_s - self._quiet_since_s
+        is_busy = bool(self._exchanges) or is_waiting
+        return self._idling.seconds(now_s, traffic_bytes, is_busy=is_busy)
 
     def close(self) -> None:
         """Read no more, answer the requests that were begun, then close."""
         if self._transport is None:
             return
-        self._pause_reading(_Pause.CLOSING)
+        self._pause_reading(Pause.CLOSING)
         self._drop_backlog()
         if not self._exchanges and not self._is_pumping:
             self._transport.close()
 
+    def mute(self, pause_ms: int) -> None:
+        """Read nothing more for a time. What has arrived is answered."""
+        if self._transport is None:
+            return
+        if self._mute is None:
+            self._mute = Mute(self._loop, partial(self._resume_reading, Pause.MUTED))
+        self._mute.extend(pause_ms)
+        self._pause_reading(Pause.MUTED)
+
+    def unmute(self) -> None:
+        """Read on, if a quota had muted the connection."""
+        if self._mute is not None:
+            self._mute.end()
+
+    def close_after(self, delay_ms: int) -> None:
+        """Serve nothing, and close after a delay."""
+        self._pause_reading(Pause.CLOSING)
+        self._mute = Mute(self._loop, self.abort)
+        self._mute.extend(delay_ms)
+
     def end(self) -> None:
         """Close, or close at once where the connection is closing and its client does not read."""
-        if self._pause & _Pause.CLOSING:
+        if self._pause & Pause.CLOSING:
             self.abort()
         else:
             self.close()
@@ -188,7 +196,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def is_stuck(self) -> bool:
         """Return whether the client has taken nothing of its answers since the last call."""
-        if not self._pause & _Pause.UNREAD_ANSWERS or self._transport is None:
+        if not self._pause & Pause.UNREAD_ANSWERS or self._transport is None:
             self._unread_seen = 0
             return False
         seen, self._unread_seen = self._unread_seen, self._transport.get_write_buffer_size()
@@ -212,13 +220,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if certificate is None:
             return
         try:
-            self.session.principal = user(mapped(certificate_name(certificate), self._name_rules))
-        except ValueError as mistake:
-            self._refuse(WireError(f"its certificate: {mistake}"))
+            self.session.principal = principal_of(certificate, self._name_rules)
+        except WireError as mistake:
+            self._refuse(mistake)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._mute is not None:
+            self._mute.cancel()
         self._unread.resize(0)
         self._drop_backlog()
         # No client hears the answers: a long poll must not go on and hold memory for as long as a
@@ -237,11 +247,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         limit_bytes = memory.limit_bytes
         is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
         if is_short and not memory.may_read(self):
-            self._pause_reading(_Pause.MEMORY)
+            self._pause_reading(Pause.MEMORY)
         elif self._reader.is_partial and self._turns.is_over():
             # Others send large requests at the same time: to receive them all holds the loop.
-            self._pause_reading(_Pause.TURN)
-            self._turns.later(partial(self._resume_reading, _Pause.TURN))
+            self._pause_reading(Pause.TURN)
+            self._turns.later(partial(self._resume_reading, Pause.TURN))
 
     def eof_received(self) -> bool:
         return False
@@ -249,21 +259,21 @@ class ClientConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         if self._transport is not None:
             self._unread.resize(self._transport.get_write_buffer_size())
-        self._pause_reading(_Pause.UNREAD_ANSWERS)
+        self._pause_reading(Pause.UNREAD_ANSWERS)
 
     def resume_writing(self) -> None:
         self._unread.resize(0)
-        self._resume_reading(_Pause.UNREAD_ANSWERS)
+        self._resume_reading(Pause.UNREAD_ANSWERS)
         self._pump()
 
     def resume_memory(self) -> None:
         if self._memory.may_read(self):
-            self._resume_reading(_Pause.MEMORY)
+            self._resume_reading(Pause.MEMORY)
 
     # Requests and answers.
 
     def _accept(self, frames: list[Frame]) -> None:
-        if self._pause & _Pause.CLOSING:
+        if self._pause & Pause.CLOSING:
             return
         is_quiet = not (self._exchanges or self._backlog or self._pause)
         if is_quiet and len(frames) == 1:
@@ -282,7 +292,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._pump()
         unanswered = len(self._exchanges) + len(self._backlog)
         if unanswered and unanswered >= self._in_flight_max:
-            self._pause_reading(_Pause.UNANSWERED)
+            self._pause_reading(Pause.UNANSWERED)
 
     def _pump(self) -> None:
         """Start requests that may start until the turn is over; send every answer that may be sent.
@@ -302,7 +312,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                     # Now, not at the end: it may turn out that the client does not read.
                     self._send(ready)
                     ready = []
-            if not backlog or self._waits_for_turn or self._pause & _Pause.UNREAD_ANSWERS:
+            if not backlog or self._waits_for_turn or self._pause & Pause.UNREAD_ANSWERS:
                 break
             if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
                 break
@@ -362,24 +372,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             if exchange.overlaps:
                 self._memory.in_flight_bytes += exchange.size_bytes
             elif not self._memory.hold_waiting(exchange.size_bytes):
-                name = exchange.route.api.name
-                self.cut_off(f"its {name} may not wait: others hold queued.max.request.bytes")
+                api = exchange.route.api.name
+                self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
 
     def _begin_guarded(self, frame: Frame) -> Exchange:
         """Begin a request of a client that has not authenticated, or whose session may end."""
         exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
-        self._limit_frames()
+        self._reader.frame_bytes_max = self.session.limit_frames(self._shared.frame_bytes_max)
         return exchange
-
-    def _limit_frames(self) -> None:
-        """Take small requests only, until the client has authenticated."""
-        shared = self._shared
-        is_open = self.session.is_open
-        self._reader.frame_bytes_max = (
-            shared.frame_bytes_max
-            if is_open
-            else min(shared.frame_bytes_max, self.session.frame_bytes_max)
-        )
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
@@ -446,13 +446,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _after_answers(self) -> None:
-        if self._pause & _Pause.CLOSING:
+        if self._pause & Pause.CLOSING:
             if not self._exchanges and self._transport is not None:
                 self._transport.close()
-        elif self._pause & _Pause.UNANSWERED:
+        elif self._pause & Pause.UNANSWERED:
             unanswered = len(self._exchanges) + len(self._backlog)
             if unanswered < self._in_flight_max:
-                self._resume_reading(_Pause.UNANSWERED)
+                self._resume_reading(Pause.UNANSWERED)
 
     # Refusals and pressure.
 

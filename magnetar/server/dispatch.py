@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from struct import Struct
 from struct import error as StructError
 from types import CoroutineType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from logstore.disk.pools import Pool
 from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
@@ -33,6 +33,7 @@ from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
+from magnetar.server.metering import metered
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
 from wire.message import Buffer, Message
@@ -53,6 +54,8 @@ ELEMENTS_MAX = 1 << 17
 #: at most, since its elements are bounded.
 _LARGE_FACTOR = 15
 _DECODED_BYTES_MAX = 32 << 20
+#: One thread for all large messages: one of them at a time takes memory and CPU time.
+LARGE_MESSAGES = Pool("large-messages", 1)
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")
@@ -65,7 +68,6 @@ _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
 
-R = TypeVar("R")
 #: The buffers of an answer; empty where none is to be sent.
 Answer = list[Buffer]
 
@@ -94,8 +96,13 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int, *, is_guarded: bool = False) -> None:
-        """`is_guarded`: there is an authorizer, which the API's needs are put before."""
+    def __init__(
+        self, api: Api, version: int, *, is_guarded: bool = False, is_metered: bool = False
+    ) -> None:
+        """`is_guarded`: there is an authorizer, which the API's needs are put before.
+
+        `is_metered`: some clients have quotas.
+        """
         self.api = api
         self.api_key = api.key
         self.version = version
@@ -103,6 +110,8 @@ class Route:
         self.handler = api.handler
         if is_guarded and api.needs:
             self.handler = guarded(api.handler, api.refuse, api.needs)
+        if is_metered:
+            self.handler = metered(api, self.handler)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -160,8 +169,6 @@ class Dispatcher:
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
-        #: One thread for all large messages: one of them at a time takes memory and CPU time.
-        self._aside = ThreadPoolExecutor(1, "large-messages")
         #: By API key and version as the first four bytes of a request say them.
         self._routes: dict[int, Route] = {}
         #: The number of requests that were understood, by API key.
@@ -192,7 +199,14 @@ class Dispatcher:
             raise WireError("the client id is not UTF-8") from None
         key, version = route.api_key, route.version
         context = RequestContext(
-            key, version, correlation_id, client_id, client_address, self._now_ms(), connection
+            key,
+            version,
+            correlation_id,
+            client_id,
+            client_address,
+            self._now_ms(),
+            connection,
+            len(frame),
         )
         exchange = Exchange(route, context, len(frame))
         try:
@@ -248,13 +262,13 @@ class Dispatcher:
             refusal = self._refusal_for(exchange, error)
             if refusal is not None and exchange.is_large:
                 # It names as much as the request does.
-                exchange.answer = await self._run_aside(partial(_refusal, exchange, refusal))
+                exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
             else:
                 exchange.answer = _refusal(exchange, refusal)
 
-    def close(self) -> None:
-        """End the thread for large messages."""
-        self._aside.shutdown(wait=False, cancel_futures=True)
+    def forget_routes(self) -> None:
+        """Look routes up anew: quotas have come or gone."""
+        self._routes.clear()
 
     def _respond(self, exchange: Exchange, response: Message | None) -> None:
         """Set the answer, or what it waits for where a thread has to encode it."""
@@ -268,7 +282,7 @@ class Dispatcher:
             return _encode(exchange, response, ELEMENTS_AT_ONCE)
         except TooManyElements:
             with self._turns.aside():
-                return await self._run_aside(partial(_encode, exchange, response))
+                return await LARGE_MESSAGES.run(partial(_encode, exchange, response))
 
     def _begin_large(self, exchange: Exchange, frame: Frame, offset: int) -> Rest:
         """Begin to decode a request in the thread, and to run its handler after that."""
@@ -278,13 +292,10 @@ class Dispatcher:
 
     async def _handle_large(self, exchange: Exchange, frame: Frame, offset: int) -> Any:
         decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
-        exchange.request, _ = await self._run_aside(decode)
+        exchange.request, _ = await LARGE_MESSAGES.run(decode)
         self.request_counts[exchange.route.api_key] += 1
         handled = exchange.route.handler(self.services, exchange.request, exchange.context)
         return await handled if isinstance(handled, CoroutineType) else handled
-
-    async def _run_aside(self, work: Callable[[], R]) -> R:
-        return await self._loop.run_in_executor(self._aside, work)
 
     def begin_guarded(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Begin a request that the connection's session must admit. Raises WireError."""
@@ -326,7 +337,10 @@ class Dispatcher:
         if api is None or not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(api_key, version, correlation_id)
         route = self._routes[key_and_version] = Route(
-            api, version, is_guarded=self.services.acls is not None
+            api,
+            version,
+            is_guarded=self.services.acls is not None,
+            is_metered=self.services.quotas.limits_clients,
         )
         return route
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -21,12 +20,12 @@ from magnetar.runtime.delayed_response import DelayedResponses
 from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
+from magnetar.server.admission import Admission
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SHARED_BUFFER_BYTES
 from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
-from magnetar.storage import open_files
 
 #: The bytes of answers that may wait for a slow client in no account. Above it they are accounted
 #: for, and no more requests of the connection are started.
@@ -102,13 +101,13 @@ class Server:
         )
         self.listeners: list[Listener] = []
         self._config = config
-        self._connections_max = open_files.connections_max()
+        self._clock = clock
+        self._admission: Admission
         self._tls: dict[str, ListenerTls] = {}
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         #: In the order in which they were accepted.
         self._connections: dict[ClientConnection, None] = {}
-        self._per_host: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
@@ -157,6 +156,8 @@ class Server:
     async def start(self, services: Services) -> None:
         """Accept connections; `services` answer their requests."""
         self.dispatcher.services = services
+        self._admission = Admission(self._config, services.quotas, self._clock.steady_ms)
+        services.quotas.on_change = self._quotas_changed
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             tls = self._tls.get(listener.name)
             self._servers.append(
@@ -189,7 +190,6 @@ class Server:
                 for connection in tuple(self._connections):
                     connection.abort()
                 await asyncio.sleep(0)
-        self.dispatcher.close()
 
     def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
         tls = self._tls.get(listener.name)
@@ -199,36 +199,38 @@ class Server:
     def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a connection that was accepted, or close it where it is one too many."""
         self._connections[connection] = None
-        self._per_host[connection.host] += 1
+        verdict = self._admission.enter(connection.listener.name, connection.host)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         accepted = transport.get_extra_info("socket")
         if accepted is not None:
             self._tune(accepted)
-        reason = ""
+        reason = verdict.refusal
         if self._is_stopping:
             # The event loop accepted it before the stop. After the stop nothing may be appended.
             reason = "the broker stops"
-        elif len(self._connections) > self._config.max_connections:
-            reason = f"max.connections={self._config.max_connections}"
-        elif self._per_host[connection.host] > self._config.max_connections_per_ip:
-            reason = f"max.connections.per.ip={self._config.max_connections_per_ip}"
-        elif len(self._connections) > self._connections_max:
-            # The logs must be able to open their files: the broker ends where they cannot.
-            reason = f"{self._connections_max} connections are what the limit of open files allows"
         if reason:
             _log.warning(
                 "connection refused", client_address=connection.client_address, reason=reason
             )
             transport.abort()
+        elif verdict.close_after_ms:
+            connection.close_after(verdict.close_after_ms)
+        elif verdict.serve_after_ms:
+            # In the next step: the event loop begins to read after this one.
+            self.loop.call_soon(connection.mute, verdict.serve_after_ms)
+
+    def _quotas_changed(self) -> None:
+        """Serve by the quotas as they are now, also clients that older ones had muted."""
+        self.dispatcher.forget_routes()
+        for connection in tuple(self._connections):
+            connection.unmute()
 
     def _closed(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
         self._connections.pop(connection, None)
         self._received_bytes += connection.received_bytes
         self._sent_bytes += connection.sent_bytes
-        self._per_host[connection.host] -= 1
-        if not self._per_host[connection.host]:
-            del self._per_host[connection.host]
+        self._admission.leave(connection.listener.name, connection.host)
         if not self._connections:
             self._all_closed.set()
 

@@ -1,5 +1,8 @@
 """The memory that requests hold, over all connections, in three accounts with one limit each.
 
+They are apart because different parties end what they hold: the disk, a client that sends, a client
+that waits. In one account a client that waits could stop all others.
+
 *In flight*: requests that wait for a sync. They end by themselves, so over the limit every
 connection waits for that.
 
@@ -36,6 +39,11 @@ class Receiver(Protocol):
     @property
     def is_partial(self) -> bool:
         """Whether a request of the connection has not arrived whole, or is behind another."""
+        ...
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether the connection is not read at present so that others have their turn."""
         ...
 
     def resume_memory(self) -> None:
@@ -108,8 +116,8 @@ class RequestMemory:
             self._favoured = None
             self._wake()
             return None
-        if favoured in self._waiting:
-            # Requests in flight keep it from reading: it is not to blame.
+        if favoured in self._waiting or favoured.waits_for_turn:
+            # Requests in flight, or the turns of others, keep it from being read.
             self._begin_to_count(favoured)
             return None
         received = favoured.received_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig
 from magnetar.logging import get_logger
-from magnetar.security.names import MappingRule, parse_rules
+from magnetar.security.names import MappingRule, certificate_name, mapped, parse_rules
+from magnetar.security.principal import Principal, user
+from wire.errors import WireError
 
 _VERIFY = {
     "none": ssl.CERT_NONE,
@@ -98,6 +100,14 @@ class ListenerTls:
             ) from None
         context.verify_mode = _VERIFY[security.ssl_client_auth]
         return context
+
+
+def principal_of(certificate: bytes, rules: Sequence[MappingRule]) -> Principal:
+    """Return the user that a client's certificate names. Raises WireError."""
+    try:
+        return user(mapped(certificate_name(certificate), rules))
+    except ValueError as mistake:
+        raise WireError(f"its certificate: {mistake}") from None
 
 
 def _rules(listener: str, security: SecurityConfig) -> list[MappingRule]:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 from magnetar.client import Client, ClientError, Refused, Unreachable
 from magnetar.client.cluster import TRANSIENT
 from magnetar.client.configs import Resource, describe_configs
+from magnetar.client.security import PLAINTEXT, Security
 from magnetar.client.topics import create_topic
 from magnetar.spark.errors import BadOptions, SinkError
 from magnetar.spark.progress import PROGRESS_TOPIC
@@ -41,9 +42,12 @@ class Promises(NamedTuple):
 class Cluster:
     """The brokers, connected to again for up to `timeout_ms` after a failure. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, timeout_ms: int) -> None:
+    def __init__(
+        self, bootstrap_servers: str, timeout_ms: int, security: Security = PLAINTEXT
+    ) -> None:
         """Connect to nothing yet."""
         self.bootstrap_servers = bootstrap_servers
+        self._security = security
         self._timeout_ms = timeout_ms
         # Connected on demand: a task may hold a cluster and never ask it.
         self._client: Client | None = None
@@ -65,7 +69,7 @@ class Cluster:
         while True:
             try:
                 if self._client is None:
-                    self._client = Client(self.bootstrap_servers)
+                    self._client = Client(self.bootstrap_servers, security=self._security)
                 answer = question(self._client)
             except (Unreachable, Refused) as failure:
                 passes = isinstance(failure, Unreachable) or failure.code in TRANSIENT

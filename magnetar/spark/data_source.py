@@ -182,7 +182,8 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         return batch_id if self._stream else self._options.batch_id
 
     def _cluster(self) -> Cluster:
-        return Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms)
+        options = self._options
+        return Cluster(options.bootstrap_servers, options.broker_timeout_ms, options.security)
 
     def _parent(self, cluster: Cluster, family: Family) -> QueryParent:
         return QueryParent(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from magnetar.client.security import PLAINTEXT, BadSettings, Security, parse_security
 from magnetar.spark.errors import BadOptions
 
 _KAFKA = "kafka."
@@ -25,8 +26,8 @@ _NAMES = {
 _SPARKS = {"checkpointlocation", "includeheaders"}
 #: Settings that follow from the guarantee, so the sink sets them.
 _DECIDED = {"transactional.id", "enable.idempotence", "acks", "request.required.acks"}
-#: The only protocol: the broker has neither TLS nor SASL.
-_PLAINTEXT = "plaintext"
+#: Settings that librdkafka has by other names, or does not have.
+_JAVAS = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.", "sasl.mechanisms")
 BROKER_TIMEOUT_MS = 120_000
 _BROKER_TIMEOUT_MS_MAX = 3_600_000
 QUERY_ID_BYTES_MAX = 512
@@ -55,6 +56,7 @@ class SinkOptions:
     """How long the sink waits for a broker or a coordinator that is away."""
     client: Mapping[str, str] = field(default_factory=dict)
     """Settings for librdkafka, without `kafka.`."""
+    security: Security = PLAINTEXT
 
 
 def parse_options(given: Mapping[str, str]) -> SinkOptions:
@@ -73,7 +75,7 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
             )
     if not options.get(_SERVERS, "").strip():
         raise BadOptions(f"the option {_SERVERS} is missing, as 127.0.0.1:9092.")
-    _check_client(client)
+    security = _security(client)
     return SinkOptions(
         bootstrap_servers=options[_SERVERS].strip(),
         topic=_stated(options, "topic"),
@@ -83,7 +85,11 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
         # 0 is refused: without any wait each write would fail, and no number stands for "for ever".
         broker_timeout_ms=_number(options, "brokerTimeoutMs", 1, _BROKER_TIMEOUT_MS_MAX)
         or BROKER_TIMEOUT_MS,
-        client=client,
+        client={
+            **{name: value for name, value in client.items() if not name.startswith(_JAVAS)},
+            **(security.for_librdkafka() if security != PLAINTEXT else {}),
+        },
+        security=security,
     )
 
 
@@ -147,12 +153,11 @@ def _query_id(value: str | None) -> str | None:
     return value
 
 
-def _check_client(client: Mapping[str, str]) -> None:
+def _security(client: Mapping[str, str]) -> Security:
+    """Return how the sink connects, by Kafka's names or librdkafka's; refuse what is not theirs."""
     for name in sorted(client.keys() & _DECIDED):
         raise BadOptions(f"{_KAFKA}{name} is the sink's own to set.")
-    protocol = client.get("security.protocol", _PLAINTEXT)
-    if protocol.lower() != _PLAINTEXT:
-        raise BadOptions(
-            f"{_KAFKA}security.protocol is {protocol}; magnetar speaks plain text, and so does "
-            "this sink."
-        )
+    try:
+        return parse_security(client)
+    except BadSettings as mistake:
+        raise BadOptions(f"among the options {_KAFKA}*: {mistake}") from None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import TypeVar
 
 from magnetar.client import Client, Refused
-from magnetar.client.connection import check
+from magnetar.client.errors import check
 from magnetar.client.transactions import State
 from magnetar.spark.cluster import PARENT_TIMEOUT_MS, Cluster
 from magnetar.spark.errors import BadOptions, SinkError

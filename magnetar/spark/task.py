@@ -139,7 +139,7 @@ def check_room(options: SinkOptions, family: Family, timeout_ms: int) -> None:
 
     The next one would wait for a decision that waits for it.
     """
-    with Cluster(options.bootstrap_servers, timeout_ms) as cluster:
+    with Cluster(options.bootstrap_servers, timeout_ms, options.security) as cluster:
         count = len(QueryParent(cluster, family.query_id).undecided())
     if count >= CHILDREN_MAX:
         raise TooManyTasks(
@@ -192,8 +192,11 @@ class _Writer:
         # Checked once per topic: librdkafka would wait out its message timeout for a topic that
         # does not exist.
         if new := topics_of(batch) - self._topics:
-            with Cluster(self._options.bootstrap_servers, self._options.broker_timeout_ms) as it:
-                it.check_topics(sorted(new))
+            options = self._options
+            with Cluster(
+                options.bootstrap_servers, options.broker_timeout_ms, options.security
+            ) as cluster:
+                cluster.check_topics(sorted(new))
             self._topics |= new
         send_rows(batch, self._options.topic, self._send)
         # Callbacks run within poll only: a record that failed is found here, and not after all

@@ -1,4 +1,4 @@
-"""Client quotas: stored in the catalog and described; nothing enforces them.
+"""Client quotas: stored in the catalog, described, and found for a client.
 
 Owns Kafka's rules for entities and for the values of quotas (KIP-13, KIP-124, KIP-546, KIP-599,
 KIP-612). An entity is a user, a client id, both of them, or an address; a part without a name
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -57,6 +57,8 @@ class ClientQuotas:
         self._quotas: dict[Entity, dict[str, float]] = {
             _read(text): values for text, values in catalog.client_quotas().items()
         }
+        #: Called after each change.
+        self.on_change: Callable[[], None] = lambda: None
 
     def check(self, entity: Entity, changes: Iterable[Change]) -> dict[str, float]:
         """Return the entity's quotas after `changes`. Raises INVALID_REQUEST, POLICY_VIOLATION."""
@@ -83,6 +85,16 @@ class ClientQuotas:
                 self._quotas[entity] = dict(values)
             else:
                 self._quotas.pop(entity, None)
+        self.on_change()
+
+    def of(self, entity: Entity) -> Mapping[str, float]:
+        """Return the quotas of exactly this entity."""
+        return self._quotas.get(entity, {})
+
+    @property
+    def types(self) -> set[str]:
+        """The types of all entities that have quotas."""
+        return {entity_type for entity in self._quotas for entity_type, _ in entity}
 
     def find(
         self, components: Iterable[Component], *, strict: bool

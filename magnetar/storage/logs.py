@@ -6,9 +6,11 @@ the directory and are missing in the catalog. The log itself is the log store's.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +23,7 @@ from logstore.directory.journal_replay import Replayed
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
+from logstore.disk.room import Room
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
@@ -28,6 +31,7 @@ from logstore.sync.journal import JournalDamaged
 from logstore.sync.sync_executors import SyncDurations, SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.disk import DiskConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
@@ -123,11 +127,18 @@ class Logs:
         operating system's, unless a simulation has others.
         """
         durability = Durability(config.durability)
-        files = files or _operating_system_files(path, durability)
+        files = self._files = files or _operating_system_files(path, durability)
         self._config = config
         self._group_commit = GroupCommit(
             files, durability, on_failure=on_failure, executor=executor
         )
+        #: Where clients' batches are refused while the disk is full.
+        self.room = Room(
+            partial(int, sys.maxsize) if durability is Durability.MEMORY else files.free_bytes,
+            config.view(DiskConfig).log_dir_reserve_bytes,
+            _tell_room,
+        )
+        self._group_commit.on_full = self.room.ran_out
         #: The leader epoch of partitions that are opened; set before the first of them.
         self.leader_epoch = 0
         #: How many reads have failed because of a bad sector.
@@ -273,6 +284,7 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
+        self._files.close()
 
 
 def _operating_system_files(path: str, durability: Durability) -> DiskFiles:
@@ -294,6 +306,18 @@ def _tell_replayed(replayed: Replayed) -> None:
         _log.error("damaged records of the journal passed over", at=list(replayed.damaged_at))
     for path in replayed.foreign:
         _log.warning("journal passed over: another broker has written there since", file=path)
+
+
+def _tell_room(is_full: bool, free_bytes: int) -> None:
+    """Log that the disk has become full, or has room again."""
+    if is_full:
+        _log.error(
+            "the disk is full: clients' records are refused until there is room",
+            free_bytes=free_bytes,
+            setting="log.dir.reserve.bytes",
+        )
+    else:
+        _log.info("the disk has room again: clients' records are taken", free_bytes=free_bytes)
 
 
 def _tell_damage(damage: Damage) -> None:

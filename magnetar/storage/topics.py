@@ -13,10 +13,12 @@ import asyncio
 import gc
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 from uuid import UUID
 
+from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.setting import InvalidValue
@@ -34,6 +36,9 @@ from magnetar.storage.topic_names import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: Changes of the catalog that requests wait for: one at a time.
+CATALOG = Pool("catalog", 1)
 
 _T = TypeVar("_T")
 _log = get_logger("topics")
@@ -202,7 +207,7 @@ class Topics:
             async with self._changing:
                 # Before the catalog has the topic, as in `create`.
                 await self._logs.free_all()
-                await asyncio.to_thread(self._catalog.add_topic, row)
+                await CATALOG.run(partial(self._catalog.add_topic, row))
                 settings = self._settings(row)
                 topic = Topic(row, settings, await self._open(row, settings, 0))
                 # The broker's settings may have changed while the logs were opened.
@@ -256,7 +261,8 @@ class Topics:
             # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
-            await asyncio.to_thread(self._catalog.set_partition_count, topic.id, partition_count)
+            count_durably = partial(self._catalog.set_partition_count, topic.id, partition_count)
+            await CATALOG.run(count_durably)
             row = TopicRow(
                 topic.id,
                 topic.name,
@@ -326,7 +332,7 @@ class Topics:
             self._leaving.update(ids)
             try:
                 # With the files of earlier ones, which are gone: one transaction does both.
-                await asyncio.to_thread(self._catalog.remove_topics, ids, self._gone)
+                await CATALOG.run(partial(self._catalog.remove_topics, ids, self._gone))
             finally:
                 self._leaving.difference_update(ids)
             # No await from here to the end of the loop: the topics go in one step.

@@ -10,14 +10,26 @@
 
 The data is in a temporary directory, unless you name one: `start_broker(tmp_path)`.
 
+TLS, users and ACLs are an argument each:
+
+    acls = [allow("ada", "READ", "WRITE", topic="orders"), allow("ada", "READ", group="billing")]
+    with start_broker(tls=True, users={"ada": "secret"}, acls=acls) as broker:
+        Producer(broker.confluent_settings("ada"))
+        KafkaProducer(**broker.kafka_python_settings("ada"))
+        broker.client_settings("ada")  # of Java's clients; properties_file() has them in a file
+
+Certificates need `pip install magnetar[security]`. Users log in by PLAIN, or by
+`mechanism="SCRAM-SHA-512"`.
+
 With pytest: put `pytest_plugins = ["magnetar.testing.fixtures"]` into conftest.py. All tests with
 an argument `magnetar_broker` then share one broker. A session fixture of your own,
 `magnetar_settings`, returns its settings.
 
-This package imports nothing of the project: it runs `magnetar serve`, waits for the line that says
-"ready on HOST:PORT", and stops the broker with SIGTERM.
+This package knows a broker by its process and its protocol: it runs `magnetar serve`, waits for the
+line that says "ready on HOST:PORT", and stops the broker with SIGTERM.
 """
 
+from magnetar.testing.access import allow, deny
 from magnetar.testing.process import BrokerProcess, NotReady, start_broker
 
-__all__ = ["BrokerProcess", "NotReady", "start_broker"]
+__all__ = ["BrokerProcess", "NotReady", "allow", "deny", "start_broker"]

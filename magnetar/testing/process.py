@@ -1,25 +1,36 @@
 """A `magnetar serve` process: start it, stop it, kill it, start it again.
 
-Owns the process, and the data directory unless the caller names one: a named one stays.
+Owns the process, certificates and settings for clients, and the data directory unless the caller
+names one: a named one stays.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from select import select
+from typing import IO, Any
 
-#: The line's form is a promise of `magnetar serve`: this package imports nothing of it.
+from magnetar.client.acls import Acl
+from magnetar.client.security import parse_security
+from magnetar.testing.access import Access
+
+#: The form of the line is a promise of `magnetar serve`.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
 STOP_TIMEOUT_SECONDS = 20.0
+#: A start reads the tail of every log: far more than a test's data ever needs.
+START_TIMEOUT_SECONDS = 120.0
 
 
 class NotReady(Exception):
-    """The broker ended instead of serving; the message has its output."""
+    """The broker ended, or did not come up in time; the message has its output."""
 
 
 class BrokerProcess:
@@ -32,19 +43,32 @@ class BrokerProcess:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[Iterable[Acl]] = (),
+        mechanism: str = "PLAIN",
+        start_timeout_s: float = START_TIMEOUT_SECONDS,
     ) -> None:
         """`settings` have Kafka's names. Port 0 takes a free port, which restarts keep.
 
         Without `data_dir` the data is in a temporary directory, which the end of the block deletes.
+        `users` are passwords by name; clients then log in by `mechanism`. `acls` come from `allow`
+        and `deny`: what none of them allows is denied.
         """
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if data_dir is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="magnetar-")
-            data_dir = self._temporary.name
-        self.data_dir = Path(data_dir)
+        # Certificates stay out of the data directory, which may be looked at and outlive them.
+        files = Path(tempfile.mkdtemp(prefix="magnetar-"))
+        # Runs at the end of the block, or with a broker that was used without one.
+        self._clean_up = weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
+        self.data_dir = files / "data" if data_dir is None else Path(data_dir)
         self.host = host
         self.port = port
-        self._settings = dict(settings or {})
+        self._files = files
+        self._access = Access(
+            files, tls, users or {}, [a for each in acls for a in each], mechanism
+        )
+        self._is_new = True
+        self._settings = {**self._access.broker_settings(), **(settings or {})}
+        self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
         self._log = ""
@@ -53,6 +77,35 @@ class BrokerProcess:
     def bootstrap_servers(self) -> str:
         """The setting `bootstrap.servers` of clients."""
         return f"{self.host}:{self.port}"
+
+    def client_settings(self, user: str | None = None) -> dict[str, str]:
+        """Return the settings of Java's clients and tools, for the first user or this one."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self._access.client(user)}
+
+    def confluent_settings(self, user: str | None = None) -> dict[str, Any]:
+        """Return the settings of confluent-kafka and other clients of librdkafka."""
+        security = parse_security(self._access.client(user))
+        return {"bootstrap.servers": self.bootstrap_servers, **security.for_librdkafka()}
+
+    def kafka_python_settings(self, user: str | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of kafka-python."""
+        security = parse_security(self._access.client(user))
+        settings = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": security.protocol,
+            "ssl_cafile": security.truststore,
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": security.password,
+        }
+        return {name: value for name, value in settings.items() if value}
+
+    def properties_file(self, user: str | None = None) -> Path:
+        """Return a file of `client_settings`, as the option --command-config of tools takes it."""
+        path = self._files / f"{secrets.token_hex(8)}.properties"
+        lines = self.client_settings(user).items()
+        path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in lines))
+        return path
 
     @property
     def pid(self) -> int:
@@ -70,27 +123,47 @@ class BrokerProcess:
     def start(self) -> None:
         """Return when clients can connect. Raises NotReady."""
         assert self._process is None, "it is running"
+        if self._is_new:
+            self._access.make_users(self.data_dir)
+        self._spawn()
+        # Kept for restarts: clients that reconnect find the broker where it was.
+        self.port = self._wait_until_ready()
+        if self._is_new:
+            self._access.make_acls(self.bootstrap_servers)
+        self._is_new = False
+
+    def _spawn(self) -> None:
         # The interpreter of the tests, so that it is the magnetar installed beside them.
-        command = [sys.executable, "-m", "magnetar", "serve"]
-        command += ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self.data_dir)]
-        for name, value in self._settings.items():
-            command += ["--set", f"{name}={value}"]
+        command = [sys.executable, "-m", "magnetar", "serve", "--data-dir", str(self.data_dir)]
+        # In a file, not among the arguments: passwords do not show in the list of processes.
+        settings = self._files / "server.properties"
+        listener = f"{self._access.protocol}://{self.host}:{self.port}"
+        given = {"listeners": listener, **self._settings}
+        settings.touch(0o600)
+        settings.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in given.items()))
+        command += ["--config", str(settings)]
         # A file, not a pipe: a pipe that is not read would stop the broker once it is full.
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # kept open
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._stderr, text=True
         )
-        assert self._process.stdout is not None
-        # Blocks until the broker is ready or has ended: there is no interval to poll at, and no
-        # timeout to tune.
-        line = self._process.stdout.readline()
+
+    def _wait_until_ready(self) -> int:
+        """Return the port of the line that says "ready". Raises NotReady."""
+        process = self._running()
+        assert process.stdout is not None
+        # One line comes, whole: `select` wakes for it, or for the end of the broker.
+        is_told, _, _ = select([process.stdout], [], [], self._start_timeout_s)
+        line = process.stdout.readline() if is_told else ""
         found = _READY.search(line)
-        if found is None:
-            code = self._process.wait(STOP_TIMEOUT_SECONDS)
-            self._ended()
-            raise NotReady(f"exit code {code}: {line}{self.log}")
-        # Kept for restarts: clients that reconnect find the broker where it was.
-        self.port = int(found[2])
+        if found is not None:
+            return int(found[2])
+        if not is_told:
+            self.kill()
+            raise NotReady(f"not ready within {self._start_timeout_s:g} s: {self.log}")
+        code = process.wait(STOP_TIMEOUT_SECONDS)
+        self._ended()
+        raise NotReady(f"exit code {code}: {line}{self.log}")
 
     def stop(self) -> int:
         """Stop the broker cleanly and return its exit code."""
@@ -121,7 +194,9 @@ class BrokerProcess:
     def __enter__(self) -> BrokerProcess:
         try:
             self.start()
-        except NotReady:
+        except BaseException:
+            if self._process is not None:
+                self.kill()
             self._clean_up()
             raise
         return self
@@ -130,10 +205,6 @@ class BrokerProcess:
         if self._process is not None:
             self.stop()
         self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "it is not running"
@@ -155,6 +226,17 @@ def start_broker(
     settings: Mapping[str, str] | None = None,
     *,
     port: int = 0,
+    tls: bool = False,
+    users: Mapping[str, str] | None = None,
+    acls: Iterable[Iterable[Acl]] = (),
+    mechanism: str = "PLAIN",
 ) -> BrokerProcess:
     """Return a broker for a `with` statement, which starts and stops it."""
-    return BrokerProcess(data_dir, settings, port=port)
+    return BrokerProcess(
+        data_dir, settings, port=port, tls=tls, users=users, acls=acls, mechanism=mechanism
+    )
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a .properties file has it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -296,6 +296,13 @@ class SimulatedDisk:
         self.space_left -= taken
         return None if taken == size else taken
 
+    def free_bytes(self) -> int:
+        """Return how many bytes may still be added to files."""
+        return 1 << 40 if self.space_left is None else self.space_left
+
+    def close(self) -> None:
+        """There is nothing to give back: the disk outlives its broker."""
+
     def crash(self, random: Random) -> SimulatedDisk:
         """Lose power: the disk as the next process finds it, everything in it on the disk."""
         disk = self._successor(random)

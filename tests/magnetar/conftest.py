@@ -13,6 +13,7 @@ import pytest
 from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
+from magnetar.runtime import turns
 from tests.magnetar.clocks import MovedClock
 from wire.message import Message
 from wire.messages.header import RequestHeader
@@ -82,6 +83,12 @@ async def crash(broker: Broker) -> None:
     await broker.server.stop()
     broker.catalog.close()
     broker.is_stopped = True
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the event loop is over once it is asked about again."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
 
 
 @pytest.fixture

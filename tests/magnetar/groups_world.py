@@ -13,6 +13,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import PendingAcks
+from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
@@ -42,7 +43,9 @@ class GroupsWorld(World):
         config = BrokerConfig({"group.initial.rebalance.delay.ms": 0, "max.groups": 0})
         topics = cast("Topics", self)
         stored_configs = cast("StoredConfigs", _NoConfigs())
-        self.groups = Groups(topics, stored_configs, WorldClock(self), config, self.failures.append)
+        self.groups = Groups(
+            topics, stored_configs, WorldClock(self), config, self.failures.append, Turns()
+        )
         return self.groups
 
     @property
@@ -66,7 +69,10 @@ class GroupsWorld(World):
         )
         await durably(
             self.groups.offsets.commit_in_transaction(
-                Committer(group_id=GROUP), *identity, _commits(offset)
+                Committer(group_id=GROUP),
+                *identity,
+                _commits(offset),
+                knows_group_not_found=True,
             )
         )
         await log.durable(end_offset)

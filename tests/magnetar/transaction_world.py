@@ -31,6 +31,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.participants import LocalParticipants, PendingAcks
 from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
@@ -121,7 +122,7 @@ class World:
             WorldClock(self),
             config,
             offsets_partition_of=groups.partition_of,
-            participants=LocalParticipants(self, groups),
+            participants=LocalParticipants(self, groups, Turns()),
             storage=self.storage,
             stop=self.failures.append,
         )
@@ -129,7 +130,9 @@ class World:
     def services(self) -> Services:
         """Return what handlers of transactional requests use of a broker."""
         groups = self.pending_acks()
-        own = WorldServices(self.coordinator, self, groups, LocalParticipants(self, groups))
+        own = WorldServices(
+            self.coordinator, self, groups, LocalParticipants(self, groups, Turns())
+        )
         return cast("Services", own)
 
     # What surrounds a coordinator.

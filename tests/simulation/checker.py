@@ -58,8 +58,7 @@ def _final(seen: Observations, partition: TopicPartition) -> list[Seen]:
 def _first_kept(seen: Observations, partition: TopicPartition, kept: Kept) -> int:
     """Return from which offset on everything must be there: deletions before it were asked for."""
     if kept.get(partition.topic) == "retained":
-        starts = [one.log_start_offset for one in seen.fetched if one.partition == partition]
-        return max(starts, default=0)
+        return max(one.log_start_offset for one in seen.fetched if one.partition == partition)
     asked = [one.before_offset for one in seen.trimmed if one.partition == partition]
     return max(asked, default=0)
 
@@ -132,7 +131,7 @@ def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
     for one in seen.fetched:
         key = one.partition, one.is_committed
         found = offsets.get(key, [])
-        start = max(one.from_offset, _first_kept(seen, one.partition, kept))
+        start = max(one.from_offset, _trimmed_below(seen, one.partition, kept))
         expected = found[bisect_left(found, start) : bisect_left(found, one.next_offset)]
         told = [record.offset for record in one.records if record.offset >= start]
         if missing := sorted(set(expected) - set(told)):
@@ -141,6 +140,12 @@ def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
         if gone and one.partition.topic not in kept:
             word = "dirty read" if one.is_committed else "vanished"
             yield f"{word}: {one.reader} saw {gone} in {one.partition}, and they are not there"
+
+
+def _trimmed_below(seen: Observations, partition: TopicPartition, kept: Kept) -> int:
+    if kept.get(partition.topic) == "retained":
+        return max(one.log_start_offset for one in seen.fetched if one.partition == partition)
+    return max((one.before_offset for one in seen.trimmed if one.partition == partition), default=0)
 
 
 def _back(partition: TopicPartition, told: Iterable[Fetched]) -> Iterator[str]:

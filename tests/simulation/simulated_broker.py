@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
+from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
 from magnetar.apis.registry import Handled, load_apis
@@ -97,6 +98,7 @@ class SimulatedLogs(Logs):
             executor=executor,
             sync_all_from=world.random.choice((1, 2, 1000)),
         )
+        self.room = Room(world.disk.free_bytes, 0, lambda is_full, free_bytes: None)
         self._directory = LogDirectory(
             "/data",
             world.disk,
@@ -298,6 +300,9 @@ class _Unconnected:
 
     def close(self) -> None:
         raise AssertionError("nothing here is sent with acks=0")
+
+    def mute(self, pause_ms: int) -> None:
+        raise AssertionError("nothing here has a quota")
 
 
 _NO_CONNECTION = _Unconnected()

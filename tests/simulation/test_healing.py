@@ -129,7 +129,11 @@ def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> 
         groups = world.broker.groups
         await durably(
             groups.offsets.commit_in_transaction(
-                Committer(group_id="group"), 4711, 3, [("in", 0, CommittedOffset(5))]
+                Committer(group_id="group"),
+                4711,
+                3,
+                [("in", 0, CommittedOffset(5))],
+                knows_group_not_found=True,
             )
         )
         pending = groups.shards.of("group").state.offsets.pending

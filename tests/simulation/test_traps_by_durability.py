@@ -30,7 +30,7 @@ async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> 
     commits = [("in", 0, CommittedOffset(offset))]
     await durably(
         groups.offsets.commit_in_transaction(
-            Committer(group_id=OFFSET.group_id), *identity, commits
+            Committer(group_id=OFFSET.group_id), *identity, commits, knows_group_not_found=True
         )
     )
 

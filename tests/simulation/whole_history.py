@@ -25,11 +25,9 @@ from tests.simulation.clients.topics import create_topics
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
-from tests.simulation.planted_faults import fault_named
-from tests.simulation.planting import check_plant, planted
+from tests.simulation.planted_faults import planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
-from tests.simulation.world.clock import simulated_work
 from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.world.machine import HEALING_INTERVAL_MS, Machine
@@ -253,18 +251,11 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
 def tell(seed: int, plant: str = "") -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
     whole = _Whole(seed)
-    with (
-        recorded_logs(whole.log),
-        simulated_work(whole.machine.worked),
-        planted(fault_named(plant)),
-        seeded_entropy(whole.random_of("entropy")),
-    ):
+    with recorded_logs(whole.log), planted(plant), seeded_entropy(whole.random_of("entropy")):
         try:
             whole.scheduler.run(whole.process, whole.story())
         except Exception:
             whole.observations.witnesses.append(f"stuck: {traceback.format_exc()}")
-        if plant:
-            check_plant((*whole.machine.failures, *whole.log.errors()))
         verdict = whole.verdict()
         whole.scheduler.end()
     return verdict

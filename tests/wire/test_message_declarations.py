@@ -11,7 +11,6 @@ import wire
 from tests.wire.message_strategies import every_message
 from tools.generate_messages import generate
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
-from tools.reference_kafka.jars import jar_directory
 from wire import api, types
 from wire.message import MetadataRecord, RecordKey, RecordValue
 from wire.schema import NO_VERSION, Field, VersionRange, fields_of
@@ -21,11 +20,11 @@ MESSAGES = {message.__name__: message for message in every_message()}
 
 @pytest.fixture(scope="module")
 def schemas() -> dict[str, Schema]:
-    return read_schemas(jar_directory())
+    return read_schemas()
 
 
 def test_the_declarations_are_what_the_tool_writes(tmp_path: Path) -> None:
-    written = generate(jar_directory(), tmp_path)
+    written = generate(tmp_path)
     ours = Path(wire.__file__).parent
     drifted = [
         str(path.relative_to(tmp_path))

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.message_strategies import CASES, case_id, few, messages
+from wire.decoder import TAGGED_FIELDS_MAX
 from wire.errors import WireError
 from wire.message import Message
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.header import RequestHeader
 from wire.messages.metadata import MetadataRequest
@@ -135,3 +137,17 @@ def test_random_bytes_for_every_message() -> None:
     for message, version in CASES:
         for _ in range(20):
             decode_or_refuse(message, version, rng.randbytes(rng.randrange(64)))
+
+
+@pytest.mark.parametrize("with_known", [False, True])
+def test_a_struct_has_ten_thousand_tagged_fields_at_most(with_known: bool) -> None:
+    message: type[Message] = ApiVersionsResponse if with_known else ApiVersionsRequest
+    value = message()
+    for count, is_read in ((TAGGED_FIELDS_MAX, True), (TAGGED_FIELDS_MAX + 1, False)):
+        value.unknown_tags = tuple((tag, b"") for tag in range(1000, 1000 + count))
+        data = value.encode(3)
+        if is_read:
+            assert len(message.decode(data, 3).unknown_tags) == count
+        else:
+            with pytest.raises(WireError, match="10001 tagged fields"):
+                message.decode(data, 3)

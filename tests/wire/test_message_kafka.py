@@ -13,8 +13,7 @@ from typing import Any
 from hypothesis import given
 
 from tests.wire.message_strategies import CASES, few, messages
-from tools.kafka_schemas import find_jars
-from tools.reference_kafka.jars import jar_directory
+from tools.reference_kafka import CLIENTS, java_command
 
 
 def samples(message: Any, version: int) -> list[tuple[str, int, bytes]]:
@@ -31,11 +30,9 @@ def samples(message: Any, version: int) -> list[tuple[str, int, bytes]]:
 
 
 def test_kafka_reads_every_message_and_writes_the_same_bytes() -> None:
-    jars = jar_directory()
-    find_jars(jars)  # says how to fetch them where they are missing
     sent = [sample for case in CASES for sample in samples(*case)]
     rewritten = subprocess.run(
-        ["java", "-cp", f"{jars}/*", str(Path(__file__).with_name("KafkaRewriter.java"))],
+        java_command(str(Path(__file__).with_name("KafkaRewriter.java")), clients=CLIENTS),
         input="".join(f"{name} {version} ={data.hex()}\n" for name, version, data in sent),
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
-"""ApiVersions (API key 18): versions 0-4.
+"""ApiVersions (API key 18): versions 0-5.
 
-Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.4.0; not edited by hand.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 from wire.message import Message, Struct, in_versions, int16, int32, int64
 
 
-class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Message, api_key=18, versions="0-5", flexible="3+"):
     client_software_name: str = in_versions("3+", ignorable=True)
     client_software_version: str = in_versions("3+", ignorable=True)
+    cluster_id: str | None = in_versions("5+", ignorable=True, default=None)
+    node_id: int32 = in_versions("5+", ignorable=True, default=-1)
 
 
-class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, api_key=18, versions="0-5", flexible="3+"):
     error_code: int16 = 0
     api_keys: list[ApiVersion] = []
     throttle_time_ms: int32 = in_versions("1+", ignorable=True)

@@ -1,26 +1,27 @@
-"""TxnOffsetCommit (API key 28): versions 0-5.
+"""TxnOffsetCommit (API key 28): versions 0-6.
 
-Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.4.0; not edited by hand.
 """
 
 from __future__ import annotations
 
-from wire.message import Message, Struct, in_versions, int16, int32, int64
+from wire.message import UUID, Message, Struct, in_versions, int16, int32, int64
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Message, api_key=28, versions="0-6", flexible="3+"):
     transactional_id: str = ""
     group_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
-    generation_id: int32 = in_versions("3+", default=-1)
+    generation_id_or_member_epoch: int32 = in_versions("3+", default=-1)
     member_id: str = in_versions("3+")
     group_instance_id: str | None = in_versions("3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = []
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    name: str = ""
+    name: str = in_versions("0-5", ignorable=True)
+    topic_id: UUID = in_versions("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = []
 
 
@@ -31,13 +32,14 @@ class TxnOffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = ""
 
 
-class TxnOffsetCommitResponse(Message, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Message, api_key=28, versions="0-6", flexible="3+"):
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: str = ""
+    name: str = in_versions("0-5", ignorable=True)
+    topic_id: UUID = in_versions("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
 

@@ -47,6 +47,11 @@ LEGAL_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 Protocols = tuple[tuple[str, bytes], ...]
 
 
+def metadata_bytes(protocols: Protocols) -> int:
+    """Return what a member says of itself, over all its protocols."""
+    return sum(len(metadata) for _, metadata in protocols)
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One member of a classic group; mutable, and changed by its group alone.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coordinator.groups.classic.group import ClassicGroup, Member
+from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 
 #: What Apache Kafka 4.3 writes.
@@ -52,6 +53,17 @@ def current_value(group: ClassicGroup) -> GroupMetadataValue:
     """Return the record of a stable or empty group as it is."""
     assignments = {member.member_id: member.assignment for member in group.members.values()}
     return stable_value(group, assignments, group.state_changed_ms)
+
+
+def check_members(value: GroupMetadataValue) -> None:
+    """Raise WireError for a record that names a member, or a static member, twice."""
+    member_ids = [member.member_id for member in value.members]
+    instance_ids = [
+        member.group_instance_id for member in value.members if member.group_instance_id is not None
+    ]
+    for ids in (member_ids, instance_ids):
+        if len(set(ids)) < len(ids):
+            raise WireError(f"a record of a group names a member twice: {ids[:10]}")
 
 
 def apply(group: ClassicGroup, value: GroupMetadataValue) -> None:

@@ -168,7 +168,7 @@ def check_commit(
     with their epoch (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH), or with an older one for partitions
     that they have had since then (KIP-1251). UNSUPPORTED_VERSION for a member that does not
     `knows_member_epochs` (OffsetCommit v9+). A stale epoch is ILLEGAL_GENERATION for classic
-    members, and in transactions.
+    members, and in transactions of clients that do not know them (TxnOffsetCommit up to v5).
     """
     if member_epoch < 0 and not group.members:
         return
@@ -182,7 +182,7 @@ def check_commit(
             "OffsetCommit version 9 or above must be used by members using the consumer group"
             " protocol",
         )
-    stale = _stale_code(member, transactional=transactional)
+    stale = _stale_code(member, knows_member_epochs=knows_member_epochs)
     if member_epoch > member.epoch:
         raise KafkaError(
             stale,
@@ -205,7 +205,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
     member = group.member(member_id or "")
     if member_epoch != member.epoch:
         raise KafkaError(
-            _stale_code(member, transactional=False),
+            _stale_code(member, knows_member_epochs=True),
             f"The received member epoch {member_epoch} does not match the expected member epoch"
             f" {member.epoch}.",
         )
@@ -228,7 +228,7 @@ def _check_held_since(
         )
 
 
-def _stale_code(member: Member, *, transactional: bool) -> ErrorCode:
-    if transactional or member.classic is not None:
+def _stale_code(member: Member, *, knows_member_epochs: bool) -> ErrorCode:
+    if not knows_member_epochs or member.classic is not None:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.STALE_MEMBER_EPOCH

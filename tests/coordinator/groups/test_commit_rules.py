@@ -106,7 +106,8 @@ def _code(driver: Any, said: tuple[str, int, str | None], *, transactional: bool
         (-1, True, False, NONE),
         (0, False, False, ILLEGAL),
         (5, False, True, ErrorCode.GROUP_ID_NOT_FOUND),
-        (5, True, True, ILLEGAL),
+        (5, True, False, ILLEGAL),
+        (5, True, True, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
 def test_a_group_that_does_not_exist_has_no_generations(
@@ -118,7 +119,13 @@ def test_a_group_that_does_not_exist_has_no_generations(
     try:
         if transactional:
             decide_commit_in_transaction(
-                shard, committer, commits, 100, (1, 0), detects_conflicts=False
+                shard,
+                committer,
+                commits,
+                100,
+                (1, 0),
+                knows_group_not_found=knows,
+                detects_conflicts=False,
             )
         else:
             decide_commit(shard, committer, commits, 100, knows_group_not_found=knows)

@@ -62,7 +62,11 @@ def test_members_commit_with_their_epoch(
     world: World, member_id: str, epoch: int, plain: ErrorCode, transactional: ErrorCode
 ) -> None:
     assert code(world, member_id, epoch) is plain
-    assert code(world, member_id, epoch, transactional=True) is transactional
+    old = code(world, member_id, epoch, transactional=True, knows_member_epochs=False)
+    assert old is transactional
+    # TxnOffsetCommit v6 (KIP-1319): the same codes as without a transaction.
+    newer = NONE if transactional is NONE else plain
+    assert code(world, member_id, epoch, transactional=True) is newer
 
 
 def test_an_older_epoch_is_not_good_for_others_partitions(world: World) -> None:

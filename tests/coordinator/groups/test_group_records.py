@@ -19,6 +19,7 @@ from coordinator.groups.offsets.committed import (
 )
 from coordinator.groups.records import GroupRecord, decode, encode
 from wire.errors import WireError
+from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from wire.internal.offset_commit import OffsetCommitValue
 from wire.internal.versioned import encode_versioned
 
@@ -102,3 +103,19 @@ def test_an_offset_has_the_bytes_of_its_message(committed: CommittedOffset) -> N
         topic_id=committed.topic_id,
     )
     assert encode_offset(committed) == encode_versioned(value, 4)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [MemberMetadata(member_id="m"), MemberMetadata(member_id="m")],
+        [
+            MemberMetadata(member_id="m", group_instance_id="i"),
+            MemberMetadata(member_id="n", group_instance_id="i"),
+        ],
+    ],
+)
+def test_a_group_that_has_a_member_twice_is_damage(members: list[MemberMetadata]) -> None:
+    value = encode_versioned(GroupMetadataValue(protocol_type="consumer", members=members), 3)
+    with pytest.raises(WireError, match="names a member twice"):
+        decode(GROUP_KEY, value)

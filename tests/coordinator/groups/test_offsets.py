@@ -317,3 +317,10 @@ def _model(entries: list[tuple[str, Any]], key: OffsetKey) -> tuple[int | None, 
 
 def _is_deletion(kind: str, entry: Any, key: OffsetKey) -> bool:
     return kind == "plain" and entry.key == key and entry.value is None
+
+
+def test_a_deletion_in_a_transaction_of_a_foreign_log_deletes(journal: Journal) -> None:
+    journal.commit(1)
+    shard = journal.live
+    shard.apply_pending(OffsetRecord(KEY, None), 10, PRODUCER, EPOCH)
+    assert shard.offsets.get(KEY) is None

@@ -194,6 +194,14 @@ def test_a_kind_of_key_that_is_not_known_is_passed_over() -> None:
     assert decode_key(b"\0\x05whatever") is None
 
 
+@pytest.mark.parametrize(("tag", "size"), [(1000, 15), (1000, 17), (1001, 1), (1001, 20)])
+def test_a_tag_of_another_size_is_no_transaction(tag: int, size: int) -> None:
+    value = TransactionLogValue(transaction_status=1, transaction_partitions=[])
+    value.unknown_tags = ((tag, bytes(size)),)
+    with pytest.raises(WireError, match=f"tag {tag} has {size} bytes"):
+        decode_value("tx", encode_versioned(value, 1))
+
+
 @pytest.mark.parametrize("status", [State.DEAD, State.PREPARE_EPOCH_FENCE, State.VOTED, 8, -1])
 def test_a_status_that_nobody_writes_is_no_transaction(status: int) -> None:
     value = encode_versioned(TransactionLogValue(transaction_status=status), 1)

@@ -7,6 +7,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,6 +122,14 @@ def test_a_file_that_is_torn_or_damaged_is_refused(data: st.DataObject) -> None:
     damaged[cut] ^= 1
     with pytest.raises(CorruptClosedLogs):
         decode_closed_logs(bytes(damaged))
+
+
+def test_a_name_that_is_no_text_is_damage_whatever_the_checksum_says() -> None:
+    log = ClosedLog(None, ClosedSegments([(0, 100)], 5, 3, 4), [5], [], b"state")
+    whole = encode_closed_logs([(("topic", 0), Stamps(1, 2), log)])
+    body = whole[10:].replace(b"topic", b"\xfftopi")
+    with pytest.raises(CorruptClosedLogs):
+        decode_closed_logs(whole[:6] + crc32c(body).to_bytes(4, "big") + body)
 
 
 def test_the_start_after_a_clean_stop_opens_nothing_of_a_log(

@@ -14,6 +14,7 @@ from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, 
 from logstore.directory.log_directory import LogDirectory
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
+from logstore.disk.room import NoRoom
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
@@ -297,7 +298,7 @@ async def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-async def test_a_full_disk_stops_everything_and_loses_nothing_acknowledged() -> None:
+async def test_a_full_disk_refuses_a_batch_and_goes_on_once_there_is_room() -> None:
     disk = SimulatedDisk()
     failures: list[StorageFailure] = []
 
@@ -309,17 +310,17 @@ async def test_a_full_disk_stops_everything_and_loses_nothing_acknowledged() -> 
     log = directory.open("topic", 0)
     await write(log, b"kept")
     disk.space_left = 40
-    with pytest.raises(StorageFailure):
-        await write(log, b"lost")
-    assert len(failures) == 1
-    with pytest.raises(StorageFailure):
-        await write(log, b"lost")
-    await directory.close()
+    for _ in range(2):
+        with pytest.raises(NoRoom):
+            await write(log, b"refused")
     disk.space_left = None
+    await write(log, b"kept too")
+    assert not failures
+    await directory.close()
     directory = start()
-    assert not directory.was_clean
+    assert directory.was_clean
     log = directory.open("topic", 0)
-    assert (log.high_watermark, log.log_end_offset) == (1, 1)
+    assert (log.high_watermark, log.log_end_offset) == (2, 2)
     await directory.close()
 
 

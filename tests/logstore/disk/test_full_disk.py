@@ -1,15 +1,18 @@
-"""A disk that is full at any step: the process ends loudly, and the next one, with room, lives."""
+"""A disk that is full at any step: a client's batch is refused, or the process ends loudly; and the
+next one, with room, lives."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from logstore.disk.checkpoints import CLEAN_SHUTDOWN
 from logstore.disk.files import StorageFailure
+from logstore.disk.room import NoRoom
 from tests.logstore.cleaner.test_crashes import World, fill
 from tests.logstore.compaction import clean, perform
 from tests.logstore.log_process import NOW_MS
@@ -78,12 +81,10 @@ def test_a_disk_that_is_full_at_any_step_ends_the_process_and_loses_nothing(
         disk = FullDisk(seed=point, can_sync_all=can_sync_all)
         world = World(disk)
         disk.is_full_once, disk.full_from = is_full_once, disk.operations + point
-        told: list[OSError] | list[StorageFailure] = []
+        told: Sequence[Exception] = []
         try:
             told = live(world) or world.failures
-        except OSError as error:
-            told = [error]
-        except StorageFailure as error:
+        except (OSError, StorageFailure, NoRoom) as error:
             told = [error]
         was_full = disk.was_full
         assert was_full == bool(told), point

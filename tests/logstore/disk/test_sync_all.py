@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +50,23 @@ def test_a_directory_on_another_file_system_is_named(tmp_path: Path) -> None:
     files.close()
 
 
+def test_a_directory_that_goes_meanwhile_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that keeps nothing looks at the directory for temporary files, which all use."""
+    (tmp_path / "gone").mkdir()
+
+    def stat(path: str, **options: Any) -> os.stat_result:
+        if path == str(tmp_path / "gone"):
+            raise FileNotFoundError(path)
+        return real_stat(path, **options)
+
+    real_stat = os.stat
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        assert obstacle_of_mounts(str(tmp_path)) is None
+
+
 async def test_without_syncfs_there_is_no_journal_and_the_log_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,3 +85,19 @@ def test_this_machine_has_the_call_by_which_a_file_system_is_recognised(tmp_path
     files = DiskFiles(str(tmp_path))
     assert files.can_sync_all == (obstacle(str(tmp_path), files._root) is None)
     files.close()
+
+
+@pytest.mark.parametrize("durability", ["memory", "fsync"])
+async def test_closed_logs_leave_no_descriptor_behind(tmp_path: Path, durability: str) -> None:
+    def descriptors_of(path: Path) -> int:
+        return sum(
+            os.path.realpath(link) == str(path.resolve())
+            for link in Path("/proc/self/fd").iterdir()
+        )
+
+    root = Path(tempfile.gettempdir()) if durability == "memory" else tmp_path
+    before = descriptors_of(root)
+    config = BrokerConfig({"durability": durability})
+    logs = Logs(str(tmp_path), config, SystemClock(), lambda failure: pytest.fail(str(failure)))
+    await logs.close()
+    assert descriptors_of(root) == before

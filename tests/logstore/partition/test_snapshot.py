@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +82,15 @@ def test_a_damaged_snapshot_is_refused(
         except CorruptSnapshot:
             continue
         raise AssertionError("a damaged snapshot was taken")
+
+
+def test_a_snapshot_of_less_than_it_counts_is_refused_whatever_the_checksum_says() -> None:
+    state = partition_after([("plain", 0, 1)]).log.state
+    whole = encode_snapshot(state)
+    for body in (whole[10:-1], whole[10:] + b"x"):
+        data = whole[:6] + crc32c(body).to_bytes(4, "big") + body
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(data)
 
 
 def snapshots_of(partition: SteppedPartition) -> list[int]:

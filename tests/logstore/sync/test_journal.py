@@ -415,3 +415,20 @@ def test_the_group_has_a_limit_too() -> None:
     process.executor.run()
     assert "sync_all" in disk.syncs
     assert journal_of(disk) == []
+
+
+def test_on_a_full_disk_it_begins_a_new_round_over_the_blocks_that_it_has() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    journal = Journal(disk, "/data", GENERATION)
+    entry = Entry(IDS[0].bytes, f"t-0/{0:020d}.log", 0, bytes(300_000))
+    journal.append([entry])
+    disk.space_left = 10_000
+    for _ in range(5):
+        journal.append([entry])
+    assert disk.facts(f"/data/{JOURNAL}").size_bytes < 1_100_000
+    large = Entry(IDS[0].bytes, f"t-0/{0:020d}.log", 0, bytes(2_000_000))
+    with pytest.raises(OSError, match="No space left"):
+        journal.append([large])
+    found = read_journal(read_file(disk, f"/data/{JOURNAL}"))
+    assert found.entries and not found.damaged_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,22 @@ from magnetar.storage.acls import STANDARD_AUTHORIZER
 from tests.magnetar.apis.test_produce_and_fetch import TOPIC, batch, fetch_request, produce
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from wire.messages.fetch import FetchRequest, FetchResponse
+from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from wire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 PARTITIONS = 3
@@ -125,9 +141,9 @@ async def test_a_fetch_that_waits_is_in_the_account_until_its_client_goes(
     assert not log.reader._subscribers
 
 
-async def test_a_session_is_told_of_what_is_denied_by_now(
-    start_broker: StartBroker, connect: Connect
-) -> None:
+@pytest.fixture
+async def guarded(start_broker: StartBroker) -> Broker:
+    """A broker that allows everything until a rule says otherwise."""
     broker = await start_broker(
         {
             "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -135,24 +151,75 @@ async def test_a_session_is_told_of_what_is_denied_by_now(
         }
     )
     broker.topics.create(TOPIC, PARTITIONS)
-    client = await connect(broker)
+    return broker
+
+
+def deny_read(broker: Broker, resource: Resource, name: str) -> None:
+    rule = Acl(resource, name, Pattern.LITERAL, "User:*", "*", Operation.READ, Permission.DENY)
+    assert broker.acls is not None
+    broker.acls.add([rule])
+
+
+async def test_a_session_is_told_of_what_is_denied_by_now(
+    guarded: Broker, connect: Connect
+) -> None:
+    client = await connect(guarded)
     session_id = await opened(client)
     answer = await client.ask(following(session_id, 1, max_wait_ms=20), 12, FetchResponse)
     assert answer.responses == []
-    assert broker.acls is not None
-    broker.acls.add(
-        [
-            Acl(
-                Resource.TOPIC,
-                TOPIC,
-                Pattern.LITERAL,
-                "User:*",
-                "*",
-                Operation.READ,
-                Permission.DENY,
-            )
-        ]
-    )
+    deny_read(guarded, Resource.TOPIC, TOPIC)
     answer = await client.ask(following(session_id, 2), 12, FetchResponse)
     codes = [each.error_code for each in answer.responses[0].partitions]
     assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * PARTITIONS
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_a_right_that_is_lost_during_the_wait_takes_the_records_back(
+    guarded: Broker, connect: Connect, session_epoch: int
+) -> None:
+    client, operator = await connect(guarded), await connect(guarded)
+    await produce(operator, batch(b"early"))
+    request = fetch_request({0: 0}, session_epoch=session_epoch)
+    request.min_bytes, request.max_wait_ms = 1 << 19, 500
+    client.send(request, 12)
+    await received(guarded, 1)
+    deny_read(guarded, Resource.TOPIC, TOPIC)
+    _, body = await client.receive()
+    answer = FetchResponse.decode(body[FetchResponse.header_version(12) :], 12)
+    (found,) = answer.responses[0].partitions
+    assert found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not found.records
+
+
+async def test_a_member_whose_right_is_lost_is_told_at_its_next_heartbeat(
+    guarded: Broker, connect: Connect
+) -> None:
+    client = await connect(guarded)
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    joining = JoinGroupRequest(
+        group_id="classic",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joined = await client.ask(joining, 3, JoinGroupResponse)
+    who: dict[str, Any] = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+    syncing = SyncGroupRequest(group_id="classic", assignments=[assignment], **who)
+    assert (await client.ask(syncing, 3, SyncGroupResponse)).error_code == ErrorCode.NONE
+    beat = HeartbeatRequest(group_id="classic", **who)
+    consumer_beat = ConsumerGroupHeartbeatRequest(
+        group_id="consumer",
+        member_id="m",
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    for code in (ErrorCode.NONE, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+        assert (await client.ask(beat, 4, HeartbeatResponse)).error_code == code
+        answer = await client.ask(consumer_beat, 1, ConsumerGroupHeartbeatResponse)
+        assert answer.error_code == code
+        consumer_beat.member_epoch = answer.member_epoch
+        for group in ("classic", "consumer"):
+            deny_read(guarded, Resource.GROUP, group)

@@ -1,4 +1,7 @@
-"""Produce with batches whose check takes long: in a thread, in order, and holding up no other."""
+"""Produce that waits between its batches: in order, and holding up no other.
+
+For a check in a thread, and for the turns of others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,6 +17,7 @@ from logstore.partition import log
 from logstore.partition.client_batch import CheckedBatch, check_batch
 from logstore.partition.log_config import LogConfig
 from magnetar.broker import Broker
+from magnetar.storage.topics import Topic
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -262,3 +267,76 @@ async def test_recompression_is_done_aside(
 
 def log_of(broker: Broker) -> log.PartitionLog:
     return broker.topics.partition(TOPIC, 0)
+
+
+@pytest.fixture
+def late_turns(broker: Broker, short_turns: None, topic: str) -> Iterator[ExitStack]:
+    """Turns of two partitions. The second one begins when this is closed."""
+    with ExitStack() as held:
+        held.enter_context(broker.turns.aside())
+        yield held
+
+
+async def until_first(broker: Broker) -> None:
+    while not log_of(broker).log_end_offset:
+        await asyncio.sleep(0.001)
+
+
+async def test_others_have_their_turn_between_many_batches(
+    broker: Broker, client: RawClient, connect: Connect, late_turns: ExitStack
+) -> None:
+    client.send(request(*[batch([b"many"])] * 3), 12)
+    client.send(request(batch([b"next"])), 12)
+    await until_first(broker)
+    other = await connect(broker)
+    assert (await other.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).error_code == 0
+    ends = [partition.log_end_offset for partition in topic_of(broker).partitions]
+    assert ends == [1, 1, 0]
+    late_turns.close()
+    assert [one.base_offset for one in await answers(client)] == [0, 0, 0]
+    assert [one.base_offset for one in await answers(client)] == [1]
+    other.close()
+
+
+async def test_a_transaction_that_ends_between_two_batches_takes_no_more(
+    broker: Broker, client: RawClient, connect: Connect, late_turns: ExitStack
+) -> None:
+    init = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+    answer = await client.ask(init, 5, InitProducerIdResponse)
+    producer = (answer.producer_id, answer.producer_epoch)
+    one = batch([b"x"], sequence=0, producer=producer, is_transactional=True)
+    client.send(request(one, one, one, transactional_id="tx"), 12)
+    await until_first(broker)
+    other = await connect(broker)
+    end = EndTxnRequest(
+        transactional_id="tx",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        committed=True,
+    )
+    assert (await other.ask(end, 5, EndTxnResponse)).error_code == 0
+    late_turns.close()
+    codes = [one.error_code for one in await answers(client)]
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert not broker.topics.partition(TOPIC, 2).transactions.is_open(producer[0])
+    other.close()
+
+
+async def test_a_topic_that_is_made_anew_between_two_batches_is_another_one(
+    broker: Broker, client: RawClient, late_turns: ExitStack
+) -> None:
+    former = topic_of(broker)
+    client.send(request(*[batch([b"x"])] * 3), 12)
+    await until_first(broker)
+    await broker.topics.delete([former])
+    made_anew = broker.topics.create(TOPIC, 2)
+    late_turns.close()
+    codes = [one.error_code for one in await answers(client)]
+    assert codes[2] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [one.log_end_offset for one in made_anew.partitions] == [0, 0]
+
+
+def topic_of(broker: Broker) -> Topic:
+    found = broker.topics.by_name(TOPIC)
+    assert found is not None
+    return found

@@ -118,6 +118,10 @@ async def test_a_group_is_described_with_who_reads_what(broker: Broker, connect:
     assert (shown["GROUP"], shown["STATE"], shown["ASSIGNOR"]) == ("billing", "Stable", "range")
     (row,) = text.split("\n\n")[1].splitlines()[1:]
     assert row.split() == [member_id, "-", "raw", "127.0.0.1", "orders:0"]
+    (row,) = text.split("\n\n")[2].splitlines()[1:]
+    assert (shown["LAG"], row.split()) == ("3", ["orders", "0", "2", "5", "3", member_id])
+    (described,) = json.loads((await run(broker, "describe", "billing", "--json")).stdout)
+    assert [each["lag"] for each in described["partitions"]] == [3]
 
 
 async def test_lag_is_what_is_still_to_be_read(broker: Broker, connect: Connect) -> None:
@@ -195,6 +199,59 @@ async def test_a_group_that_is_not_there_is_named(broker: Broker) -> None:
     result = await run(broker, "describe", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no group 'nobody'" in result.stderr
+
+
+async def test_why_names_what_keeps_a_group(broker: Broker, connect: Connect) -> None:
+    await committed(broker, "billing")
+    address = f"127.0.0.1:{broker.listeners[0].port}"
+
+    async def why() -> str:
+        command = ["why", "billing", "--for", "10ms", "-b", address]
+        return (await asyncio.to_thread(CliRunner().invoke, main, command)).stdout
+
+    assert await why() == "The group has no members: no consumer runs, or none gets in.\n"
+    member_id = await reading(await connect(broker), "billing")
+    assert await why() == (
+        f"orders-0: 3 wait. Member {member_id} has the partition, and committed nothing in"
+        " 0.01 s.\n"
+    )
+    await committed(broker, "audit", 5)
+    command = ["why", "audit", "--for", "10ms", "-b", address]
+    told = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert told.stdout == "audit has read everything.\n"
+
+
+async def test_an_error_is_json_where_the_answer_would_be(broker: Broker) -> None:
+    await committed(broker, "billing")
+    reset = ("reset", "billing", "--topic", "other", "--to-earliest", "--json")
+    result = await run(broker, *reset)
+    # The broker in this process logs to the same standard error.
+    (line,) = [each for each in result.stderr.splitlines() if each.startswith('{"error"')]
+    error = json.loads(line)["error"]
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert error["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert error["message"].startswith("topic other: ")
+
+
+async def test_completion_knows_groups_and_topics(broker: Broker) -> None:
+    await committed(broker, "billing")
+    await committed(broker, "audit")
+    address = f"127.0.0.1:{broker.listeners[0].port}"
+
+    def completed(words: str) -> str:
+        environment = {
+            "_MAGNETAR_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        return CliRunner().invoke(main, prog_name="magnetar", env=environment).stdout
+
+    shown = await asyncio.to_thread(completed, f"magnetar groups describe -b {address} bi")
+    assert shown == "plain,billing\n"
+    shown = await asyncio.to_thread(completed, f"magnetar topics describe -b {address} ord")
+    assert shown == "plain,orders\n"
+    # Without a broker there is nothing to complete, and nothing is said either.
+    assert await asyncio.to_thread(completed, "magnetar topics describe -b 127.0.0.1:1 o") == "\n"
 
 
 def test_targets_stay_within_the_partition() -> None:

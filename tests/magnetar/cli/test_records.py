@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from typing import Any
 
 import pytest
@@ -43,22 +44,54 @@ def test_the_key_is_before_the_first_delimiter() -> None:
     assert pairs(b"k:\n:v", key_delimiter=b":", empty_is_null=True) == [(b"k", None), (None, b"v")]
 
 
+MAYBE_BYTES = st.none() | st.binary()
+
+
 @given(
     st.lists(
-        st.tuples(st.none() | st.binary(), st.none() | st.binary(), st.integers(0, 2**40)),
+        st.tuples(
+            MAYBE_BYTES,
+            MAYBE_BYTES,
+            st.integers(0, 2**40),
+            st.lists(st.tuples(st.text(), MAYBE_BYTES), max_size=2).map(tuple),
+        ),
         max_size=5,
     )
 )
 def test_what_is_printed_as_json_is_read_as_it_was(
-    wanted: list[tuple[bytes | None, bytes | None, int]],
+    wanted: list[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]],
 ) -> None:
     text = b"".join(
-        json_line(Fetched("a", 0, Record(0, timestamp, key, value, (("h", b"x"),))))
-        for key, value, timestamp in wanted
+        json_line(Fetched("a", 0, Record(0, timestamp, key, value, headers)))
+        for key, value, timestamp, headers in wanted
     )
     found = records(text, LineFormat(is_json=True))
-    assert [(record.key, record.value, record.timestamp) for record in found] == wanted
-    assert all(record.headers == [("h", b"x")] for record in found)
+    assert [
+        (record.key, record.value, record.timestamp, tuple(record.headers)) for record in found
+    ] == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b'{"key": "a", "vaule": "x"}', "'vaule' is no field"),
+        (b'{"key": "a"}', "neither value nor value_base64"),
+        (b'{"value": "a", "value_base64": "YQ=="}', "both value and value_base64"),
+        (b'{"value_base64": null}', "line 1"),
+        (b'{"value": "a", "headers": [["h", {"base46": "YQ=="}]]}', "an object with base64 alone"),
+        (b'{"value": "a", "headers": [[1, "x"]]}', "name of a header"),
+    ],
+)
+def test_a_mistake_in_json_makes_no_tombstone(line: bytes, complaint: str) -> None:
+    with pytest.raises(ClientError, match=complaint):
+        records(line, LineFormat(is_json=True))
+
+
+def test_a_relative_time_is_counted_from_now() -> None:
+    now_ms = time.time() * 1000
+    ago_ms = now_ms - (parse_begin("-5m").timestamp or 0)
+    assert 299_000 < ago_ms < 301_000
+    assert parse_begin("-5") == Begin(before_end=5)
 
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b'{"value_base64": "!"}', b'{"timestamp": "x"}'])

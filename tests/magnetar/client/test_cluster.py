@@ -13,7 +13,8 @@ import pytest
 
 from magnetar.apis.registry import load_apis
 from magnetar.client.cluster import Client, parse_addresses
-from magnetar.client.connection import ClientError, Connection, Refused
+from magnetar.client.connection import Connection
+from magnetar.client.errors import ClientError, Refused
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.client.connection import Refused
+from magnetar.client.errors import Refused
 from magnetar.client.group_member import GroupMember, assign_by_range
 from wire.error_code import ErrorCode
 from wire.messages.offset_fetch import (

@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.client.batching import ProducerRecord, partition_for
 from magnetar.client.cluster import TopicPartition
-from magnetar.client.connection import ClientError
+from magnetar.client.errors import ClientError
 from magnetar.client.producer import Producer
 from wire.error_code import ErrorCode
 from wire.message import Message

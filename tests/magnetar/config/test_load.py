@@ -16,7 +16,7 @@ from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
 from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
-from magnetar.config.listeners import parse_address, parse_listeners
+from magnetar.config.listeners import parse_address, parse_listeners, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
@@ -62,10 +62,29 @@ def test_properties_are_read_as_java_reads_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("escape", ["\\u12", "\\uzzzz"])
+@pytest.mark.parametrize("escape", ["\\u12", "\\uzzzz", "\\u+123", "\\u 12a", "\\u1_23"])
 def test_a_malformed_escape_is_refused_with_its_line(escape: str) -> None:
     with pytest.raises(PropertiesError, match="line 2"):
         list(parse_properties(f"a=1\nb={escape}\n"))
+
+
+def test_a_character_that_java_writes_as_two_escapes_is_one() -> None:
+    text = r"a=\ud83d\ude00" + "\n" + r"\uD83D\uDE00=b"
+    assert list(parse_properties(text)) == [
+        (1, "a", "\N{GRINNING FACE}"),
+        (2, "\N{GRINNING FACE}", "b"),
+    ]
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ude00\ud83d"])
+def test_half_of_a_character_is_refused_with_its_line(half: str) -> None:
+    with pytest.raises(PropertiesError, match="line 2: half"):
+        list(parse_properties(f"a=1\nb={half}\n"))
+
+
+def test_a_number_of_thousands_of_digits_is_refused_as_any_other_value_is() -> None:
+    with pytest.raises(ConfigError, match="has too many digits"):
+        load([Given("log.segment.bytes", "9" * 5_000, "here")])
 
 
 @given(st.text(max_size=200))
@@ -304,3 +323,27 @@ def test_listeners_that_cannot_be_served_are_refused(listeners: str) -> None:
 )
 def test_numbers_are_shown_as_java_shows_them(value: float, text: str) -> None:
     assert BrokerConfig.settings["log.cleaner.min.cleanable.ratio"].render(value) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"listeners": "PLAINTEXT://127.0.0.1:1,A://[::1]:2"}, 0),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1,A://10.0.0.1:2"}, 2),
+        ({"listeners": "SSL://10.0.0.1:1"}, 1),
+        ({"listeners": "SSL://10.0.0.1:1", "ssl_client_auth": "required"}, 0),
+        ({"listeners": "SASL_PLAINTEXT://10.0.0.1:1"}, 0),
+        (
+            {
+                "listeners": "PLAINTEXT://10.0.0.1:1",
+                "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            },
+            0,
+        ),
+    ],
+)
+def test_listeners_that_ask_no_client_who_it_is_are_known(
+    settings: dict[str, str], count: int
+) -> None:
+    config = broker_config(listener_security_protocol_map="A:PLAINTEXT", **settings)
+    assert len(unguarded(config, parse_listeners(config))) == count

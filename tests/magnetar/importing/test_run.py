@@ -408,6 +408,20 @@ def test_the_directories_of_one_broker_are_imported_together(source: Path, tmp_p
     assert "are the same partition" in refused.stderr
 
 
+def test_holes_in_index_files_neither_count_nor_fill_the_disk(source: Path, tmp_path: Path) -> None:
+    index = source / "orders-0" / SEGMENT.format(0).replace(".log", ".index")
+    # As Kafka allocates it; what is behind the entries is a hole.
+    index.write_bytes(bytes((0, 0, 0, 1, 0, 0, 0, 1)))
+    os.truncate(index, 10 << 20)
+    target = tmp_path / "data"
+    result = run(source, "--data-dir", target, "--json")
+    (report,) = json.loads(result.stdout)
+    assert report["size_bytes"] < 1 << 20
+    copy = target / "orders-0" / index.name
+    assert copy.read_bytes() == index.read_bytes()
+    assert copy.stat().st_blocks * 512 < 1 << 20
+
+
 def test_a_topic_that_was_deleted_can_be_imported_again(source: Path, tmp_path: Path) -> None:
     """Its files are not taken for remains of the deleted one when the broker starts."""
     target = tmp_path / "data"

@@ -151,7 +151,7 @@ async def test_a_topic_deleted_in_between_is_nobodys_loss(
 
 def test_the_pace_is_kept() -> None:
     rate = 1_000_000.0
-    pace = Pace(lambda: rate)
+    pace = Pace(lambda: rate, lambda: True)
     loop = asyncio.new_event_loop()
     try:
         began = loop.time()

@@ -415,6 +415,7 @@ async def test_a_member_whose_target_is_too_large_for_a_record_leaves_no_ghost(
     assert (await described(client)).members == []
 
 
+@pytest.mark.usefixtures("short_turns")
 async def test_members_that_join_at_once_take_turns(broker: Broker) -> None:
     joins = [
         asyncio.create_task(

@@ -17,6 +17,7 @@ from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.turns import Turns
 from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.messages.fetch import FetchResponse
 
@@ -44,6 +45,7 @@ def fetch_of(
         by_key.__getitem__,
         isolation,
         SharedTimers(asyncio.get_running_loop()),
+        Turns(),
         min_bytes=min_bytes,
         max_bytes=1 << 20,
         ends_at_s=asyncio.get_running_loop().time() + max_wait_ms / 1000,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from coordinator.groups.classic.requests import LeavingMember
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
@@ -91,3 +92,31 @@ async def test_no_limit_is_no_limit(start_broker: StartBroker, connect: Connect)
     client = await connect(broker)
     for number in range(10):
         assert await join(client, f"group-{number}") == ErrorCode.MEMBER_ID_REQUIRED
+
+
+async def test_members_that_say_much_of_themselves_have_a_bound(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Over all groups, for as long as they are members; a member that says little is let in."""
+    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    client = await connect(broker)
+
+    async def code(group_id: str, size_bytes: int) -> tuple[int, str]:
+        protocol = JoinGroupRequestProtocol(name="any", metadata=bytes(size_bytes))
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="bench",
+            protocols=[protocol],
+        )
+        # Version 3 joins at once, without an id first.
+        answer = await client.ask(request, 3, JoinGroupResponse)
+        return answer.error_code, answer.member_id
+
+    joined, member_id = await code("a", 60_000)
+    assert joined == ErrorCode.NONE
+    assert (await code("b", 60_000))[0] == ErrorCode.POLICY_VIOLATION
+    assert (await code("b", 4_000))[0] == ErrorCode.NONE
+    await broker.groups.leave("a", [LeavingMember(member_id)])
+    assert (await code("c", 60_000))[0] == ErrorCode.NONE

@@ -85,6 +85,19 @@ async def test_no_turn_of_the_event_loop_appends_more_than_a_slice_of_markers(
     assert world.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
 
 
+@pytest.mark.usefixtures("short_turns")
+async def test_a_slice_of_markers_that_take_long_ends_with_the_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each marker makes files, or opens them again."""
+    identity = await world.begin(*BIG)
+    with counted(monkeypatch) as turns:
+        await world.until(world.coordinator.end("tx", identity, commit=True))
+    assert sum(turns.done["append"].values()) == COUNT
+    assert max(turns.done["append"].values()) <= 2
+    assert world.state() is State.COMPLETE_COMMIT
+
+
 @pytest.mark.parametrize("commit", [True, False])
 async def test_the_children_of_a_parent_share_the_turns(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool

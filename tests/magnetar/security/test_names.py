@@ -37,6 +37,7 @@ def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
         ("RULE:^CN=(.*?),OU=(.*)$/$1@$2/U,DEFAULT", "ADA@ENG"),
         ("RULE:^OU=.*$/x/, RULE:^CN=(.*?),OU=Eng$/$1/L", "ada"),
         ("RULE:^OU=.*$/x/, DEFAULT", "CN=Ada,OU=Eng"),
+        (r"RULE:^CN=(.*?),(X)?.*$/\$1\/$1$2\\/", r"$1/Ada\\"[:-1]),
     ],
 )
 def test_the_first_rule_that_fits_the_whole_name_maps_it(rules: str, user: str) -> None:
@@ -52,3 +53,8 @@ def test_a_name_that_no_rule_fits_is_refused() -> None:
 def test_a_mistake_in_the_rules_is_told(rules: str) -> None:
     with pytest.raises(ValueError, match="is no rule|RE2 refuses"):
         parse_rules(rules)
+
+
+def test_a_rule_that_names_a_group_that_its_pattern_lacks_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match=r"names \$2, and has 1 groups"):
+        parse_rules("RULE:^CN=(.*)$/$1$2/")

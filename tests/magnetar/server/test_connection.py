@@ -351,7 +351,7 @@ async def test_a_newer_client_learns_the_version_of_api_versions(client: Any) ->
     assert correlation_id == 7
     assert decoded.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(key.api_key, key.min_version, key.max_version) for key in decoded.api_keys] == [
-        (18, 0, 4)
+        (18, 0, 5)
     ]
     again = await client.ask(
         ApiVersionsRequest(client_software_name="raw", client_software_version="1"),

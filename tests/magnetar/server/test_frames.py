@@ -109,6 +109,7 @@ class FakeReceiver:
     def __init__(self, *, is_partial: bool = True) -> None:
         self.is_partial = is_partial
         self.received_bytes = 0
+        self.waits_for_turn = False
         self.resumed = 0
 
     def resume_memory(self) -> None:
@@ -185,5 +186,18 @@ def test_who_is_kept_from_sending_by_requests_in_flight_is_not_overdue() -> None
     assert [memory.overdue() for _ in range(3)] == [None, None, None]
     memory.give_back(101)
     assert memory.may_read(favoured)
+    assert memory.overdue() is None
+    assert memory.overdue() is favoured
+
+
+def test_who_waits_for_a_turn_of_the_event_loop_is_not_overdue() -> None:
+    """The broker does not read it at present: it cannot send."""
+    memory = RequestMemory(100)
+    favoured = FakeReceiver()
+    memory.resize_partial(200)
+    assert memory.may_read(favoured)
+    favoured.waits_for_turn = True
+    assert [memory.overdue() for _ in range(3)] == [None, None, None]
+    favoured.waits_for_turn = False
     assert memory.overdue() is None
     assert memory.overdue() is favoured

@@ -124,7 +124,7 @@ def test_an_unknown_api_or_version_closes_the_connection(
     assert stranger.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("version", [-1, 5, 99, 2**15 - 1])
+@pytest.mark.parametrize("version", [-1, 6, 99, 2**15 - 1])
 def test_an_unknown_version_of_api_versions_is_told_which_are_known(
     stranger: Client, version: int
 ) -> None:

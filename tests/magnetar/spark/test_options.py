@@ -59,7 +59,9 @@ def test_options_come_in_any_case_and_have_defaults() -> None:
         ({"queryId": "ü" * (QUERY_ID_BYTES_MAX // 2 + 1)}, "more than 512 bytes"),
         ({"deliveryGuarantee": "twice"}, "it takes exactly-once or at-least-once"),
         ({"kafka.transactional.id": "mine"}, "kafka.transactional.id is the sink's own"),
-        ({"kafka.security.protocol": "SSL"}, "security.protocol is SSL"),
+        ({"kafka.security.protocol": "TLS"}, "security.protocol is TLS: there are PLAINTEXT"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({"kafka.ssl.truststore.location": "a.jks"}, "reads PEM alone"),
     ],
 )
 def test_what_is_wrong_is_named(options: dict[str, str], said: str) -> None:
@@ -89,6 +91,31 @@ def test_a_task_belongs_to_its_query(query_id: str, separator: str) -> None:
     check_separated(query_id, separator)
     child = Family(query_id, separator, 1, "0a1b").child(7, 0)
     assert parent_of(child, separator) == query_id
+
+
+def test_a_secured_broker_is_named_as_for_sparks_own_connector() -> None:
+    options = parse_options(
+        {
+            **SERVERS,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": 'org.X required username="ada" password="pw";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "authority.pem",
+            "kafka.linger.ms": "5",
+        }
+    )
+    assert options.client == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "ada",
+        "sasl.password": "pw",
+        "ssl.ca.location": "authority.pem",
+        "linger.ms": "5",
+    }
+    assert (options.security.username, options.security.truststore) == ("ada", "authority.pem")
+    # Tasks get the options pickled.
+    assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_a_driver_knows_its_tasks_of_a_batch_from_those_of_others() -> None:

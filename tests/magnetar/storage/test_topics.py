@@ -16,7 +16,7 @@ from magnetar.broker import Broker
 from magnetar.storage.catalog import TopicRow
 from magnetar.storage.logs import Opening
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
-from magnetar.storage.topics import Topic
+from magnetar.storage.topics import CATALOG, Topic
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -317,7 +317,7 @@ async def test_others_are_served_while_a_large_topic_is_made_grown_and_deleted(
     async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
 
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    monkeypatch.setattr(CATALOG, "run", at_once)
     topics = broker.topics
     row = topics.check_creation("large", 700, 1, {})
     change = asyncio.ensure_future(topics.create_in_turns(row))
@@ -339,7 +339,7 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
         await is_free.wait()
         return work(*arguments)
 
-    monkeypatch.setattr(asyncio, "to_thread", when_free)
+    monkeypatch.setattr(CATALOG, "run", when_free)
     topics = broker.topics
     row = topics.check_creation("a", 50, 1, {})
     creation = asyncio.ensure_future(topics.create_in_turns(row))

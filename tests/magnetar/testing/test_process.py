@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
+from pathlib import Path
 
-from magnetar.testing import NotReady, start_broker
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from magnetar.testing import BrokerProcess, NotReady, allow, start_broker
 
 pytest_plugins = ["pytester"]
 
@@ -24,6 +29,62 @@ def test_a_broker_that_cannot_start_says_why() -> None:
     assert not broker.data_dir.exists()
 
 
+def test_a_start_that_hangs_is_ended_and_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broker = BrokerProcess(start_timeout_s=0.2)
+    silent = tmp_path / "python"
+    # In the interpreter's place, a program that says nothing for longer than anyone waits.
+    silent.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(silent))
+    with pytest.raises(NotReady, match=r"not ready within 0\.2 s"), broker:
+        pass
+
+
+ACLS = [
+    allow("ada", "WRITE", "READ", topic="orders"),
+    allow("ada", "CREATE", cluster="kafka-cluster"),
+    allow("bob", "DESCRIBE", topic="*"),
+]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_tls_users_and_acls_are_an_argument_each(mechanism: str) -> None:
+    users = {"ada": 'pw; of "ada"', "bob": "pw of bob"}
+    with start_broker(tls=True, users=users, acls=ACLS, mechanism=mechanism) as broker:
+        producer = Producer(broker.confluent_settings("ada"))
+        producer.produce("orders", b"first")
+        assert producer.flush(20) == 0
+        refused: list[KafkaError | None] = []
+        theirs = Producer(broker.confluent_settings("bob"))
+        theirs.produce("orders", b"second", on_delivery=lambda error, _: refused.append(error))
+        theirs.flush(20)
+        assert [error and error.name() for error in refused] == ["TOPIC_AUTHORIZATION_FAILED"]
+        broker.kill()
+        broker.start()
+        shown = AdminClient(broker.confluent_settings("bob")).list_topics(timeout=20)
+        assert shown.topics.keys() == {"orders"}
+    javas = broker.client_settings("ada")
+    assert javas["security.protocol"] == "SASL_SSL"
+    assert 'username="ada"' in javas["sasl.jaas.config"]
+    assert broker.kafka_python_settings("ada")["sasl_plain_password"] == users["ada"]
+
+
+def test_acls_without_users_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="acls= needs users="):
+        start_broker(acls=ACLS)
+
+
+def test_certificates_without_their_library_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.delitem(sys.modules, "magnetar.testing.certificates", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'magnetar\[security\]'"):
+        start_broker(tls=True)
+
+
 CONFTEST = """
 import pytest
 
@@ -34,7 +95,7 @@ def magnetar_settings():
     return {"num.partitions": "3"}
 """
 TEST = """
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 def test_a_service(magnetar_broker):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging as levels
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -25,17 +25,11 @@ class LogLines:
         self.lines: list[Line] = []
 
     def log(self, level: int, event: str, **fields: object) -> None:
-        if fields.get("exc_info") is True:
-            fields["exc_info"] = sys.exc_info()[1]
         self.lines.append(Line(level, event, fields))
 
-    def errors(self) -> list[BaseException]:
-        """Return the errors that were logged with a traceback."""
-        return [
-            error
-            for line in self.lines
-            if isinstance(error := line.fields.get("exc_info"), BaseException)
-        ]
+    def warnings(self) -> list[Line]:
+        """Return what an operator has to look at."""
+        return [line for line in self.lines if line.level >= levels.WARNING]
 
 
 @contextmanager

@@ -1,0 +1,137 @@
+"""The command line over TLS and SASL, its users and ACLs: on both brokers, with one outcome."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.secured import (
+    PASSWORDS,
+    Certificates,
+    Login,
+    secured_broker,
+    write_certificates,
+)
+from compat_tests.waiting import eventually
+
+TIMEOUT_S = 60.0
+ADA = Login("SASL_SSL", "PLAIN", "ada", PASSWORDS["ada"])
+EVE = Login("SASL_SSL", "SCRAM-SHA-512", "eve", "pw; of eve")
+GOOD = [
+    ADA,
+    EVE,
+    EVE._replace(mechanism="SCRAM-SHA-256", protocol="SASL_PLAINTEXT"),
+    Login("SSL"),
+    Login("SSL", user="ada"),
+]
+
+
+def login_id(login: Login) -> str:
+    return "-".join(filter(None, (login.protocol, login.mechanism, login.user)))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Callable[[str], Broker]]:
+    """Return the module's secured broker of a kind; the first call starts it and makes eve."""
+    started: dict[str, Broker] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Broker:
+            if kind not in started:
+                broker = secured_broker(kind, tmp_path_factory.mktemp(kind), certificates)
+                stack.callback(broker.stop)
+                broker.start()
+                add = ("users", "add", "eve", "--password-file", "-", "-b", broker.bootstrap)
+                assert run(*add, text=EVE.password).returncode == 0
+                started[kind] = broker
+            return started[kind]
+
+        yield get
+
+
+@pytest.fixture
+def secured(broker_kind: str, brokers: Callable[[str], Broker]) -> Broker:
+    return brokers(broker_kind)
+
+
+def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "magnetar", *arguments]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def as_admin(broker: Broker, *arguments: str) -> Any:
+    """Return the JSON that a command prints to a super user."""
+    ended = run(*arguments, "--json", "-b", broker.bootstrap)
+    assert ended.returncode == 0, ended
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("login", GOOD, ids=login_id)
+def test_the_command_line_is_let_in_by_the_settings_of_kafkas_tools(
+    secured: Broker, certificates: Certificates, login: Login, tmp_path: Path
+) -> None:
+    how = login.for_java(secured, certificates, tmp_path)
+    # Kafka's nodes learn of new users a moment after the answer.
+    eventually(lambda: run("topics", "list", *how).returncode == 0)
+
+
+@pytest.mark.parametrize("login", [ADA, EVE], ids=login_id)
+def test_a_wrong_password_is_said(
+    secured: Broker, certificates: Certificates, login: Login, tmp_path: Path
+) -> None:
+    how = login._replace(password="wrong").for_java(secured, certificates, tmp_path)
+    ended = run("topics", "list", *how)
+    assert ended.returncode == 1
+    assert f"refused the login of '{login.user}' by {login.mechanism}" in ended.stderr
+
+
+def test_a_protocol_that_the_listener_does_not_speak_is_said(
+    secured: Broker, certificates: Certificates, tmp_path: Path
+) -> None:
+    _, _, *config = ADA.for_java(secured, certificates, tmp_path)
+    on_plain = run("topics", "list", "-b", secured.bootstrap, *config)
+    assert "does not speak TLS" in on_plain.stderr
+    on_tls = run("topics", "list", "-b", secured.address("SSL"), "--timeout", "5s")
+    assert "speak PLAINTEXT, as this client does?" in on_tls.stderr or "TLS" in on_tls.stderr
+    on_sasl = run("topics", "list", "-b", secured.address("SASL_PLAINTEXT"))
+    assert "Does the listener speak PLAINTEXT" in on_sasl.stderr
+
+
+def test_users_and_acls_decide_who_may(
+    secured: Broker, certificates: Certificates, tmp_path: Path
+) -> None:
+    how = EVE.for_java(secured, certificates, tmp_path)
+    as_admin(secured, "topics", "create", "orders-1")
+    denied = run("produce", "orders-1", *how, text="a\n")
+    assert denied.returncode == 1 and "TOPIC_AUTHORIZATION_FAILED" in denied.stderr
+    operations = ("--operation", "write", "--operation", "read")
+    about = ("--allow-principal", "User:eve", "--topic", "orders-", "--prefix")
+    added = as_admin(secured, "acls", "add", *operations, *about)
+    match = ("--topic", "orders-1", "--resource-pattern-type", "match")
+    eventually(
+        lambda: sorted(as_admin(secured, "acls", "list", *match), key=str) == sorted(added, key=str)
+    )
+    eventually(lambda: run("produce", "orders-1", *how, text="a\n").returncode == 0)
+    assert "a" in run("consume", "orders-1", "--exit", *how).stdout.split()
+    assert as_admin(secured, "users", "list") == [
+        {"user": "eve", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}}
+    ]
+    assert len(as_admin(secured, "acls", "remove", "--principal", "User:eve")) == 2
+    eventually(lambda: as_admin(secured, "acls", "list", "--principal", "User:eve") == [])

@@ -1,0 +1,1 @@
+"""A stopped broker's data directory, verified and mended: `magnetar check`, `magnetar repair`."""

@@ -1,0 +1,244 @@
+"""A whole data directory under check: journal, catalog, checkpoints, and partition by partition.
+
+Changes nothing. The caller holds the directory's lock. Memory: the state of one partition, the
+topics of the catalog, the transactions that are open, and the journal, which is bounded.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from logstore.directory.closed_logs import CLOSED_LOGS, CorruptClosedLogs, decode_closed_logs
+from logstore.directory.data_directory import DataDirectory, Key, partition_name
+from logstore.disk.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+)
+from logstore.disk.files import FileSystem
+from logstore.partition.log_check import LogCheck
+from logstore.segments.findings import Finding, Remedy, Severity
+from logstore.segments.names import LOG_SUFFIX, segment_path
+from logstore.sync.journal import JOURNAL, JournalDamaged, read_journal
+from magnetar.checking.hanging import Hanging
+from magnetar.checking.stored_catalog import (
+    CatalogDamaged,
+    StoredCatalog,
+    StoredTopic,
+    read_catalog,
+)
+from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.topic_names import TRANSACTION_STATE
+
+_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
+
+
+class CheckedPartition(NamedTuple):
+    """A partition whose check is done, for a repair."""
+
+    key: Key
+    log: LogCheck
+    topic_id: UUID | None
+    may_have_gaps: bool
+
+
+class DirectoryCheck:
+    """One data directory. `findings` does the work."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        read_bytes: Callable[[int], None],
+        on_partition: Callable[[CheckedPartition, list[Finding]], None] | None = None,
+    ) -> None:
+        """`read_bytes` is told of progress; `on_partition` of each log, once its check is done."""
+        self._files = files
+        self._path = path
+        self._data = DataDirectory(path, files)
+        self._read_bytes = read_bytes
+        self._on_partition = on_partition
+        self.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        self._offsets: dict[str, Offsets] = {}
+        #: Where the first entry of the journal lies in each `.log`.
+        self._journaled_from: dict[str, int] = {}
+        self._catalog: StoredCatalog | None = None
+        self._hanging = Hanging()
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong, part by part. Blocks; raises OSError."""
+        yield from self._check_journal()
+        yield from self._check_catalog()
+        for name in _CHECKPOINTS:
+            yield from self._check_offsets(name)
+        yield from self._check_closed_logs()
+        found = {
+            (each.topic, each.partition): each.topic_id for each in self._data.found_partitions({})
+        }
+        for key, topic_id in found.items():
+            yield from self._check_partition(key, topic_id)
+        for key, offset in self._offsets[RECOVERY_POINTS].items():
+            if key not in found and offset > 0:
+                yield self._gone(key, offset)
+        yield from self._hanging.findings()
+
+    # What lies in the directory itself.
+
+    def _check_journal(self) -> Iterator[Finding]:
+        if self.was_clean or (data := self._read(JOURNAL)) is None:
+            return
+        try:
+            entries, damaged_at = read_journal(data)
+        except JournalDamaged as damaged:
+            yield Finding(Severity.ERROR, JOURNAL, str(damaged), Remedy.NONE)
+            return
+        for entry in entries:
+            known = self._journaled_from.get(entry.path, entry.position)
+            self._journaled_from[entry.path] = min(known, entry.position)
+        if damaged_at:
+            problem = f"the records at bytes {damaged_at} are damaged, but later ones are whole"
+            yield Finding(Severity.ERROR, JOURNAL, problem, Remedy.JOURNAL)
+        elif entries:
+            problem = f"the broker was killed: {len(entries)} entries go to their files again"
+            yield Finding(Severity.NOTE, JOURNAL, problem, Remedy.NONE)
+
+    def _check_catalog(self) -> Iterator[Finding]:
+        try:
+            self._catalog = read_catalog(Path(self._path))
+        except CatalogDamaged as damaged:
+            yield Finding(Severity.ERROR, FILE_NAME, str(damaged), Remedy.CATALOG)
+
+    def _check_offsets(self, name: str) -> Iterator[Finding]:
+        data = self._read(name)
+        self._offsets[name] = {}
+        try:
+            if data is not None:
+                self._offsets[name] = decode_offsets(data)
+        except CorruptCheckpoint as error:
+            yield Finding(Severity.WARNING, name, str(error), Remedy.OFFSETS)
+
+    def _check_closed_logs(self) -> Iterator[Finding]:
+        """Compare what a clean stop has noted with the files. A start believes it of logs that are
+        unchanged since, by their times alone."""
+        if not self.was_clean or (data := self._read(CLOSED_LOGS)) is None:
+            return
+        try:
+            logs = decode_closed_logs(data)
+        except CorruptClosedLogs as error:
+            yield Finding(Severity.WARNING, CLOSED_LOGS, str(error), Remedy.DROP)
+            return
+        for key, (_, log) in logs.items():
+            for base_offset, size_bytes in log.ledger.segments:
+                path = segment_path(partition_name(*key), base_offset, LOG_SUFFIX)
+                size = self._size(path)
+                if size != size_bytes:
+                    is_now = "is gone" if size is None else f"has {size}"
+                    problem = f"{path} had {size_bytes} bytes at the clean stop, and {is_now} now"
+                    yield Finding(Severity.WARNING, CLOSED_LOGS, problem, Remedy.DROP)
+                    return
+
+    # Partitions.
+
+    def _check_partition(self, key: Key, topic_id: UUID | None) -> Iterator[Finding]:
+        name = partition_name(*key)
+        stored = None if self._catalog is None else self._catalog.topics.get(key[0])
+        if self._catalog is not None:
+            finding = self._against_catalog(key, topic_id, stored)
+            if finding is not None:
+                yield finding
+                if finding.remedy is Remedy.STRAY:
+                    return
+        may_have_gaps = (
+            stored is None or stored.is_compacted or key in self._offsets[CLEANER_OFFSETS]
+        )
+        is_state = key[0] == TRANSACTION_STATE
+        recovery_point = self._offsets[RECOVERY_POINTS].get(key, 0)
+        log = LogCheck(
+            self._files,
+            f"{self._path}/{name}",
+            was_clean=self.was_clean,
+            may_have_gaps=may_have_gaps,
+            recovery_point=recovery_point,
+            journaled_from=self._journaled_from,
+            read_bytes=self._read_bytes,
+            **({"on_batch": self._hanging.on_batch} if is_state else {}),
+        )
+        log.run()
+        yield from log.findings
+        bounds = list(self._check_bounds(key, log, recovery_point))
+        yield from bounds
+        for transaction in log.state.transactions.open_transactions():
+            self._hanging.add_open(key, transaction)
+        if self._on_partition is not None:
+            known_id = None if stored is None else stored.topic_id
+            checked = CheckedPartition(key, log, known_id, may_have_gaps)
+            self._on_partition(checked, log.findings)
+
+    def _against_catalog(
+        self, key: Key, topic_id: UUID | None, stored: StoredTopic | None
+    ) -> Finding | None:
+        assert self._catalog is not None
+        name = partition_name(*key)
+        if topic_id in self._catalog.deleted:
+            problem = "it is the rest of a deleted topic"
+            return Finding(Severity.NOTE, name, problem, Remedy.NONE)
+        if stored is None:
+            problem = "the catalog has no such topic: the next start takes it over"
+            return Finding(Severity.NOTE, name, problem, Remedy.NONE)
+        if key[1] >= stored.partition_count:
+            problem = f"by the catalog the topic has {stored.partition_count} partitions"
+            return Finding(Severity.WARNING, name, problem, Remedy.STRAY)
+        if topic_id is None:
+            # A corrupt file is the log's own finding.
+            path = f"{name}/{PARTITION_METADATA}"
+            if not self._files.exists(f"{self._path}/{path}"):
+                return Finding(Severity.NOTE, path, "it is missing", Remedy.METADATA)
+        elif topic_id != stored.topic_id:
+            problem = f"its topic id is {topic_id}, by the catalog {stored.topic_id}"
+            return Finding(Severity.ERROR, name, problem, Remedy.STRAY)
+        return None
+
+    def _check_bounds(self, key: Key, log: LogCheck, recovery_point: int) -> Iterator[Finding]:
+        name = partition_name(*key)
+        is_journaled = any(path.startswith(f"{name}/") for path in self._journaled_from)
+        if recovery_point > log.end_offset:
+            problem = f"{name} was durable up to {recovery_point}, and ends at {log.end_offset}"
+            severity = Severity.NOTE if is_journaled else Severity.ERROR
+            remedy = Remedy.NONE if is_journaled else Remedy.OFFSETS
+            yield Finding(severity, RECOVERY_POINTS, problem, remedy)
+        start_offset = self._offsets[LOG_START_OFFSETS].get(key, 0)
+        if start_offset > log.end_offset and not is_journaled:
+            problem = f"{name} begins at {start_offset}, behind its end at {log.end_offset}"
+            yield Finding(Severity.ERROR, LOG_START_OFFSETS, problem, Remedy.OFFSETS)
+
+    def _gone(self, key: Key, offset: int) -> Finding:
+        name = partition_name(*key)
+        if self._catalog is not None and key[0] not in self._catalog.topics:
+            problem = f"{name} is deleted, and still in the checkpoint"
+            return Finding(Severity.NOTE, RECOVERY_POINTS, problem, Remedy.NONE)
+        problem = f"{name} is gone, with what was durable below {offset}"
+        return Finding(Severity.ERROR, RECOVERY_POINTS, problem, Remedy.OFFSETS)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._data.top.read(name)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return b""  # Torn, as far as a reader can tell.
+            raise
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return self._files.facts(f"{self._path}/{path}").size_bytes
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,155 @@
+"""What `magnetar repair` does: the remedies of a check's findings, until a check finds none.
+
+Round by round: check, then mend. A log is mended before what is computed from it, which is judged
+anew in the next round. Each step leaves a directory that a start, or another repair, goes on from:
+what is replaced is set aside first, and durable there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from logstore.directory.closed_logs import CLOSED_LOGS
+from logstore.directory.data_directory import DataDirectory
+from logstore.directory.journal_replay import replay_journal
+from logstore.directory.log_offsets import LogOffsets
+from logstore.disk.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.files import FileSystem
+from logstore.partition.mending import Mending, SetAside
+from logstore.segments.findings import Finding, Remedy
+from logstore.sync.journal import JOURNAL, remove_journal
+from magnetar.checking.directory_check import CheckedPartition, DirectoryCheck
+from magnetar.storage.catalog import FILE_NAME
+
+#: The journal, the logs, what is computed from them, the checkpoints: more rounds mend nothing.
+_ROUNDS = 6
+#: The remedies that change what others see; in a round the first kind that is due is done alone.
+_FIRST = (
+    (Remedy.METADATA, Remedy.CATALOG, Remedy.STRAY),
+    (Remedy.JOURNAL,),
+    (Remedy.KEEP_WHOLE,),
+)
+
+
+class Repair:
+    """One repair of a data directory whose lock the caller holds. Blocks; raises OSError."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        read_bytes: Callable[[int], None],
+        tell: Callable[[Finding], None],
+    ) -> None:
+        """`tell` is called with each finding before its remedy is done."""
+        self._files = files
+        self._path = path
+        self._read_bytes = read_bytes
+        self._tell = tell
+        self._aside = SetAside(files, path)
+        self._partitions: list[CheckedPartition] = []
+        self._was_clean = False
+
+    def run(self) -> list[Finding]:
+        """Mend everything; return what no remedy has mended, which is nothing as a rule."""
+        due: list[Finding] = []
+        for _ in range(_ROUNDS):
+            due = self._due()
+            if not due:
+                return []
+            if self._is_journal_due():
+                # Before any log is touched: a log may lack what the journal has for it.
+                first = _of_first_kind(due, _FIRST[:2])
+                self._mend([each for each in first if each.remedy is not Remedy.JOURNAL])
+                self._replay_journal(due)
+            else:
+                self._mend(_of_first_kind(due, _FIRST) or due)
+        return self._due()
+
+    def _due(self) -> list[Finding]:
+        self._partitions = []
+        check = DirectoryCheck(
+            self._files,
+            self._path,
+            read_bytes=self._read_bytes,
+            on_partition=lambda checked, _: self._partitions.append(checked),
+        )
+        self._was_clean = check.was_clean
+        return [each for each in check.findings() if each.remedy is not Remedy.NONE]
+
+    def _is_journal_due(self) -> bool:
+        return not self._was_clean and self._files.exists(f"{self._path}/{JOURNAL}")
+
+    def _replay_journal(self, due: list[Finding]) -> None:
+        for finding in due:
+            if finding.remedy is Remedy.JOURNAL:
+                self._tell(finding)
+                self._aside.copy(JOURNAL, finding.problem)
+        data = DataDirectory(self._path, self._files)
+        replay_journal(self._files, self._path, data.read_topic_id, accepts_damage=True)
+        remove_journal(self._files, self._path)
+        self._files.sync_directory(self._path)
+
+    def _mend(self, findings: list[Finding]) -> None:
+        if not findings:
+            return
+        # It tells of the logs as they were.
+        self._aside.move(CLOSED_LOGS, "the logs that it tells of are being mended")
+        mendings = {
+            each.log.name: Mending(
+                self._files,
+                self._path,
+                each.log.name,
+                each.log,
+                each.topic_id,
+                may_have_gaps=each.may_have_gaps,
+            )
+            for each in self._partitions
+        }
+        is_offsets_due = False
+        done: set[tuple[str, Remedy]] = set()
+        for finding in findings:
+            self._tell(finding)
+            if (finding.path, finding.remedy) in done:
+                continue  # One remedy for all that is wrong with a file.
+            done.add((finding.path, finding.remedy))
+            mending = mendings.get(finding.path.partition("/")[0])
+            if finding.remedy is Remedy.OFFSETS:
+                is_offsets_due = True
+            elif finding.remedy is Remedy.CATALOG:
+                # The catalog last: SQLite would write an old -wal into a new catalog.
+                for suffix in ("-shm", "-wal", ""):
+                    self._aside.move(FILE_NAME + suffix, finding.problem)
+            elif mending is not None:
+                mending.perform(finding)
+            else:
+                self._aside.move(finding.path, finding.problem)
+        if is_offsets_due:
+            self._write_offsets(findings)
+
+    def _write_offsets(self, findings: list[Finding]) -> None:
+        """Write checkpoints that agree with the logs, all of whose bytes have been verified."""
+        offsets = LogOffsets(DataDirectory(self._path, self._files).top)
+        offsets.read()
+        for name in sorted({each.path for each in findings if each.remedy is Remedy.OFFSETS}):
+            self._aside.move(name, "it did not agree with the logs, or was torn")
+        ends = {each.key: each.log.end_offset for each in self._partitions}
+        # After a kill the bytes may be in memory alone: no recovery point may be raised.
+        points = ends if self._was_clean else offsets.recovery_points
+        offsets.recovery_points = {
+            key: min(point, ends[key]) for key, point in points.items() if ends.get(key)
+        }
+        offsets.start_offsets = {
+            key: start for key, start in offsets.start_offsets.items() if start <= ends.get(key, 0)
+        }
+        offsets.write(RECOVERY_POINTS, sync=True)
+        offsets.write(LOG_START_OFFSETS, sync=True)
+
+
+def _of_first_kind(findings: list[Finding], kinds: tuple[tuple[Remedy, ...], ...]) -> list[Finding]:
+    for kind in kinds:
+        chosen = [each for each in findings if each.remedy in kind]
+        if chosen:
+            return chosen
+    return []

@@ -1,0 +1,72 @@
+"""What the catalog of a stopped broker says of topics, read without changing it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from magnetar.storage.catalog import FILE_NAME
+
+
+class StoredTopic(NamedTuple):
+    """A topic of the catalog."""
+
+    topic_id: UUID
+    partition_count: int
+    #: Whether compaction may have left gaps in its logs.
+    is_compacted: bool
+
+
+class StoredCatalog(NamedTuple):
+    """The topics by name, and the ids of topics whose files are being deleted."""
+
+    topics: dict[str, StoredTopic]
+    deleted: frozenset[UUID]
+
+
+class CatalogDamaged(Exception):
+    """The catalog cannot be read, or contradicts itself. Says how."""
+
+
+def read_catalog(directory: Path) -> StoredCatalog | None:
+    """Return the topics; None: there is no catalog. Raises CatalogDamaged."""
+    path = directory / FILE_NAME
+    if not path.exists():
+        return None
+    # Without a write-ahead log SQLite is told that nothing changes: else it would leave one.
+    is_whole = not path.with_name(f"{FILE_NAME}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if is_whole else 'mode=ro'}"
+    database = None
+    try:
+        database = sqlite3.connect(uri, uri=True)
+        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise CatalogDamaged(str(found))
+        policies = dict(
+            database.execute(
+                "SELECT topic_id, value FROM topic_configs WHERE name = 'cleanup.policy'"
+            )
+        )
+        return StoredCatalog(
+            {
+                name: StoredTopic(
+                    UUID(bytes=topic_id),
+                    count,
+                    bool(internal) or "compact" in policies.get(topic_id, ""),
+                )
+                for topic_id, name, count, internal in database.execute(
+                    "SELECT id, name, partition_count, internal FROM topics"
+                )
+            },
+            frozenset(
+                UUID(bytes=topic_id)
+                for (topic_id,) in database.execute("SELECT id FROM deleted_topics")
+            ),
+        )
+    except (sqlite3.Error, ValueError) as error:
+        raise CatalogDamaged(str(error)) from None
+    finally:
+        if database is not None:
+            database.close()

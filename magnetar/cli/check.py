@@ -1,0 +1,121 @@
+"""`magnetar check` and `magnetar repair`: a stopped broker's data directory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from magnetar.cli.commands import EXIT_FAILURE, fail, reports_errors
+from magnetar.cli.readable import size
+
+if TYPE_CHECKING:
+    from logstore.segments.findings import Finding
+
+#: So many bytes are read between two lines of progress.
+_PROGRESS_BYTES = 64 * 1024 * 1024
+
+_directory = click.argument(
+    "directory", metavar="DATA", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+
+
+@click.command("check", short_help="Verify a stopped broker's data directory.")
+@_directory
+@_json
+@reports_errors
+def check(directory: Path, as_json: bool) -> None:
+    """Verify the DATA directory of a stopped broker, and say what a repair would do.
+
+    Reads everything: the CRC, the header and the offsets of every batch, indexes, snapshots,
+    checkpoints, the catalog, the journal, and transactions that nothing would end. Changes nothing.
+
+    \b
+    magnetar check data
+    magnetar check data --json | jq 'select(.severity == "error")'
+
+    A note is nothing bad: the next start does what is needed. Exit code 0: no more than notes;
+    1: something is wrong; 2: the directory is in use, or is no data directory.
+    """
+    _run_check(directory, as_json)
+
+
+@click.command("repair", short_help="Mend a stopped broker's data directory.")
+@_directory
+@click.option("--dry-run", is_flag=True, help="Change nothing: do as check does.")
+@_json
+@reports_errors
+def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
+    """Do what `magnetar check` says about the DATA directory of a stopped broker.
+
+    Nothing is deleted: what is taken out goes to DATA/.magnetar-set-aside, and list.txt there has a
+    line for each file. A repair that was interrupted is done again.
+
+    \b
+    magnetar repair data --dry-run
+    magnetar repair data
+
+    Exit code 0: all is well; 1: something is left; 2: the directory is in use, or is no data
+    directory.
+    """
+    if dry_run:
+        _run_check(directory, as_json)
+        return
+    from magnetar.checking.run import NotCheckable, is_note, repair_directory
+
+    try:
+        left = repair_directory(directory, _progress(), lambda finding: _show(finding, as_json))
+    except NotCheckable as refusal:
+        raise click.UsageError(str(refusal)) from None
+    for finding in left:
+        _show(finding, as_json)
+    if not all(map(is_note, left)):
+        fail(f"{len(left)} findings are left: see magnetar check")
+
+
+def _run_check(directory: Path, as_json: bool) -> None:
+    from magnetar.checking.run import NotCheckable, check_directory, is_note
+
+    is_wrong = False
+    try:
+        for finding in check_directory(directory, _progress()):
+            _show(finding, as_json)
+            is_wrong |= not is_note(finding)
+    except NotCheckable as refusal:
+        raise click.UsageError(str(refusal)) from None
+    if is_wrong:
+        raise SystemExit(EXIT_FAILURE)
+
+
+def _show(finding: Finding, as_json: bool) -> None:
+    severity, path, problem, remedy = finding
+    if as_json:
+        fields = {
+            "severity": severity.value,
+            "path": path,
+            "problem": problem,
+            "remedy": remedy.name.lower(),
+            "repair": remedy.value,
+        }
+        print(json.dumps(fields))
+    else:
+        print(f"{severity.value} {path}: {problem}\n    repair: {remedy.value}")
+
+
+def _progress() -> Callable[[int], None]:
+    """Return what tells a person at a terminal how much was read."""
+    read = told = 0
+
+    def on_read(count: int) -> None:
+        nonlocal read, told
+        read += count
+        if read - told >= _PROGRESS_BYTES and sys.stderr.isatty():
+            told = read
+            print(f"\r{size(read)} read ", end="", file=sys.stderr, flush=True)
+
+    return on_read

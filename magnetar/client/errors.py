@@ -1,0 +1,32 @@
+"""What goes wrong between a client and a broker, each with a message for a person."""
+
+from __future__ import annotations
+
+from wire.error_code import ErrorCode
+
+
+class ClientError(Exception):
+    """A request failed; the message is for a person."""
+
+
+class Unreachable(ClientError):
+    """A broker cannot be connected to, or its response did not come. It may be back later."""
+
+
+class NotLetIn(ClientError):
+    """Broker and client did not come to trust each other: TLS or SASL failed."""
+
+
+class Refused(ClientError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        self.code = ErrorCode(code)
+        explanation = f" ({message.rstrip('.')})" if message else ""
+        super().__init__(f"{what}: {self.code.name}{explanation}")
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise Refused unless `code` is NONE; `message` is the broker's explanation."""
+    if code != ErrorCode.NONE:
+        raise Refused(code, what, message)

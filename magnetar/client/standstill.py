@@ -1,0 +1,141 @@
+"""Why a group does not advance: from two looks at it, and the transactions open in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.groups import Group, Position, describe_groups, positions
+from magnetar.client.partitions import (
+    LATEST,
+    READ_COMMITTED,
+    OpenProducer,
+    describe_open,
+    list_offsets,
+)
+from magnetar.client.transactions import Transaction, list_transactions
+
+_STABLE = "Stable"
+
+
+class Cause(StrEnum):
+    """What keeps a group, or one partition of it."""
+
+    NO_MEMBERS = "no members"
+    REBALANCING = "rebalancing"
+    NOT_ASSIGNED = "not assigned"
+    OPEN_TRANSACTION = "open transaction"
+    NOT_COMMITTING = "not committing"
+    ADVANCING = "advancing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause; `topic` None where it is the whole group's."""
+
+    cause: Cause
+    topic: str | None = None
+    partition: int | None = None
+    lag: int = 0
+    member_id: str | None = None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    open_since_ms: int | None = None
+    """When the transaction began; of one without a coordinator, the time of its last batch."""
+    advanced: int = 0
+    """How many offsets the group committed between the two looks."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of a group: `earlier` are the committed offsets of the first look."""
+
+    group: Group
+    positions: Sequence[Position]
+    earlier: Mapping[TopicPartition, int]
+    stable: Mapping[TopicPartition, int]
+    open: Sequence[OpenProducer]
+    transactions: Sequence[Transaction]
+
+
+def look(client: Client, group_id: str, watched_s: float) -> Look:
+    """Return two looks at a group, `watched_s` apart. ClientError: there is no such group."""
+    (group,) = describe_groups(client, [group_id])
+    earlier = {(each.topic, each.partition): each.committed for each in positions(client, group)}
+    time.sleep(watched_s)
+    (group,) = describe_groups(client, [group_id])
+    found = positions(client, group)
+    behind = {(each.topic, each.partition) for each in found if each.lag}
+    # A deleted topic has no end, and no leader to ask.
+    behind -= {(each.topic, each.partition) for each in found if each.end < 0}
+    leaders = client.topics({topic for topic, _ in behind}) if behind else {}
+    stable = list_offsets(client, leaders, behind, LATEST, READ_COMMITTED)
+    held = _held(found, stable)
+    producers = describe_open(client, leaders, held) if held else []
+    ids = sorted({each.producer_id for each in producers})
+    transactions = list_transactions(client, producer_ids=ids) if ids else []
+    return Look(group, found, earlier, stable, producers, transactions)
+
+
+def findings(seen: Look) -> list[Finding]:
+    """Return what keeps the group; none if it has read everything. Pure."""
+    behind = [each for each in seen.positions if each.lag and each.end > 0]
+    found = []
+    if behind and not seen.group.members:
+        found.append(Finding(Cause.NO_MEMBERS))
+    elif behind and seen.group.state != _STABLE:
+        found.append(Finding(Cause.REBALANCING))
+    held = _held(behind, seen.stable)
+    for each in behind:
+        place = each.topic, each.partition
+        if place in held:
+            found.append(_blocked(seen, each))
+        elif each.reader is None:
+            if seen.group.members:
+                found.append(Finding(Cause.NOT_ASSIGNED, *place, each.lag))
+        else:
+            advanced = each.committed - seen.earlier.get(place, each.committed)
+            cause = Cause.ADVANCING if advanced > 0 else Cause.NOT_COMMITTING
+            member_id = each.reader.member_id
+            found.append(Finding(cause, *place, each.lag, member_id, advanced=advanced))
+    return found
+
+
+def _held(
+    found: Sequence[Position], stable: Mapping[TopicPartition, int]
+) -> Collection[TopicPartition]:
+    """Return the partitions of which read_committed members have read what they may."""
+    return {
+        (each.topic, each.partition)
+        for each in found
+        # Without a committed offset a member may begin at 0, at the earliest.
+        if 0 <= stable.get((each.topic, each.partition), -1) <= max(each.committed, 0) < each.end
+    }
+
+
+def _blocked(seen: Look, each: Position) -> Finding:
+    place = each.topic, each.partition
+    first = min(
+        (one for one in seen.open if one.where == place),
+        key=lambda one: one.start_offset,
+        default=None,
+    )
+    if first is None:
+        # It ended between the questions.
+        return Finding(Cause.ADVANCING, *place, each.lag)
+    known = next((one for one in seen.transactions if one.producer_id == first.producer_id), None)
+    return Finding(
+        Cause.OPEN_TRANSACTION,
+        *place,
+        each.lag,
+        transactional_id=None if known is None else known.transactional_id,
+        producer_id=first.producer_id,
+        open_since_ms=first.last_timestamp if known is None else known.started_ms,
+    )

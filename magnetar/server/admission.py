@@ -1,0 +1,105 @@
+"""Which new connections are served: at once, later, or not at all.
+
+Counts the connections of the broker, of each listener and of each address. One beyond a limit on
+the number is closed at once. One that comes faster than an address may connect is closed after a
+delay (KIP-612), so that its client does not try again at once. One that comes faster than a
+listener or the broker takes connections waits unread until its turn: it has its TCP connection
+already, and in Kafka it would wait for `accept`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.quotas import ConnectionsConfig, listener_limits, parse_overrides
+from magnetar.config.setting import INT32_MAX
+from magnetar.runtime.quotas import Kind, Quotas
+from magnetar.security.token_bucket import Rate, TokenBucket
+from magnetar.storage import open_files
+
+_BROKER = ""
+
+
+class Verdict(NamedTuple):
+    """`refusal` is why the connection is closed at once, or empty. Else the delays count."""
+
+    refusal: str = ""
+    close_after_ms: int = 0
+    serve_after_ms: int = 0
+
+
+class Admission:
+    """The connections that are there, by what limits them."""
+
+    def __init__(self, config: BrokerConfig, quotas: Quotas, steady_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._quotas = quotas
+        self._steady_ms = steady_ms
+        self._open_files_max = open_files.connections_max()
+        self._total = 0
+        self._by_listener: Counter[str] = Counter()
+        self._by_host: Counter[str] = Counter()
+        #: By listener, and the broker's.
+        self._rates: dict[str, TokenBucket] = {}
+
+    def enter(self, listener: str, host: str) -> Verdict:
+        """Count a new connection and judge it. `leave` must follow in any case."""
+        self._total += 1
+        self._by_listener[listener] += 1
+        self._by_host[host] += 1
+        refusal = self._too_many(listener, host)
+        if refusal:
+            return Verdict(refusal)
+        close_after_ms = self._quotas.refuses(host)
+        if close_after_ms:
+            return Verdict(close_after_ms=close_after_ms)
+        settings = self._config.view(ConnectionsConfig)
+        of_listener = listener_limits(self._config, listener).creation_rate
+        wait_ms = max(
+            self._wait_ms(_BROKER, settings.max_connection_creation_rate),
+            0 if of_listener is None else self._wait_ms(listener, of_listener),
+        )
+        return Verdict(serve_after_ms=wait_ms)
+
+    def leave(self, listener: str, host: str) -> None:
+        """Forget a connection that has ended."""
+        self._total -= 1
+        self._by_listener[listener] -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+    def _too_many(self, listener: str, host: str) -> str:
+        config = self._config
+        if self._total > config.max_connections:
+            return f"max.connections={config.max_connections}"
+        of_listener = listener_limits(config, listener).connections_max
+        if self._by_listener[listener] > of_listener:
+            return f"listener.name.{listener.lower()}.max.connections={of_listener}"
+        overrides = parse_overrides(config.view(ConnectionsConfig).max_connections_per_ip_overrides)
+        of_host = overrides.get(host, config.max_connections_per_ip)
+        if self._by_host[host] > of_host:
+            return f"max.connections.per.ip={of_host}"
+        if self._total > self._open_files_max:
+            # The logs must be able to open their files: the broker ends where they cannot.
+            return f"{self._open_files_max} connections are what the limit of open files allows"
+        return ""
+
+    def _wait_ms(self, name: str, per_s: int) -> int:
+        """Take one connection from a listener's rate, or the broker's; return its wait."""
+        if per_s == INT32_MAX:
+            self._rates.pop(name, None)
+            return 0
+        now_ms = self._steady_ms()
+        rate = Rate(per_s, self._quotas.burst_s)
+        bucket = self._rates.setdefault(name, TokenBucket(rate, now_ms))
+        bucket.rate = rate
+        bucket.take(1, now_ms)
+        wait_ms = bucket.wait_ms(now_ms)
+        if wait_ms:
+            of = f"listener.name.{name.lower()}." if name else ""
+            self._quotas.tell(Kind.CONNECTION, bucket, wait_ms, f"{of}max.connection.creation.rate")
+        return wait_ms

@@ -1,0 +1,54 @@
+"""Changes to the data directory of a stopped broker: its first user.
+
+Later users come by AlterUserScramCredentials. The first one cannot: the client of that request
+would have to log in.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from logstore.disk.files import lock_file
+from magnetar.security.scram import credential, salted_password
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.scram_credentials import ScramCredentials
+
+_LOCK = ".lock"
+_SALT_BYTES = 20
+
+
+class InUse(Exception):
+    """A broker, or another command, works in the directory."""
+
+
+def set_password(
+    directory: Path, user: str, mechanisms: Iterable[str], password: str, iterations: int
+) -> None:
+    """Let a user log in by these mechanisms once the broker starts. Makes the directory.
+
+    Raises InUse, CatalogFailure, and KafkaError for one user too many.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        release = lock_file(str(directory / _LOCK), create=True)
+    except BlockingIOError:
+        raise InUse(
+            f"{directory} is in use by another process. `magnetar users add` without --data-dir"
+            " adds users to a running broker."
+        ) from None
+    try:
+        catalog = Catalog(directory)
+        try:
+            users = ScramCredentials(catalog)
+            kept = dict(users.of(user))
+            for mechanism in mechanisms:
+                salt = secrets.token_bytes(_SALT_BYTES)
+                salted = salted_password(mechanism, password, salt, iterations)
+                kept[mechanism] = credential(mechanism, salt, iterations, salted)
+            users.replace(user, kept)
+        finally:
+            catalog.close()
+    finally:
+        release()

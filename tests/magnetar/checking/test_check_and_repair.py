@@ -1,0 +1,202 @@
+"""`magnetar check` finds every damage that it knows, and `magnetar repair` mends it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from logstore.disk.files import lock_file
+from logstore.partition.mending import SET_ASIDE
+from magnetar.broker import Broker
+from magnetar.cli.main import main
+from tests.logstore.partitions import batch_of
+from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
+from wire.records import BatchHeader, Record
+from wire.records.header import place
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a broker that was stopped."""
+    path = tmp_path_factory.mktemp("stopped") / "data"
+    make(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a broker that was killed."""
+    path = tmp_path_factory.mktemp("killed") / "data"
+    make(path, killed=True)
+    return path
+
+
+@pytest.fixture
+def data(stopped: Path, tmp_path: Path) -> Path:
+    """A copy, to be damaged, where `start_broker` has its data."""
+    return shutil.copytree(stopped, tmp_path / "data", copy_function=shutil.copy2)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+def findings(path: Path) -> list[dict[str, Any]]:
+    result = run("check", path, "--json")
+    assert result.exit_code in (0, 1), result.output
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == any(each["severity"] != "note" for each in found)
+    return found
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+async def read(broker: Broker, topic: str) -> list[bytes]:
+    """The values of the plain records of a topic's first partition."""
+    log = broker.topics.partition(topic, 0)
+    found = log.reader.iterate_records_from(log.log_start_offset)
+    return [
+        item.value or b""
+        for _, item in found
+        if isinstance(item, Record) and (item.value or b"").startswith(b"plain")
+    ]
+
+
+def test_what_a_stop_leaves_is_clean(stopped: Path) -> None:
+    assert len(logs(stopped)) >= 3
+    before = contents(stopped)
+    assert findings(stopped) == []
+    assert run("repair", stopped).exit_code == 0
+    assert contents(stopped) == before
+
+
+def test_what_a_kill_leaves_is_no_damage(killed: Path) -> None:
+    found = findings(killed)
+    assert {each["severity"] for each in found} <= {"note"}
+    assert ".magnetar-journal" in {each["path"] for each in found}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name.replace(" ", "_"))
+async def test_a_damage_is_found_and_mended(
+    damage: Damage, data: Path, start_broker: StartBroker
+) -> None:
+    damage.perform(data)
+    before = contents(data)
+    found = findings(data)
+    assert (damage.severity, damage.remedy) in {
+        (each["severity"], each["remedy"]) for each in found if each["path"].endswith(damage.path)
+    }, found
+    assert run("repair", "--dry-run", data).exit_code == (damage.severity != "note")
+    assert contents(data) == before
+
+    assert run("repair", data).exit_code == 0
+    assert {each["remedy"] for each in findings(data)} <= {"none"}
+    kept = contents(data / SET_ASIDE)
+    assert kept or damage.severity == "note"
+    assert run("repair", data).exit_code == 0
+    assert contents(data / SET_ASIDE) == kept
+
+    broker = await start_broker({"durability": "fsync", "offsets.topic.num.partitions": "1"})
+    assert len(await read(broker, "others")) == ROUNDS
+    values = await read(broker, "orders")
+    whole = {"a lost log": 0, "another topic id": 0}.get(damage.name, ROUNDS // 2)
+    assert whole <= len(values) <= ROUNDS
+    await broker.stop()
+    assert {each["severity"] for each in findings(data)} <= {"note"}
+
+
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "snapshot", "txnindex"])
+async def test_every_file_of_zeros_is_mended(
+    suffix: str, data: Path, start_broker: StartBroker
+) -> None:
+    for each in (data / "orders-0").glob(f"*.{suffix}"):
+        each.write_bytes(bytes(each.stat().st_size))
+    assert run("repair", data).exit_code == 0
+    assert findings(data) == []
+    broker = await start_broker({"durability": "fsync"})
+    assert len(await read(broker, "others")) == ROUNDS
+    assert broker.topics.partition("orders", 0).log_end_offset
+
+
+def test_a_directory_in_use_is_refused(data: Path) -> None:
+    release = lock_file(str(data / ".lock"), create=True)
+    for command in (["check"], ["repair"], ["repair", "--dry-run"]):
+        result = run(*command, data)
+        assert result.exit_code == 2
+        assert "in use by another process" in result.stderr
+    release()
+    assert run("check", data).exit_code == 0
+
+
+def test_a_directory_of_other_files_is_left_alone(tmp_path: Path) -> None:
+    assert run("check", tmp_path).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_snapshots_that_know_of_lost_batches_stay(data: Path) -> None:
+    snapshots = sorted((data / "orders-0").glob("*.s*t*"))
+    path = logs(data)[0]
+    content = bytearray(path.read_bytes())
+    # The first transactional batch, behind the plain one.
+    position = BatchHeader.parse(content).size_bytes
+    content[position + 70] ^= 1
+    path.write_bytes(content)
+    assert run("repair", data).exit_code == 0
+    assert findings(data) == []
+    assert sorted((data / "orders-0").glob("*.s*t*")) == snapshots
+
+
+def test_what_is_set_aside_is_listed(data: Path) -> None:
+    path = logs(data)[0]
+    original = bytearray(path.read_bytes())
+    original[80] ^= 1
+    path.write_bytes(original)
+    assert run("repair", data).exit_code == 0
+    assert (data / SET_ASIDE / "orders-0" / path.name).read_bytes() == original
+    listed = (data / SET_ASIDE / "list.txt").read_text()
+    assert f"orders-0/{path.name} -> {SET_ASIDE}/orders-0/{path.name}: " in listed
+
+
+def test_a_transaction_that_hangs_is_named(killed: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(killed, tmp_path / "data")
+    path = logs(data)[-1]
+    batch = batch_of(b"x", producer_id=91, epoch=3, sequence=0, transactional=True)
+    last = None
+    position = 0
+    content = path.read_bytes()
+    while position < len(content):
+        last = BatchHeader.parse(content, position)
+        position += last.size_bytes
+    assert last is not None
+    place(batch, last.next_offset, last.partition_leader_epoch)
+    path.write_bytes(content + bytes(batch))
+    (found,) = [each for each in findings(data) if "producer 91" in each["problem"]]
+    assert found["severity"] == "note"
+    assert "unknown to every coordinator: it will be aborted" in found["problem"]
+
+
+async def test_a_damaged_journal_is_set_aside_and_its_whole_records_kept(
+    killed: Path, tmp_path: Path, start_broker: StartBroker
+) -> None:
+    data = shutil.copytree(killed, tmp_path / "data")
+    journal = data / ".magnetar-journal"
+    content = bytearray(journal.read_bytes())
+    content[content.index(b"MGNR") + 50] ^= 1
+    journal.write_bytes(content)
+    (found,) = [each for each in findings(data) if each["path"] == journal.name]
+    assert (found["severity"], found["remedy"]) == ("error", "journal")
+    assert run("repair", data).exit_code == 0
+    assert findings(data) == []
+    assert (data / SET_ASIDE / journal.name).read_bytes() == content
+    broker = await start_broker({"durability": "fsync"})
+    assert len(await read(broker, "others")) >= ROUNDS - 2
