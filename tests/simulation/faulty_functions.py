@@ -55,10 +55,14 @@ def without_last_batches(real: Any) -> Any:
 
 
 def all_but_last_partition(real: Any) -> Any:
-    def append(self: Any, work: Any, *args: Any) -> Any:
-        if len(work.partitions) > 1:
-            work = work._replace(partitions=sorted(work.partitions)[:-1])
-        return real(self, work, *args)
+    def append(self: Any, works: Any, *args: Any) -> Any:
+        fewer = [
+            work._replace(partitions=sorted(work.partitions)[:-1])
+            if len(work.partitions) > 1
+            else work
+            for work in works
+        ]
+        return real(self, fewer, *args)
 
     return append
 

@@ -7,17 +7,22 @@ each is found, and what the simulation lacks for those that it does not find.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from coordinator.transactions.epochs import Relation
+from logstore.directory.journal_replay import Replayed
 from tests.simulation import faulty_functions as faulty
 
 _COMMIT = "logstore.sync.group_commit:GroupCommit"
 _LOG = "logstore.partition.log:PartitionLog"
 _PRODUCERS = "logstore.partition.producer_state:Producers"
 _PARTICIPANTS = "magnetar.runtime.participants:LocalParticipants"
+
+
+class BrokenPlant(Exception):
+    """A planted function does not fit the product any more: what is found then says nothing."""
 
 
 class Fault(NamedTuple):
@@ -62,7 +67,7 @@ FAULTS = (
         "journal-not-replayed",
         "logstore.directory.log_directory:replay_journal",
         "A start does not look at the journal.",
-        faulty.always(0),
+        faulty.always(Replayed()),
     ),
     Fault(
         "journal-round-not-counted",
@@ -80,7 +85,7 @@ FAULTS = (
         "files-not-flushed",
         "logstore.sync.group_commit:GroupCommit._sync",
         "The thread begins a new round of the journal, and has synced no file.",
-        lambda _: lambda self, *_, **__: self._journal and self._journal.restart(),
+        lambda _: lambda self, *_, **__: self._journal and self._journal.begin_round(),
     ),
     Fault(
         "tail-trusted",
@@ -316,6 +321,13 @@ UNFOUND = frozenset(
         "zombie-data-accepted",
     }
 )
+
+
+def check_plant(errors: Iterable[BaseException]) -> None:
+    """Raise BrokenPlant where one of these errors comes of a call that does not fit."""
+    for error in errors:
+        if isinstance(error, TypeError | AttributeError | NameError):
+            raise BrokenPlant(repr(error)) from error
 
 
 @contextmanager

@@ -4,7 +4,8 @@
     python -m tests.simulation.run --seeds 17 --plant fence-removed
 
 Every process has the same hash seed and the same state at its beginning, so a seed is the same
-history in every run, alone or among others. The exit code is 1 where a history went wrong.
+history in every run, alone or among others. The exit code is 1 where a history went wrong, and 2
+where the simulation, its checker or a plant did.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def main() -> int:
     count = 0
     for told in tell_all(seeds, options.plant, options.processes):
         count += 1
+        if told.is_broken:
+            print(f"seed {told.seed}:", *told.witnesses)
+            return 2
         if told.witnesses:
             wrong += 1
             print(f"seed {told.seed}: {len(told.witnesses)} witnesses", *told.witnesses[:12])
@@ -72,6 +76,8 @@ class Told:
     trace_hash: str = ""
     #: Acknowledged records, committed transactions, fetches, brokers: that there was a history.
     extent: tuple[int, ...] = ()
+    #: The simulation, its checker or a plant is wrong, not the broker: no witness counts.
+    is_broken: bool = False
 
 
 @dataclass
@@ -124,12 +130,12 @@ def _tell_one(seed: int, plant: str, writing: int) -> None:
     try:
         verdict = whole_history.tell(seed, plant)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(told, pipe)
     except BaseException:
         # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.
-        traceback.print_exc()
-        raise
+        told = Told(seed, [f"no verdict: {traceback.format_exc()}"], is_broken=True)
+    try:
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(told, pipe)
     finally:
         os._exit(0)
 

@@ -25,7 +25,7 @@ from tests.simulation.clients.topics import create_topics
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
-from tests.simulation.planted_faults import planted
+from tests.simulation.planted_faults import check_plant, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
@@ -256,6 +256,8 @@ def tell(seed: int, plant: str = "") -> Verdict:
             whole.scheduler.run(whole.process, whole.story())
         except Exception:
             whole.observations.witnesses.append(f"stuck: {traceback.format_exc()}")
+        if plant:
+            check_plant((*whole.machine.failures, *whole.log.errors()))
         verdict = whole.verdict()
         whole.scheduler.end()
     return verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging as levels
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -25,7 +26,17 @@ class LogLines:
         self.lines: list[Line] = []
 
     def log(self, level: int, event: str, **fields: object) -> None:
+        if fields.get("exc_info") is True:
+            fields["exc_info"] = sys.exc_info()[1]
         self.lines.append(Line(level, event, fields))
+
+    def errors(self) -> list[BaseException]:
+        """Return the errors that were logged with a traceback."""
+        return [
+            error
+            for line in self.lines
+            if isinstance(error := line.fields.get("exc_info"), BaseException)
+        ]
 
     def warnings(self) -> list[Line]:
         """Return what an operator has to look at."""
