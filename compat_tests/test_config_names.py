@@ -47,11 +47,13 @@ OTHER_TYPES = {
 OWN = {
     "connection.max.in.flight.requests",
     "durability",
+    "journal.damage.accept",
     "joint.child.expiration.ms",
     "joint.transactions.separator",
     "joint.vote.timeout.ms",
     "max.active.transactions",
     "max.decompressed.message.bytes",  # of Kafka 4.4
+    "log.dir.reserve.bytes",
     "max.groups",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",

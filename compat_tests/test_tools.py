@@ -146,7 +146,9 @@ def test_configs_of_topics(tools: Tools, topic: MakeTopic) -> None:
     shown = tools.await_configs(expected, "--describe", *entity)
     assert "cleanup.policy=delete,compact" in shown
     everything = tools.configs("--describe", *entity, "--all")
-    assert everything.count(" sensitive=false ") == 33
+    # Kafka has this one since 4.4.
+    known = [line for line in everything.splitlines() if "max.decompressed" not in line]
+    assert sum(" sensitive=false " in line for line in known) == 33
     tools.configs("--alter", *entity, "--delete-config", "max.message.bytes")
     assert "nope" in tools.refuse(CONFIGS, "--alter", *entity, "--add-config", "nope=1")
 

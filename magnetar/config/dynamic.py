@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
-from magnetar.config.security import listener_setting
+from magnetar.config.security import SecurityConfig, listener_setting
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 
 #: The broker reads these when it needs them, or carries them over to topics and logs. Two of
@@ -59,10 +59,21 @@ DYNAMIC = frozenset(
         "unclean.leader.election.enable",
     }
 )
-#: Kafka's authorizer has these, not its broker: they are shown where they were set.
-_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+#: Settings of Kafka's authorizer, and an internal one of its broker: shown where they were set.
+_HIDDEN = frozenset(
+    {
+        "allow.everyone.if.no.acl.found",
+        "producer.id.expiration.check.interval.ms",
+        "super.users",
+    }
+)
 #: In Kafka these belong to single listeners, and their refusal has words of its own.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
+#: Of those, what Kafka changes at run time, and so does not call read-only.
+_CHANGED_BY_LISTENER = frozenset(
+    {"sasl.enabled.mechanisms", "sasl.jaas.config"}
+    | {name for name in SecurityConfig.settings if name.startswith("ssl.")}
+) - {"ssl.principal.mapping.rules"}
 
 
 def find_setting(name: str) -> Setting[object] | None:
@@ -78,13 +89,15 @@ def setting_names(config: BrokerConfig) -> list[str]:
     # Names that were set are shown too, also those that Kafka hides until then.
     inert = {name for name, setting in inert_settings().items() if setting.is_listed}
     names = BrokerConfig.settings.keys() | inert | config.own_texts.keys()
-    return sorted(names - (_OF_AUTHORIZER - config.explicit))
+    return sorted(names - (_HIDDEN - config.explicit))
 
 
 def is_dynamic(name: str) -> bool:
     """Return whether Kafka changes the setting without a restart and so do we."""
     inert = inert_settings().get(name)
-    return name in DYNAMIC or (inert is not None and inert.is_dynamic)
+    if inert is not None:
+        return inert.is_dynamic
+    return name in DYNAMIC or name in _CHANGED_BY_LISTENER
 
 
 def refusal_of_names(names: Collection[str]) -> str | None:

@@ -54,6 +54,10 @@ def password(*, doc: str, since: str) -> Setting[str | None]:
     return Setting(ConfigType.PASSWORD, parse, None, doc=doc, since=since)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 class ListenersConfig(Config):
     """The addresses of a broker."""
 
@@ -124,8 +128,13 @@ class SecurityConfig(Config):
         since="0.9",
         doc="Versions of TLS that are spoken.",
     )
-    ssl_cipher_suites = words(
-        [], since="0.9", doc="Cipher suites of TLS 1.2, by Java's or OpenSSL's names; none: all."
+    # A tuple: Kafka shows this empty list as an empty text, and others as unset.
+    ssl_cipher_suites: Setting[tuple[str, ...]] = Setting(
+        ConfigType.LIST,
+        _names,
+        (),
+        doc="Cipher suites of TLS 1.2, by Java's or OpenSSL's names; none: all.",
+        since="0.9",
     )
     ssl_principal_mapping_rules = string(
         "DEFAULT",
