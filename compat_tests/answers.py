@@ -28,6 +28,8 @@ OTHERWISE = {
 }
 #: The cluster of Kafka sets it for itself, and for each broker.
 OF_REPLICAS = "min.insync.replicas"
+#: A config of topics that Kafka 4.3 does not have.
+OF_KAFKA_4_4 = "max.decompressed.message.bytes"
 _MADE_UP = {"member_id", "leader", "producer_id", "session_id"}
 #: When something happened, each broker by its own clock; unless nothing has: -1.
 _MOMENTS = {"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"}
@@ -55,7 +57,7 @@ def comparable(answer: Any, names: dict[Any, str] | None = None) -> Any:
         kept = [
             comparable(each, names)
             for each in answer
-            if not (isinstance(each, dict) and each.get("name") == OF_REPLICAS)
+            if not (isinstance(each, dict) and each.get("name") in (OF_REPLICAS, OF_KAFKA_4_4))
         ]
         return sorted(kept, key=repr)
     return answer

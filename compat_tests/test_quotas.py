@@ -136,7 +136,6 @@ def test_a_consumer_over_its_quota_reads_everything_later(limited: Broker) -> No
         "group.id": "slow-readers",
         "throttle_cb": lambda event: throttled.append(event.throttle_time),
         "fetch.message.max.bytes": 50_000,
-        "queued.min.messages": 1,
     }
     entity = ("--entity-type", "clients", "--entity-name", "slow-reader")
     with Quota(limited, entity, "consumer_byte_rate", 20_000):
