@@ -313,11 +313,15 @@ FAULTS = (
 UNFOUND = frozenset(
     {
         "aborted-forgotten",
+        "compaction-keeps-the-first",
         "decision-not-awaited",
         "frame-head-lost",
+        "generation-not-checked",
         "healing-off",
         "journal-round-not-counted",
+        "owners-ignored",
         "producer-ids-again",
+        "stray-not-set-aside",
         "zombie-data-accepted",
     }
 )
