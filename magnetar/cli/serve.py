@@ -112,8 +112,8 @@ async def _serve(config: BrokerConfig) -> None:
     for listener in unguarded(config, broker.listeners):
         address = _shown(listener.host, listener.port)
         print(
-            f"magnetar: warning: {address} asks no client who it is: whoever reaches it may read,"
-            " write and delete everything. docs/security.md says how to close it.",
+            f"magnetar: warning: {address} asks no client who it is: every client that reaches it"
+            " may read, write and delete everything. docs/security.md says how to close it.",
             file=sys.stderr,
         )
     addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)

@@ -67,7 +67,7 @@ class GroupMember:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Be a member until told to end; leave without a word, as a process that is killed."""
+        """Join and work until told to end. The end is that of a killed process: nothing is sent."""
         while not self.is_ending:
             try:
                 await self._join()
