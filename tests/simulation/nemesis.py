@@ -9,8 +9,10 @@ from random import Random
 
 from logstore.disk.durability import Durability
 from tests.logstore.simulated_disk import PowerLost
+from tests.simulation.ailments import Ailments
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.network import Network
+from tests.simulation.world.process import ProcessEnded
 
 #: A broker that has not started by then never will.
 START_S = 120.0
@@ -31,6 +33,8 @@ class Nemesis:
     machine: Machine
     network: Network
     random: Random
+    #: What befalls the disk, where anything does.
+    ailments: Ailments | None = None
 
     async def rage(self, seconds: float) -> None:
         """Disturb for that long; at the end a broker is up."""
@@ -41,6 +45,10 @@ class Nemesis:
             if not self.machine.is_alive:
                 await self.revive()
             await self._strike()
+            if self.ailments is not None:
+                self.ailments.strike(self.machine.disk, loop.time())
+        if self.ailments is not None:
+            self.ailments.end(self.machine.disk)
         await self.revive()
 
     async def _strike(self) -> None:
@@ -81,7 +89,7 @@ class Nemesis:
         while self.machine.is_alive:
             await asyncio.sleep(0.01)
         if stopping.done():
-            with suppress(PowerLost):
+            with suppress(PowerLost, ProcessEnded):
                 stopping.result()
         await self.revive()
 
@@ -105,6 +113,8 @@ class Nemesis:
     async def _start(self) -> None:
         if self.machine.incarnations >= INCARNATIONS_MAX:
             raise NeverStarted(f"{INCARNATIONS_MAX} brokers: {self.machine.failures[-1:]}")
+        if self.ailments is not None:
+            self.ailments.before_start(self.machine.disk, self.machine.failures)
         self.machine.start()
         if self._loses_power() and self.random.random() < 0.2:
             self.machine.disk.lose_power_after(self.random.randrange(60))
