@@ -17,11 +17,14 @@ from logstore.directory.data_directory import ForeignDirectory
 from logstore.disk.checkpoints import CorruptCheckpoint
 from logstore.disk.files import StorageFailure
 from logstore.sync.journal import JournalDamaged
+from magnetar.config.load import ConfigError
 from tests.simulation.world.log_lines import Line
 
 #: How a broker ends that a disk has failed.
-_PLAIN = (StorageFailure, JournalDamaged, CorruptCheckpoint, ForeignDirectory)
-_PARTITION, _UNREADABLE = "TopicPartition(", "unreadable: "
+_PLAIN = (StorageFailure, JournalDamaged, CorruptCheckpoint, ForeignDirectory, ConfigError)
+_PARTITION = "TopicPartition("
+#: What a client is told, or finds, of records that are not what they were.
+_NOTICED = ("unreadable: ", "answered CORRUPT_MESSAGE")
 _CODES = {errno.EIO, errno.ENOSPC}
 
 
@@ -69,7 +72,9 @@ def unexcused(
         each
         for each in witnesses
         if not any(one in each for one in lost)
-        and not (_UNREADABLE in each and any(one in each for one in rotten))
+        and not (
+            any(word in each for word in _NOTICED) and any(one in each for one in rotten)
+        )
         # A transaction or a group is of no partition alone.
         and (_PARTITION in each or not lost)
     ]

@@ -89,6 +89,7 @@ class Nemesis:
         while self.machine.is_alive:
             await asyncio.sleep(0.01)
         if stopping.done():
+            # A stop that failed is among the failures of the machine.
             with suppress(PowerLost, ProcessEnded):
                 stopping.result()
         await self.revive()
