@@ -72,9 +72,7 @@ def unexcused(
         each
         for each in witnesses
         if not any(one in each for one in lost)
-        and not (
-            any(word in each for word in _NOTICED) and any(one in each for one in rotten)
-        )
+        and not (any(word in each for word in _NOTICED) and any(one in each for one in rotten))
         # A transaction or a group is of no partition alone.
         and (_PARTITION in each or not lost)
     ]
