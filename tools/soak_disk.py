@@ -66,7 +66,7 @@ def main() -> int:
     """Run the soak; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__,
-        prog="python -m tools.soak_disk",
+        prog="make soakdisk",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=30.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -31,7 +32,12 @@ class Memory:
             return
         for line in status.splitlines():
             if line.startswith("VmRSS:"):
-                self._last[pid] = Sample(at_s, pid, int(line.split()[1]))
+                self.add([Sample(at_s, pid, int(line.split()[1]))])
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Take samples, in the order of time."""
+        for sample in samples:
+            self._last[sample.pid] = sample
 
     def judge(self, duration_s: float) -> tuple[list[str], str]:
         """Return the fault, if the memory has grown too much, and what it was.
