@@ -27,7 +27,7 @@ from tests.simulation.damage import partitions_of, told_of, unexcused, unexcused
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
-from tests.simulation.planted_faults import check_plant, planted
+from tests.simulation.planted_faults import check_plant, needs_ailing, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
@@ -266,7 +266,7 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
 
 def tell(seed: int, plant: str = "", *, is_ailing: bool = False) -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
-    whole = _Whole(seed, is_ailing)
+    whole = _Whole(seed, is_ailing or needs_ailing(plant))
     with recorded_logs(whole.log), planted(plant), seeded_entropy(whole.random_of("entropy")):
         try:
             whole.scheduler.run(whole.process, whole.story())
