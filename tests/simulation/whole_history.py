@@ -34,6 +34,7 @@ from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.world.machine import HEALING_INTERVAL_MS, Machine
 from tests.simulation.world.network import Network
+from tests.simulation.world.pace import simulated_pace
 from tests.simulation.world.process import Process, Scheduler
 
 #: Topics, how many partitions they have, and their settings.
@@ -267,7 +268,8 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
 def tell(seed: int, plant: str = "", *, is_ailing: bool = False) -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
     whole = _Whole(seed, is_ailing or needs_ailing(plant))
-    with recorded_logs(whole.log), planted(plant), seeded_entropy(whole.random_of("entropy")):
+    entropy = seeded_entropy(whole.random_of("entropy"))
+    with recorded_logs(whole.log), planted(plant), entropy, simulated_pace():
         try:
             whole.scheduler.run(whole.process, whole.story())
         except Exception:
