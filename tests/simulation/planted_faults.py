@@ -109,13 +109,6 @@ FAULTS = (
     ),
     # A disk that fails.
     Fault(
-        "failed-sync-ignored",
-        f"{_COMMIT}._performed",
-        "A sync that has failed counts as done.",
-        lambda real: lambda self, failure: real(self, None),
-        is_ailing=True,
-    ),
-    Fault(
         "cut-untold",
         "magnetar.storage.logs:_tell_damage",
         "What a damaged log has lost is told to no operator.",
