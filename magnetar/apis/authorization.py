@@ -89,7 +89,7 @@ def may(
     """Return whether the client may do this; a denial is not logged."""
     acls = services.acls
     return acls is None or acls.authorizer.allows(
-        context.principal, context.client_host[1:], operation, resource, name
+        context.principal, context.host, operation, resource, name
     )
 
 
@@ -122,7 +122,7 @@ def log_denied(
 ) -> None:
     """Write the line of a denial: who, from where, what, and the rule that says so."""
     assert services.acls is not None, "nothing is denied without an authorizer"
-    host = context.client_host[1:]
+    host = context.host
     rule = services.acls.authorizer.decide(context.principal, host, operation, resource, name).rule
     _log.info(
         "denied",
