@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -39,8 +39,6 @@ _EVERYTHING = {
     resource: sum(1 << operation for operation in operations)
     for resource, operations in OPERATIONS_OF.items()
 }
-#: A line of the log shows so many characters of a name that a client chose.
-_SHOWN = 200
 _log = get_logger("kafka.authorizer.logger")
 
 #: A kind of resource and the name of one.
@@ -108,8 +106,8 @@ def require(
 
 def denied(operation: Operation, resource: Resource, name: str) -> KafkaError:
     """Return the error of a denied operation."""
-    shown = f"{operation.name} on {resource.name} {name[:_SHOWN]} is denied"
-    return KafkaError(_CODES[resource], shown)
+    detail = f"{operation.name} on {resource.name} {shown(name)} is denied"
+    return KafkaError(_CODES[resource], detail)
 
 
 def log_denied(
@@ -129,7 +127,7 @@ def log_denied(
         principal=str(context.principal),
         host=host,
         operation=operation.name,
-        resource=f"{resource.name}:LITERAL:{name[:_SHOWN]}",
+        resource=f"{resource.name}:LITERAL:{shown(name)}",
         request=API_NAMES[context.api_key],
         rule="no ACL allows it" if rule is None else str(rule),
         **fields,
