@@ -47,9 +47,8 @@ class ListenerTls:
         self.rules: list[MappingRule] = _rules(listener.name, security)
         self._security = security
         self._modified = self._modification_times()
-        self._newest = self._load()
-        #: What the listener hands to each handshake.
-        self.context = self._load()
+        #: What the listener hands to each handshake, which goes on with the newest.
+        self.context = self._newest = self._load()
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:
