@@ -32,12 +32,14 @@ class Authentication:
         self.credentials = credentials
         self._config = config
         self._mechanisms: dict[str, Mechanisms] = {}
+        self._security: dict[str, SecurityConfig] = {}
 
     def serve(self, listeners: Sequence[Listener]) -> None:
         """Read the settings of these listeners. Raises ConfigError for what cannot be served."""
         for listener in listeners:
             if listener.protocol.has_sasl:
                 security = listener_security(self._config, listener.name)
+                self._security[listener.name] = security
                 self._mechanisms[listener.name] = {
                     name: self._mechanism(listener, name)
                     for name in security.sasl_enabled_mechanisms
@@ -51,8 +53,8 @@ class Authentication:
         return Session(mechanisms, self.security(listener).sasl_server_max_receive_size)
 
     def security(self, listener: Listener) -> SecurityConfig:
-        """Return the settings of a listener."""
-        return listener_security(self._config, listener.name)
+        """Return the settings of a listener with SASL."""
+        return self._security[listener.name]
 
     def _mechanism(self, listener: Listener, name: str) -> Mechanism:
         place = f"listener {listener.name}: sasl.enabled.mechanisms"
