@@ -270,8 +270,6 @@ _TABLE: dict[str, str] = {
         transaction.state.log.load.buffer.size int>=1 5242880
     """,
     "TLS is that of OpenSSL": """
-        ssl.allow.dn.changes boolean false
-        ssl.allow.san.changes boolean false
         ssl.endpoint.identification.algorithm* string https
         ssl.engine.factory.class* class
         ssl.keymanager.algorithm* string SunX509

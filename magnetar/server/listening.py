@@ -158,6 +158,10 @@ class Server:
         self.dispatcher.services = services
         self._admission = Admission(self._config, services.quotas, self._clock.steady_ms)
         services.quotas.on_change = self._quotas_changed
+        configs = services.config_resources.broker
+        configs.check_change, configs.on_change = self._check_configs, self._configs_changed
+        # Addresses were bound before the configs that an earlier process stored were read.
+        self._configs_changed()
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             tls = self._tls.get(listener.name)
             self._servers.append(
@@ -218,6 +222,17 @@ class Server:
         elif verdict.serve_after_ms:
             # In the next step: the event loop begins to read after this one.
             self.loop.call_soon(connection.mute, verdict.serve_after_ms)
+
+    def _check_configs(self, candidate: BrokerConfig) -> None:
+        """Raise ConfigError unless the listeners could serve by a configuration."""
+        for tls in self._tls.values():
+            tls.check(listener_security(candidate, tls.name))
+
+    def _configs_changed(self) -> None:
+        """Serve new connections by the configuration as it is now."""
+        for tls in self._tls.values():
+            tls.use(listener_security(self._config, tls.name))
+        self._admission.look()
 
     def _quotas_changed(self) -> None:
         """Serve by the quotas as they are now, also clients that older ones had muted."""
