@@ -14,10 +14,12 @@ from magnetar.config.jaas import parse_jaas
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig, listener_security
+from magnetar.runtime.scram_users import ScramUsers
 from magnetar.security.plain import PlainExchange
 from magnetar.security.sasl import Mechanism, Mechanisms
-from magnetar.security.scram import HASHES, ScramCredential, ScramExchange
+from magnetar.security.scram import HASHES, ScramExchange
 from magnetar.security.session import Session
+from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.scram_credentials import ScramCredentials
 
 _NONCE_BYTES = 24
@@ -28,8 +30,14 @@ MECHANISM_NAMES = ("PLAIN", *HASHES)
 class Authentication:
     """The mechanisms of each listener with SASL, and the users behind them."""
 
-    def __init__(self, config: BrokerConfig, credentials: ScramCredentials) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        credentials: ScramCredentials,
+        tokens: DelegationTokens | None = None,
+    ) -> None:
         self.credentials = credentials
+        self._tokens = tokens
         self._config = config
         self._mechanisms: dict[str, Mechanisms] = {}
         self._security: dict[str, SecurityConfig] = {}
@@ -64,18 +72,13 @@ class Authentication:
             )
         security = listener_security(self._config, listener.name, name)
         if name in HASHES:
-            begin = partial(self._begin_scram, name)
+            begin = partial(self._begin_scram, ScramUsers(name, self.credentials, self._tokens))
             return Mechanism(name, begin, security.connections_max_reauth_ms)
         users = self._plain_users(listener, security)
         return Mechanism(name, partial(PlainExchange, users), security.connections_max_reauth_ms)
 
-    def _begin_scram(self, mechanism: str) -> ScramExchange:
-        nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        find = partial(self._find, mechanism)
-        return ScramExchange(mechanism, find, self.credentials.secret, nonce)
-
-    def _find(self, mechanism: str, user: str) -> ScramCredential | None:
-        return self.credentials.find(user, mechanism)
+    def _begin_scram(self, users: ScramUsers) -> ScramExchange:
+        return ScramExchange(users.mechanism, users, secrets.token_urlsafe(_NONCE_BYTES))
 
     def _plain_users(self, listener: Listener, security: SecurityConfig) -> dict[str, str]:
         name = f"listener.name.{listener.name.lower()}.plain.sasl.jaas.config"

@@ -14,10 +14,14 @@ class AuthenticationFailed(Exception):
 
 
 class Identity(NamedTuple):
-    """Who a client proved to be, and until when by the wall clock; None: without an end."""
+    """Who a client proved to be, and until when by the wall clock; None: without an end.
+
+    `is_token`: by a delegation token, which another may hold than the user.
+    """
 
     principal: Principal
     expires_at_ms: int | None = None
+    is_token: bool = False
 
 
 class SaslExchange(Protocol):

@@ -51,6 +51,8 @@ class Session:
         self._frame_bytes_max = frame_bytes_max
         self.principal: Principal = ANONYMOUS
         self.mechanism: str | None = None
+        #: Whether the client has logged in by a delegation token.
+        self.is_token = False
         self.is_guarded = mechanisms is not None
         self._mechanisms: Mechanisms = mechanisms or {}
         self._state = _State.OPEN if mechanisms is None else _State.INITIAL
@@ -144,6 +146,7 @@ class Session:
         ]
         lifetime_ms = min(lifetimes_ms, default=0)
         self.principal, self.mechanism = identity.principal, self._chosen.name
+        self.is_token = identity.is_token
         self._authenticated_at_ms = now_ms
         self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms else None
         # A session that has an end is looked at before each request.
