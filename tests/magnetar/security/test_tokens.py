@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from magnetar.security.principal import Principal, user
@@ -57,14 +59,15 @@ def test_owner_and_renewers_end_it() -> None:
 
 def test_what_may_not_be_done_is_refused() -> None:
     made = token()
-    for change, code in (
+    refusals: list[tuple[Callable[[], object], ErrorCode]] = [
         (lambda: renew(made, EVE, 1, 80, LIFETIMES), ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH),
         (lambda: expire(made, EVE, -1, 80), ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH),
         (lambda: renew(made, ADA, 1, 101, LIFETIMES), ErrorCode.DELEGATION_TOKEN_EXPIRED),
         (lambda: expire(made, ADA, 1, 101), ErrorCode.DELEGATION_TOKEN_EXPIRED),
         (lambda: made_with(Principal("Group", "g")), ErrorCode.INVALID_PRINCIPAL_TYPE),
         (lambda: made_with(*[BOB] * (RENEWERS_MAX + 1)), ErrorCode.INVALID_REQUEST),
-    ):
+    ]
+    for change, code in refusals:
         with pytest.raises(KafkaError) as refused:
             change()
         assert refused.value.code is code
