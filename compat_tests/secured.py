@@ -125,6 +125,8 @@ class Login(NamedTuple):
     mechanism: str = ""
     user: str = ""
     password: str = ""
+    #: Of SCRAM with Java's clients: the user is a delegation token's id, the password its HMAC.
+    is_token: bool = False
 
     def for_librdkafka(self, broker: Broker, certificates: Certificates) -> dict[str, Any]:
         """Return the settings of a client of confluent-kafka."""
@@ -169,8 +171,9 @@ class Login(NamedTuple):
         if self.mechanism:
             module = _PLAIN_MODULE if self.mechanism == "PLAIN" else _SCRAM_MODULE
             lines["sasl.mechanism"] = self.mechanism
+            by_token = ' tokenauth="true"' if self.is_token else ""
             lines["sasl.jaas.config"] = (
-                f'{module} required username="{self.user}" password="{self.password}";'
+                f'{module} required username="{self.user}" password="{self.password}"{by_token};'
             )
         elif self.user:
             lines["ssl.keystore.type"] = "PEM"

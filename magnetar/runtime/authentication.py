@@ -6,8 +6,9 @@ The rules of a login are in `magnetar.security`; here they meet the settings and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.jaas import parse_jaas
@@ -52,6 +53,10 @@ class Authentication:
                     name: self._mechanism(listener, name)
                     for name in security.sasl_enabled_mechanisms
                 }
+
+    def mechanisms(self) -> Iterable[Mechanism]:
+        """Return the mechanisms of all listeners."""
+        return chain.from_iterable(each.values() for each in self._mechanisms.values())
 
     def session(self, listener: Listener) -> Session:
         """Return the state of a connection that was just accepted."""
