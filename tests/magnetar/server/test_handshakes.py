@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 StartBroker = Callable[..., Awaitable[Broker]]
 Connect = Callable[[Broker], Awaitable[RawClient]]
-Open = Callable[..., Awaitable[RawClient]]
+Open = Callable[..., Coroutine[Any, Any, RawClient]]
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 
 
