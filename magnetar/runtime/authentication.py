@@ -24,7 +24,7 @@ from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.scram_credentials import ScramCredentials
 
 _NONCE_BYTES = 24
-_PASSWORD_OF = "user_"
+_USER_OPTION = "user_"
 MECHANISM_NAMES = ("PLAIN", *HASHES)
 
 
@@ -97,7 +97,7 @@ class Authentication:
         except ValueError as mistake:
             raise ConfigError(f"{name} {mistake}") from None
         return {
-            option.removeprefix(_PASSWORD_OF): value
+            option.removeprefix(_USER_OPTION): value
             for option, value in options.items()
-            if option.startswith(_PASSWORD_OF)
+            if option.startswith(_USER_OPTION)
         }

@@ -25,7 +25,7 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_IDS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
-_TOKEN_EXTENSION = "tokenauth"
+_DELEGATED = "tokenauth"
 
 # gs2-header, then the bare message. The authorization id may be given; channel binding may not.
 _CLIENT_FIRST = re.compile(
@@ -221,7 +221,7 @@ class ScramExchange:
 def _is_token(extensions: str) -> bool:
     """Return whether a login's extensions, `,name=value` each, say that its name is a token's."""
     given = dict(each.split("=", 1) for each in extensions.split(",")[1:])
-    return given.get(_TOKEN_EXTENSION, "").lower() == "true"
+    return given.get(_DELEGATED, "").lower() == "true"
 
 
 def _unescaped(name: str) -> str:

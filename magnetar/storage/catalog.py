@@ -13,10 +13,11 @@ Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` counts
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 
 FILE_NAME = "catalog.sqlite"
+_MODE = 0o600
 
 _MIGRATIONS = (
     """
@@ -155,6 +157,8 @@ class Catalog:
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
+        if not in_memory:
+            _make_private(Path(self._path))
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
             # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
@@ -455,6 +459,21 @@ class Catalog:
                 yield
         except sqlite3.Error as error:
             raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
+
+
+def _make_private(path: Path) -> None:
+    """Let the broker's user alone read the catalog: it has what SCRAM keeps of passwords.
+
+    SQLite gives the files beside it the same mode. Raises CatalogFailure.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _MODE))
+        # A catalog of an earlier release; that of another user is left as it is.
+        if path.stat().st_mode & 0o077:
+            with suppress(PermissionError):
+                path.chmod(_MODE)
+    except OSError as error:
+        raise CatalogFailure(f"catalog {path}: cannot open: {error.strerror}") from error
 
 
 def _insert_configs(
