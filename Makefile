@@ -29,11 +29,12 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 
 test: check unit compat ## Everything that CI runs.
 
-check: install ## Lint, format, types, layers, sizes.
+check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.

@@ -45,6 +45,7 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.token_expiry import TokenExpiry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
@@ -53,6 +54,7 @@ from magnetar.storage.adoption import adopt, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens, load_tokens
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
@@ -96,6 +98,7 @@ class Broker:
     broker_configs: BrokerConfigs
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
+    tokens: DelegationTokens | None
     authentication: Authentication
     acls: Acls | None
     topics: Topics
@@ -105,6 +108,7 @@ class Broker:
     retention: Retention
     cleaner: Cleaner
     flushing: Flushing
+    token_expiry: TokenExpiry
     services: Services
     server: Server
     cluster_id: str
@@ -214,6 +218,8 @@ class Broker:
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
+        self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
+        self.token_expiry.start()
         self.services = self._build_services(participants)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
@@ -225,6 +231,7 @@ class Broker:
         await self.server.stop()
         await self.services.whole_work.ended()
         self.retention.stop()
+        self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
         await self.healing.stop()
@@ -255,6 +262,7 @@ class Broker:
             quotas=Quotas(self.client_quotas, self.config, self.clock),
             authentication=self.authentication,
             acls=self.acls,
+            tokens=self.tokens,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
@@ -282,7 +290,8 @@ class Broker:
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
-        self.authentication = Authentication(self.config, ScramCredentials(catalog))
+        self.tokens = load_tokens(self.config, catalog)
+        self.authentication = Authentication(self.config, ScramCredentials(catalog), self.tokens)
         # In this order: the epoch of this start is above every epoch in the adopted logs.
         self._adopted = adopt(logs, catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()

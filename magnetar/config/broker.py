@@ -26,6 +26,7 @@ from magnetar.config.setting import (
     string,
     words,
 )
+from magnetar.config.tokens import TOKEN_SETTINGS
 
 _OWN = "magnetar 0.1"
 _KIP_1030 = "KIP-1030"
@@ -33,7 +34,10 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored={**SECURITY_SETTINGS, **QUOTA_SETTINGS, **DiskConfig.settings}):
+class BrokerConfig(
+    Config,
+    stored={**SECURITY_SETTINGS, **TOKEN_SETTINGS, **QUOTA_SETTINGS, **DiskConfig.settings},
+):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
     Those of `magnetar.config.security` and `quotas` are read through `view` and by listener.

@@ -120,10 +120,6 @@ _TABLE: dict[str, str] = {
         process.roles list
     """,
     "Kerberos, OAUTHBEARER and delegation tokens are not served": """
-        delegation.token.expiry.check.interval.ms long>=1 3600000
-        delegation.token.expiry.time.ms long>=1 86400000
-        delegation.token.max.lifetime.ms long>=1 604800000
-        delegation.token.secret.key password
         sasl.client.callback.handler.class class
         sasl.kerberos.kinit.cmd* string /usr/bin/kinit
         sasl.kerberos.min.time.before.relogin* long 60000
@@ -270,8 +266,6 @@ _TABLE: dict[str, str] = {
         transaction.state.log.load.buffer.size int>=1 5242880
     """,
     "TLS is that of OpenSSL": """
-        ssl.allow.dn.changes boolean false
-        ssl.allow.san.changes boolean false
         ssl.endpoint.identification.algorithm* string https
         ssl.engine.factory.class* class
         ssl.keymanager.algorithm* string SunX509

@@ -21,7 +21,7 @@ from magnetar.config.setting import (
     words,
 )
 
-_PREFIX = "listener.name."
+LISTENER_PREFIX = "listener.name."
 #: What may differ between the mechanisms of one listener.
 _OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
 
@@ -116,6 +116,17 @@ class SecurityConfig(Config):
     ssl_truststore_certificates = password(
         since="2.7", doc="The trusted certificates themselves, as PEM."
     )
+    ssl_allow_dn_changes = boolean(
+        False,
+        since="3.7",
+        doc="Whether a certificate that is changed at run time may have another subject.",
+    )
+    ssl_allow_san_changes = boolean(
+        False,
+        since="3.7",
+        doc="Whether a certificate that is changed at run time may lack alternative names of the"
+        " one before.",
+    )
     ssl_client_auth = string(
         "none",
         one_of=("none", "requested", "required"),
@@ -193,8 +204,8 @@ SECURITY_SETTINGS = {
 
 def listener_setting(name: str) -> Setting[object] | None:
     """Return the setting that a name with a listener's prefix stands for; None for other names."""
-    parts = name.removeprefix(_PREFIX).split(".", 1)
-    if not name.startswith(_PREFIX) or len(parts) < 2:
+    parts = name.removeprefix(LISTENER_PREFIX).split(".", 1)
+    if not name.startswith(LISTENER_PREFIX) or len(parts) < 2:
         return None
     found: Setting[object] | None = SecurityConfig.settings.get(parts[1]) or OF_LISTENERS.get(
         parts[1]
@@ -212,7 +223,7 @@ def listener_security(
 
     The most specific name wins: the mechanism's, the listener's, the broker's.
     """
-    prefixes = ["", f"{_PREFIX}{listener.lower()}."]
+    prefixes = ["", f"{LISTENER_PREFIX}{listener.lower()}."]
     if mechanism is not None:
         prefixes.append(f"{prefixes[-1]}{mechanism.lower()}.")
     values: dict[str, object] = {}

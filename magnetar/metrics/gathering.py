@@ -22,6 +22,7 @@ from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.patterns import PATTERNS
@@ -29,6 +30,7 @@ from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
+from magnetar.server.handshakes import Outcome
 from magnetar.server.listening import Server
 from magnetar.storage.topics import Topic
 from wire.api import API_NAMES
@@ -50,6 +52,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
+        _logins(services.authentication),
         *_throttled(services.quotas),
         _labelled(
             "magnetar_blocking_jobs",
@@ -101,6 +104,13 @@ def _groups(groups: Groups) -> Metric:
 
 def _server(server: Server) -> Iterator[Metric]:
     yield _plain("magnetar_connections", server.connection_count)
+    yield _plain("magnetar_handshakes_open", sum(each.count for each in server.handshakes))
+    outcomes: Counter[Outcome] = Counter()
+    for each in server.handshakes:
+        outcomes.update(each.outcomes)
+    yield _labelled(
+        "magnetar_handshakes_total", [((kind.value,), outcomes[kind]) for kind in Outcome]
+    )
     yield _plain("magnetar_received_bytes_total", server.received_bytes)
     yield _plain("magnetar_sent_bytes_total", server.sent_bytes)
     requests = server.dispatcher.request_counts.items()
@@ -118,6 +128,14 @@ def _server(server: Server) -> Iterator[Metric]:
             (("answers",), server.response_memory.held_bytes),
         ],
     )
+
+
+def _logins(authentication: Authentication) -> Metric:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for mechanism in authentication.mechanisms():
+        counts[mechanism.name, "succeeded"] += mechanism.logins.succeeded
+        counts[mechanism.name, "failed"] += mechanism.logins.failed
+    return _labelled("magnetar_logins_total", counts.items())
 
 
 def _throttled(quotas: Quotas) -> Iterator[Metric]:

@@ -84,6 +84,11 @@ class RequestContext:
         return self.connection.session.principal
 
     @property
+    def host(self) -> str:
+        """The client's address without its port, as ACLs name it."""
+        return self.client_address.rpartition(":")[0] or self.client_address
+
+    @property
     def client_host(self) -> str:
-        """The client's address without its port, as Java prints it: tools of Kafka expect that."""
-        return f"/{self.client_address.rpartition(':')[0] or self.client_address}"
+        """The client's address as Java prints it: tools of Kafka expect that of group members."""
+        return f"/{self.host}"

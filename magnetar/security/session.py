@@ -51,6 +51,8 @@ class Session:
         self._frame_bytes_max = frame_bytes_max
         self.principal: Principal = ANONYMOUS
         self.mechanism: str | None = None
+        #: Whether the client has logged in by a delegation token.
+        self.is_token = False
         self.is_guarded = mechanisms is not None
         self._mechanisms: Mechanisms = mechanisms or {}
         self._state = _State.OPEN if mechanisms is None else _State.INITIAL
@@ -124,11 +126,13 @@ class Session:
         try:
             answer = self._login.step(token, now_ms)
         except AuthenticationFailed as failed:
+            self._chosen.logins.failed += 1
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         identity = self._login.identity
         if identity is None:
             return answer, 0
         if self.mechanism is not None and identity.principal != self.principal:
+            self._chosen.logins.failed += 1
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 f"Cannot change principals during re-authentication from {self.principal}:"
@@ -144,6 +148,8 @@ class Session:
         ]
         lifetime_ms = min(lifetimes_ms, default=0)
         self.principal, self.mechanism = identity.principal, self._chosen.name
+        self.is_token = identity.is_token
+        self._chosen.logins.succeeded += 1
         self._authenticated_at_ms = now_ms
         self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms else None
         # A session that has an end is looked at before each request.

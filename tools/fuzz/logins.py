@@ -19,9 +19,12 @@ from magnetar.security.principal import ANONYMOUS, user
 from magnetar.security.sasl import Mechanism
 from magnetar.security.scram import (
     HASHES,
+    USUAL_SHAPE,
     ScramCredential,
     ScramExchange,
+    TokenLogin,
     credential,
+    decoy,
     salted_password,
 )
 from magnetar.security.session import Session
@@ -44,6 +47,7 @@ _TOKENS = (
     b"\0ada\0wrong",
     b"\0\0",
     b"n,,n=ada,r=clientnonce",
+    b"n,,n=ada,r=clientnonce,tokenauth=true",
     b"n,a=ada,n=ada,r=clientnonce,tokenauth=true",
     b"n,,n=nobody=2C=3D,r=clientnonce",
     b"p=tls-unique,,n=ada,r=x",
@@ -59,17 +63,27 @@ def _salted(mechanism: str) -> bytes:
     return salted_password(mechanism, _PASSWORD, _SALT, _ITERATIONS)
 
 
-def _find(mechanism: str, name: str) -> ScramCredential | None:
-    if name != _NAME:
-        return None
-    return credential(mechanism, _SALT, _ITERATIONS, _salted(mechanism))
+class _Users(NamedTuple):
+    """ada, who has a delegation token of the same name and password."""
+
+    mechanism: str
+
+    def find(self, name: str) -> ScramCredential | None:
+        if name != _NAME:
+            return None
+        return credential(self.mechanism, _SALT, _ITERATIONS, _salted(self.mechanism))
+
+    def find_token(self, token_id: str, now_ms: int) -> TokenLogin | None:
+        kept = self.find(token_id)
+        return None if kept is None else TokenLogin(kept, user(_NAME), 10_000)
+
+    def decoy(self, name: str) -> ScramCredential:
+        return decoy(self.mechanism, name, b"secret", [USUAL_SHAPE])
 
 
 def _session() -> Session:
     mechanisms = {
-        name: Mechanism(
-            name, partial(ScramExchange, name, partial(_find, name), b"secret", "server"), 5_000
-        )
+        name: Mechanism(name, partial(ScramExchange, name, _Users(name), "server"), 5_000)
         for name in HASHES
     }
     plain = Mechanism("PLAIN", partial(PlainExchange, {_NAME: _PASSWORD}), 0)
