@@ -41,6 +41,7 @@ from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
@@ -254,6 +255,7 @@ class Broker:
             client_quotas=self.client_quotas,
             quotas=Quotas(self.client_quotas, self.config, self.clock),
             authentication=self.authentication,
+            refusals=RefusalCounts(),
             acls=self.acls,
             groups=self.groups,
             transactions=self.transactions,

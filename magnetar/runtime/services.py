@@ -19,6 +19,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.transactions import Transactions
@@ -59,6 +60,7 @@ class Services:
     #: What clients have taken of their quotas.
     quotas: Quotas
     authentication: Authentication
+    refusals: RefusalCounts
     #: Who may do what; None without an authorizer.
     acls: Acls | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
