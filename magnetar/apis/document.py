@@ -24,8 +24,6 @@ NOT_SERVED: dict[str, str] = {
     "RenewDelegationToken": "delegation tokens are not served (KIP-48)",
     "ExpireDelegationToken": "delegation tokens are not served (KIP-48)",
     "DescribeDelegationToken": "delegation tokens are not served (KIP-48)",
-    "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
-    "PushTelemetry": "Kafka serves it where a plugin receives metrics",
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
     "ShareGroupDescribe": "share groups are not served (KIP-932)",
     "ShareFetch": "share groups are not served (KIP-932)",

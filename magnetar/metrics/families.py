@@ -157,6 +157,16 @@ FAMILIES = {
             "magnetar_authentication_failures_total", COUNTER, "Logins by SASL that have failed."
         ),
         Family(
+            "magnetar_telemetry_clients",
+            GAUGE,
+            "Clients that have asked which of their metrics to push (KIP-714).",
+        ),
+        Family(
+            "magnetar_telemetry_left_out_total",
+            COUNTER,
+            "Samples of clients that were not kept: more than one client may have.",
+        ),
+        Family(
             "magnetar_throttled_total",
             COUNTER,
             "Requests and connections that a quota has paused, by the quota's name.",

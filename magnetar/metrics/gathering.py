@@ -18,6 +18,7 @@ from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.config.observing import ObservingConfig
 from magnetar.metrics import exporter_names, jmx_names
+from magnetar.metrics.client_metrics import told_by_clients
 from magnetar.metrics.families import FAMILIES, GROUPS_MAX, NAMED_FROM_SECONDS, TOPICS_MAX
 from magnetar.metrics.positions import Positions, positions
 from magnetar.metrics.samples import labelled, plain
@@ -72,6 +73,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
     if jmx_names.NAME in names:
         families += jmx_names.gather(services, server)
     families.append(plain("magnetar_series_left_out", left_out))
+    families += told_by_clients(services.telemetry, services.clock.steady_ms())
     return families
 
 

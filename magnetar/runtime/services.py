@@ -22,6 +22,7 @@ from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.telemetry import ClientTelemetry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
@@ -61,6 +62,8 @@ class Services:
     quotas: Quotas
     authentication: Authentication
     refusals: RefusalCounts
+    #: What clients tell of their own metrics; None where nothing takes them.
+    telemetry: ClientTelemetry | None
     #: Who may do what; None without an authorizer.
     acls: Acls | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
