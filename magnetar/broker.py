@@ -19,16 +19,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
+from magnetar.apis.api_versions import TELEMETRY_APIS
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.config.observing import ObservingConfig
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
@@ -41,10 +44,12 @@ from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.telemetry import ClientTelemetry
 from magnetar.runtime.token_expiry import TokenExpiry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
@@ -90,6 +95,14 @@ def data_dir_of(config: BrokerConfig) -> Path:
     return Path(config.log_dirs[0] if config.log_dirs else config.log_dir)
 
 
+def takes_telemetry(config: BrokerConfig) -> bool:
+    """Return whether metrics of clients can be told on, and the library that reads them is here."""
+    # The parent is looked at first: find_spec raises without it.
+    return bool(config.metrics_listen) and all(
+        find_spec(name) is not None for name in ("opentelemetry", "opentelemetry.proto")
+    )
+
+
 class Broker:
     """The composition. Its attributes exist once `start` has returned."""
 
@@ -130,7 +143,11 @@ class Broker:
         self.config = config
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
+        self.telemetry: ClientTelemetry | None = None
         self.apis = dict(load_apis())
+        if not takes_telemetry(config):
+            for key in TELEMETRY_APIS:
+                del self.apis[key]
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
         self.turns = Turns()
         #: The number of this start, from 0: the leader epoch of every partition.
@@ -261,6 +278,8 @@ class Broker:
             client_quotas=self.client_quotas,
             quotas=Quotas(self.client_quotas, self.config, self.clock),
             authentication=self.authentication,
+            refusals=RefusalCounts(),
+            telemetry=self.telemetry,
             acls=self.acls,
             tokens=self.tokens,
             groups=self.groups,
@@ -288,6 +307,9 @@ class Broker:
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
+        if takes_telemetry(self.config):
+            bytes_max = self.config.view(ObservingConfig).telemetry_max_bytes
+            self.telemetry = ClientTelemetry(self.stored_configs, bytes_max)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
         self.tokens = load_tokens(self.config, catalog)

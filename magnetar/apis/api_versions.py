@@ -32,6 +32,8 @@ from wire.messages.api_versions import (
 )
 
 _PRODUCE = 0
+#: Served only where something takes the metrics of clients.
+TELEMETRY_APIS = (71, 72)
 #: The finalized version of each feature. transaction.version 2 is KIP-890's: clients that know it
 #: leave out AddPartitionsToTxn and AddOffsetsToTxn. group.version 1 is KIP-848's.
 FINALIZED = {"group.version": 1, "transaction.version": 2}
@@ -52,9 +54,15 @@ async def api_versions(
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+        named = (request.client_software_name, request.client_software_version)
+        context.connection.session.software = named
     _check_destination(services, request)
     return ApiVersionsResponse(
-        api_keys=[_entry(api) for _, api in sorted(served_apis().items())],
+        api_keys=[
+            _entry(api)
+            for key, api in sorted(served_apis().items())
+            if key not in TELEMETRY_APIS or services.telemetry is not None
+        ],
         supported_features=_supported(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[

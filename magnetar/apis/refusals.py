@@ -66,10 +66,11 @@ def log_refusal(
     transactional_id: str | None = None,
     **fields: object,
 ) -> None:
-    """Log client, address, transactional id, TxnId and `fields` of one refusal.
+    """Count one refusal; log its client, transactional id, TxnId and `fields`.
 
     Retriable refusals are the ordinary course of things and shown at debug only.
     """
+    services.refusals.add(context.api_key, refusal.code)
     is_routine = refusal.code.retriable or refusal.code in _ROUTINE
     write = _log.debug if is_routine else _log.info
     kind = (context.api_key, refusal.code)
@@ -92,8 +93,7 @@ def log_refusal(
         "refused",
         api=API_NAMES[context.api_key],
         version=context.version,
-        client_id=context.client_id,
-        client_address=context.client_address,
+        **context.described(),
         error=str(refusal),
         **fields,
     )

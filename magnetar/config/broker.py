@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from magnetar.config import compression
 from magnetar.config.disk import DiskConfig
+from magnetar.config.observing import ObservingConfig
 from magnetar.config.quotas import QUOTA_SETTINGS
 from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
@@ -34,9 +35,18 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
+#: Tables whose settings a broker has, and whose parts read them through `view`.
+_TABLES = (
+    SECURITY_SETTINGS,
+    TOKEN_SETTINGS,
+    QUOTA_SETTINGS,
+    DiskConfig.settings,
+    ObservingConfig.settings,
+)
+
+
 class BrokerConfig(
-    Config,
-    stored={**SECURITY_SETTINGS, **TOKEN_SETTINGS, **QUOTA_SETTINGS, **DiskConfig.settings},
+    Config, stored={name: setting for table in _TABLES for name, setting in table.items()}
 ):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 

@@ -285,9 +285,6 @@ _TABLE: dict[str, str] = {
         log.roll.jitter.hours int>=0 0
         log.roll.jitter.ms* long
     """,
-    "clients are not asked for their metrics": """
-        telemetry.max.bytes int>=1 1048576
-    """,
     "two-phase commit is not served": """
         transaction.two.phase.commit.enable boolean false
     """,

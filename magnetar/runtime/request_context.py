@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from magnetar.config.listeners import Listener
 from magnetar.runtime.response_memory import HeldResponse
@@ -92,3 +92,12 @@ class RequestContext:
     def client_host(self) -> str:
         """The client's address as Java prints it: tools of Kafka expect that of group members."""
         return f"/{self.host}"
+
+    def described(self) -> dict[str, Any]:
+        """Return the fields by which a line of the log names the client and its request."""
+        return {
+            "client_id": self.client_id,
+            "client_address": self.client_address,
+            "principal": str(self.principal),
+            "correlation_id": self.correlation_id,
+        }

@@ -19,8 +19,10 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.telemetry import ClientTelemetry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
@@ -60,6 +62,9 @@ class Services:
     #: What clients have taken of their quotas.
     quotas: Quotas
     authentication: Authentication
+    refusals: RefusalCounts
+    #: What clients tell of their own metrics; None where nothing takes them.
+    telemetry: ClientTelemetry | None
     #: Who may do what; None without an authorizer.
     acls: Acls | None
     #: Delegation tokens; None without a secret for them.

@@ -20,6 +20,10 @@ _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 REAUTHENTICATION_INTERVAL_MS = 1_000
 
 
+#: What Kafka calls the library of a client that has not named it.
+UNKNOWN = "unknown"
+
+
 class _State(Enum):
     INITIAL = auto()
     #: ApiVersions was answered.
@@ -49,6 +53,8 @@ class Session:
         `frame_bytes_max` is the largest request until the session is open.
         """
         self._frame_bytes_max = frame_bytes_max
+        #: Name and version of the client's library, by ApiVersions (KIP-511).
+        self.software = (UNKNOWN, UNKNOWN)
         self.principal: Principal = ANONYMOUS
         self.mechanism: str | None = None
         #: Whether the client has logged in by a delegation token.

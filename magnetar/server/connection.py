@@ -107,8 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pause = Pause.NONE
         self._mute: Mute | None = None  # Made when a quota mutes for the first time.
-        #: Whether every request under way is one of OVERLAPPING.
-        self._do_overlap = True
+        self._do_overlap = True  # Whether every request under way is one of OVERLAPPING.
         self._is_pumping = False
         self._will_pump = False
         self._waits_for_turn = False  # Whether requests wait for the next one.
@@ -469,6 +468,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             "connection closed",
             client_address=self.client_address,
             client_id=self.client_id,
+            principal=str(self.session.principal),
             reason=str(error),
             exc_info=None if isinstance(error, WireError) else error,
         )

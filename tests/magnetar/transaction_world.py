@@ -29,6 +29,7 @@ from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.participants import LocalParticipants, PendingAcks
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
@@ -88,6 +89,7 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
+    refusals: RefusalCounts = field(default_factory=RefusalCounts)
     #: Without an authorizer.
     acls: None = None
 

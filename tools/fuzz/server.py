@@ -42,6 +42,8 @@ _SETTINGS = {
     "group.min.session.timeout.ms": "1",
     "queued.max.request.bytes": "4000000",
     "socket.request.max.bytes": "1000000",
+    # With it clients may push their metrics.
+    "metrics.listen": "127.0.0.1:0",
 }
 
 R = TypeVar("R")
