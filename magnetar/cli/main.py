@@ -33,6 +33,7 @@ _PLACES = {
     "acls": "magnetar.cli.acls:acls",
     "produce": "magnetar.cli.produce:produce",
     "consume": "magnetar.cli.consume:consume",
+    "console": "magnetar.cli.console:console",
     "dump": "magnetar.cli.dump:dump",
     "check": "magnetar.cli.check:check",
     "repair": "magnetar.cli.check:repair",

@@ -17,6 +17,7 @@ from magnetar.client.partitions import (
     describe_open,
     list_offsets,
 )
+from magnetar.client.readable import count, moment
 from magnetar.client.transactions import Transaction, list_transactions
 
 _STABLE = "Stable"
@@ -139,3 +140,33 @@ def _blocked(seen: Look, each: Position) -> Finding:
         producer_id=first.producer_id,
         open_since_ms=first.last_timestamp if known is None else known.started_ms,
     )
+
+
+def explained(finding: Finding, watched_ms: int) -> str:
+    """Return a finding as a sentence."""
+    place = f"{finding.topic}-{finding.partition}"
+    waiting = f"{count(finding.lag)} wait" if finding.lag >= 0 else "nothing is committed"
+    watched = f"in {watched_ms / 1000:g} s"
+    return {
+        Cause.NO_MEMBERS: "The group has no members: no consumer runs, or none gets in.",
+        Cause.REBALANCING: "The group is rebalancing: its members do not have partitions yet.",
+        Cause.NOT_ASSIGNED: f"{place}: {waiting}, and no member reads the partition.",
+        Cause.NOT_COMMITTING: (
+            f"{place}: {waiting}. Member {finding.member_id} has the partition, and committed"
+            f" nothing {watched}."
+        ),
+        Cause.ADVANCING: (
+            f"{place}: {waiting}; the group advances, by {count(finding.advanced)} {watched}."
+        ),
+        Cause.OPEN_TRANSACTION: (
+            f"{place}: {waiting} behind the open transaction of {_owner(finding)}, since"
+            f" {moment(-1 if finding.open_since_ms is None else finding.open_since_ms)}."
+            " read_committed members see nothing beyond it."
+        ),
+    }[finding.cause]
+
+
+def _owner(finding: Finding) -> str:
+    if finding.transactional_id is not None:
+        return repr(finding.transactional_id)
+    return f"producer {finding.producer_id}, which no coordinator knows"
