@@ -2,21 +2,31 @@
 into a log instead of consuming it.
 
 Below the last stable offset everything is decided: a fetch tells which transactions were aborted.
-From there on a fetch tells nothing, and a batch is judged by the next marker of its producer; while
-there is none, its transaction is open. Source: KIP-98.
+From there on a fetch tells nothing. There the leader tells which transactions are open, and a batch
+of one that has ended is judged by the next marker of its producer, if that was read.
+
+Source: KIP-98.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.cluster import Client, Leaders, TopicPartition
 from magnetar.client.consumer import Aborted
 from magnetar.client.errors import ClientError, check
-from magnetar.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
+from magnetar.client.partitions import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    OpenProducer,
+    describe_open,
+    list_offsets,
+)
 from wire.errors import WireError
 from wire.messages.fetch import (
     AbortedTransaction,
@@ -40,7 +50,8 @@ class Outcome(StrEnum):
     """By its transaction, or without one."""
     ABORTED = "aborted"
     OPEN = "open"
-    """No marker of its producer follows so far."""
+    ENDED = "ended"
+    """Committed or aborted: the marker lies behind what was read."""
     COMMIT_MARKER = "commit marker"
     ABORT_MARKER = "abort marker"
 
@@ -129,61 +140,92 @@ def judged(stretch: Stretch) -> Iterator[Judged]:
             yield Judged(header, batch, Outcome.ABORTED if is_aborted else Outcome.COMMITTED)
 
 
-def judged_by_markers(batches: Sequence[tuple[BatchHeader, memoryview]]) -> list[Judged]:
-    """Return the batches from the stable offset on with the outcomes that their markers tell.
+@dataclass
+class PartitionView:
+    """One partition at one moment, to be read backwards or forwards, window by window."""
 
-    OPEN is also what has its marker behind the last of these batches.
-    """
-    found = []
-    ended: dict[int, Outcome] = {}
-    # Backwards: a batch belongs to the next marker of its producer.
-    for header, batch in reversed(batches):
-        if header.is_control:
-            outcome = _marker(batch)
-            is_commit = outcome is Outcome.COMMIT_MARKER
-            ended[header.producer_id] = Outcome.COMMITTED if is_commit else Outcome.ABORTED
-        elif header.is_transactional:
-            outcome = ended.get(header.producer_id, Outcome.OPEN)
-        else:
-            outcome = Outcome.COMMITTED
-        found.append(Judged(header, batch, outcome))
-    return found[::-1]
+    client: Client
+    leader: int
+    place: TopicPartition
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    open: Sequence[OpenProducer] = ()
+    #: What the markers that were read last say of their producers. Reading backwards meets the
+    #: marker of a batch before the batch.
+    _ended: dict[int, Outcome] = field(default_factory=dict)
+
+    def read(self, first: int, end: int, bytes_max: int) -> tuple[list[Judged], int]:
+        """Return the batches with offsets in [first, end), and the offset behind the last one.
+
+        Stops at the end of the log, and after about `bytes_max`, but reads one batch.
+        """
+        found: list[Judged] = []
+        undecided: list[tuple[BatchHeader, memoryview]] = []
+        offset, read_bytes = first, 0
+        while offset < end and (read_bytes < bytes_max or offset == first):
+            is_decided = offset < self.last_stable_offset
+            stretch = fetch_stretch(
+                self.client,
+                self.leader,
+                self.place,
+                offset,
+                READ_COMMITTED if is_decided else READ_UNCOMMITTED,
+                min(_MAX_BYTES, bytes_max),
+            )
+            if not stretch.batches:
+                break
+            if is_decided:
+                found += judged(stretch)
+            else:
+                undecided += stretch.batches
+            offset = stretch.next_offset
+            read_bytes += sum(header.size_bytes for header, _ in stretch.batches)
+        found += self._judged_by_markers(undecided)
+        return [each for each in found if each.header.base_offset < end], min(offset, end)
+
+    def _judged_by_markers(self, batches: Sequence[tuple[BatchHeader, memoryview]]) -> list[Judged]:
+        open_from = {each.producer_id: each.start_offset for each in self.open}
+        found = []
+        # Backwards: a batch belongs to the next marker of its producer.
+        for header, batch in reversed(batches):
+            producer_id = header.producer_id
+            if header.is_control:
+                outcome = _marker(batch)
+                is_commit = outcome is Outcome.COMMIT_MARKER
+                self._ended[producer_id] = Outcome.COMMITTED if is_commit else Outcome.ABORTED
+            elif not header.is_transactional:
+                outcome = Outcome.COMMITTED
+            elif header.base_offset >= open_from.get(producer_id, self.high_watermark):
+                outcome = Outcome.OPEN
+            else:
+                outcome = self._ended.get(producer_id, Outcome.ENDED)
+            found.append(Judged(header, batch, outcome))
+        return found[::-1]
 
 
-def read_judged(
-    client: Client,
-    leader: int,
-    place: TopicPartition,
-    first: int,
-    end: int,
-    bytes_max: int,
-) -> tuple[list[Judged], int]:
-    """Return the batches in [first, end) with their outcomes, and the offset behind the last one.
-
-    Stops at the end of the log, and after about `bytes_max`.
-    """
-    found: list[Judged] = []
-    offset, read_bytes = first, 0
-    undecided: list[tuple[BatchHeader, memoryview]] = []
-    isolation = READ_COMMITTED
-    while offset < end and read_bytes < bytes_max:
-        stretch = fetch_stretch(
-            client, leader, place, offset, isolation, min(_MAX_BYTES, bytes_max)
+def view_partitions(
+    client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
+) -> list[PartitionView]:
+    """Return views of these partitions, in order. Refused: one cannot be asked."""
+    starts = list_offsets(client, leaders, wanted, EARLIEST)
+    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
+    ends = list_offsets(client, leaders, wanted, LATEST)
+    # Asked last: what is not open now has ended, and its marker lies before the end or behind it.
+    held = {each for each in wanted if stable[each] < ends[each]}
+    producers = describe_open(client, leaders, held) if held else []
+    return [
+        PartitionView(
+            client,
+            leaders[place],
+            place,
+            starts[place],
+            stable[place],
+            ends[place],
+            [each for each in producers if each.where == place],
         )
-        if not stretch.batches:
-            # At the stable offset what follows is not decided, and asked for in another way.
-            if isolation == READ_COMMITTED and offset < stretch.high_watermark:
-                isolation = READ_UNCOMMITTED
-                continue
-            break
-        if isolation == READ_COMMITTED:
-            found += judged(stretch)
-        else:
-            undecided += stretch.batches
-        offset = stretch.next_offset
-        read_bytes += sum(header.size_bytes for header, _ in stretch.batches)
-    found += judged_by_markers(undecided)
-    return [each for each in found if each.header.base_offset < end], min(offset, end)
+        for place in sorted(wanted)
+    ]
 
 
 def _marker(batch: memoryview) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +19,7 @@ from magnetar.client.partitions import (
 )
 from magnetar.client.readable import count, moment
 from magnetar.client.transactions import Transaction, list_transactions
+from magnetar.client.true_lag import Counted, TrueLag
 
 _STABLE = "Stable"
 
@@ -64,6 +65,16 @@ class Look:
     stable: Mapping[TopicPartition, int]
     open: Sequence[OpenProducer]
     transactions: Sequence[Transaction]
+    unread: Mapping[TopicPartition, Counted] = field(default_factory=dict)
+    """What lies between the committed and the stable offset, where that was looked into."""
+
+    def lag_of(self, each: Position) -> int:
+        """Return how many records wait; offsets stand for those that were not looked into."""
+        counted = self.unread.get((each.topic, each.partition))
+        if counted is None:
+            return each.lag
+        stable = self.stable.get((each.topic, each.partition), each.end)
+        return counted.records_max + max(each.end - max(stable, each.committed), 0)
 
 
 def look(client: Client, group_id: str, watched_s: float) -> Look:
@@ -71,6 +82,13 @@ def look(client: Client, group_id: str, watched_s: float) -> Look:
     (group,) = describe_groups(client, [group_id])
     earlier = {(each.topic, each.partition): each.committed for each in positions(client, group)}
     time.sleep(watched_s)
+    return second_look(client, group_id, earlier, TrueLag())
+
+
+def second_look(
+    client: Client, group_id: str, earlier: Mapping[TopicPartition, int], true_lag: TrueLag
+) -> Look:
+    """Return a look at a group whose committed offsets were `earlier` some time ago."""
     (group,) = describe_groups(client, [group_id])
     found = positions(client, group)
     behind = {(each.topic, each.partition) for each in found if each.lag}
@@ -78,47 +96,68 @@ def look(client: Client, group_id: str, watched_s: float) -> Look:
     behind -= {(each.topic, each.partition) for each in found if each.end < 0}
     leaders = client.topics({topic for topic, _ in behind}) if behind else {}
     stable = list_offsets(client, leaders, behind, LATEST, READ_COMMITTED)
-    held = _held(found, stable)
+    unread = {
+        (each.topic, each.partition): true_lag.count(
+            client,
+            leaders,
+            (each.topic, each.partition),
+            each.committed,
+            min(stable[each.topic, each.partition], each.end),
+        )
+        for each in found
+        if (each.topic, each.partition) in leaders and each.committed >= 0 and each.lag
+    }
+    held = _held(found, stable, unread)
     producers = describe_open(client, leaders, held) if held else []
     ids = sorted({each.producer_id for each in producers})
     transactions = list_transactions(client, producer_ids=ids) if ids else []
-    return Look(group, found, earlier, stable, producers, transactions)
+    return Look(group, found, earlier, stable, producers, transactions, unread)
 
 
 def findings(seen: Look) -> list[Finding]:
     """Return what keeps the group; none if it has read everything. Pure."""
-    behind = [each for each in seen.positions if each.lag and each.end > 0]
+    # Markers and aborted records are nothing to wait for.
+    behind = [each for each in seen.positions if each.end > 0 and seen.lag_of(each)]
     found = []
     if behind and not seen.group.members:
         found.append(Finding(Cause.NO_MEMBERS))
     elif behind and seen.group.state != _STABLE:
         found.append(Finding(Cause.REBALANCING))
-    held = _held(behind, seen.stable)
+    held = _held(behind, seen.stable, seen.unread)
     for each in behind:
         place = each.topic, each.partition
+        lag = seen.lag_of(each)
         if place in held:
             found.append(_blocked(seen, each))
         elif each.reader is None:
             if seen.group.members:
-                found.append(Finding(Cause.NOT_ASSIGNED, *place, each.lag))
+                found.append(Finding(Cause.NOT_ASSIGNED, *place, lag))
         else:
             advanced = each.committed - seen.earlier.get(place, each.committed)
             cause = Cause.ADVANCING if advanced > 0 else Cause.NOT_COMMITTING
             member_id = each.reader.member_id
-            found.append(Finding(cause, *place, each.lag, member_id, advanced=advanced))
+            found.append(Finding(cause, *place, lag, member_id, advanced=advanced))
     return found
 
 
 def _held(
-    found: Sequence[Position], stable: Mapping[TopicPartition, int]
+    found: Sequence[Position],
+    stable: Mapping[TopicPartition, int],
+    unread: Mapping[TopicPartition, Counted],
 ) -> Collection[TopicPartition]:
     """Return the partitions of which read_committed members have read what they may."""
-    return {
-        (each.topic, each.partition)
-        for each in found
+    held = set()
+    for each in found:
+        place = each.topic, each.partition
+        stable_offset = stable.get(place, -1)
+        if not 0 <= stable_offset < each.end:
+            continue
         # Without a committed offset a member may begin at 0, at the earliest.
-        if 0 <= stable.get((each.topic, each.partition), -1) <= max(each.committed, 0) < each.end
-    }
+        has_passed = stable_offset <= max(each.committed, 0) < each.end
+        # Some clients commit the offset behind their last record, and leave markers behind that.
+        if has_passed or (place in unread and not unread[place].records_max):
+            held.add(place)
+    return held
 
 
 def _blocked(seen: Look, each: Position) -> Finding:

@@ -77,6 +77,15 @@ class TrueLag:
         self._known[place, first] = (stable, found)
         return found
 
+    def known(self, place: TopicPartition, first: int, stable: int) -> Counted:
+        """Return what is remembered of [first, stable); the rest counts as not looked into."""
+        if first >= stable:
+            return Counted()
+        known_end, known = self._known.get((place, first), (first, Counted()))
+        if known_end > stable:
+            known_end, known = first, Counted()
+        return known + Counted(unseen=stable - known_end)
+
     def _look(
         self, client: Client, leader: int, place: TopicPartition, first: int, stable: int
     ) -> Counted:

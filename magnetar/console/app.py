@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,13 +20,14 @@ from magnetar import __version__
 from magnetar.client import ClientError
 from magnetar.client.security import Security
 from magnetar.console.guard import Guard
-from magnetar.console.pages import transactions
+from magnetar.console.pages import groups, messages, producing, topics, transactions
 from magnetar.console.screens import (
     SESSION_COOKIE,
     Handler,
     Screen,
     Screens,
     Settings,
+    Visit,
     keep_session,
     read_form,
 )
@@ -41,12 +42,24 @@ PAGES: dict[str, Handler] = {
     "/transactions/hanging": transactions.hanging,
     "/transactions/one": transactions.one,
     "/transactions/abort": transactions.abort_form,
+    "/groups": groups.overview,
+    "/groups/one": groups.one,
+    "/topics": topics.overview,
+    "/topics/one": topics.one,
+    "/topics/messages": messages.overview,
+    "/topics/message": messages.one,
+    "/topics/outcomes": topics.outcomes,
+    "/topics/groups": topics.groups,
+    "/topics/produce": producing.form,
 }
 #: What a POST does.
 DEEDS: dict[str, Handler] = {
     "/transactions/abort": transactions.abort,
     "/transactions/hanging": transactions.abort_hanging,
+    "/topics/produce": producing.send,
 }
+#: What a GET downloads.
+FILES: dict[str, Callable[[Visit], bytes]] = {"/topics/value": messages.raw}
 
 
 def build_app(
@@ -59,6 +72,7 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sessions.begin()
         yield
         await run_in_threadpool(sessions.close)
 
@@ -79,6 +93,7 @@ def build_app(
         Route("/logout", login.out, methods=["POST"]),
         *[Route(path, screens.page(handler)) for path, handler in PAGES.items()],
         *[Route(path, screens.deed(handler), methods=["POST"]) for path, handler in DEEDS.items()],
+        *[Route(path, screens.file(handler)) for path, handler in FILES.items()],
         Mount(f"/static/{__version__}", _Files(directory=_STATIC)),
     ]
     return Starlette(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from magnetar.client import Client, ClientError
+from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.group_lags import standings
 from magnetar.client.groups import list_groups
 
@@ -20,6 +20,8 @@ INTERVAL_S = 5.0
 #: An hour of each group.
 SAMPLES_MAX = 720
 GROUPS_MAX = 500
+#: Samples whose committed offsets are kept too: whether a group advances shows against them.
+LOOKBACK = 4
 #: Nobody has looked for so long: the thread ends, and the next look starts another.
 _UNSEEN_S_MAX = 1800.0
 
@@ -30,6 +32,13 @@ class Sample(NamedTuple):
     time_s: float
     readable: int
     held_back: int
+
+
+class Earlier(NamedTuple):
+    """What a group had committed some time ago."""
+
+    time_s: float
+    committed: dict[TopicPartition, int]
 
 
 class LagHistory:
@@ -43,6 +52,7 @@ class LagHistory:
         self._ask = ask
         self._now = now
         self._samples: dict[str, deque[Sample]] = {}
+        self._committed: dict[str, deque[Earlier]] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -58,6 +68,12 @@ class LagHistory:
                 self._thread.start()
             return list(self._samples.get(group_id, ()))
 
+    def earlier(self, group_id: str) -> Earlier | None:
+        """Return what the group had committed, at most `LOOKBACK` samples ago; None: not known."""
+        with self._lock:
+            known = self._committed.get(group_id)
+            return known[0] if known else None
+
     def stop(self) -> None:
         """Take no more samples."""
         self._wake.set()
@@ -69,6 +85,12 @@ class LagHistory:
         with self._lock:
             # A group that is gone is forgotten with its samples.
             kept = {name: self._samples[name] for name in every if name in self._samples}
+            self._committed = {
+                name: self._committed.get(name, deque(maxlen=LOOKBACK))
+                for name in list(every)[:GROUPS_MAX]
+            }
+            for name, offsets in self._committed.items():
+                offsets.append(Earlier(now, {each.place: each.committed for each in every[name]}))
             for group_id, found in every.items():
                 if group_id not in kept and len(kept) >= GROUPS_MAX:
                     continue

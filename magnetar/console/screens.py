@@ -50,10 +50,9 @@ class Screen:
 
 @dataclass
 class Elsewhere:
-    """The answer to a form: look at this address; `note` is shown there once."""
+    """The answer to a form: look at this address."""
 
     address: str
-    note: str = ""
 
 
 @dataclass
@@ -136,6 +135,22 @@ class Screens:
 
         return endpoint
 
+    def file(self, read: Callable[[Visit], bytes]) -> Callable[[Request], Any]:
+        """Return the endpoint of bytes, which browsers save and never show."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self._session(request)
+            if session.access is None:
+                return self._to_login(request)
+            try:
+                data = await run_in_threadpool(read, self._visit(request, session.access))
+            except ClientError as failure:
+                return await run_in_threadpool(self.failure, request, session, failure)
+            headers = {"Content-Disposition": "attachment; filename=value.bin"}
+            return Response(data, media_type="application/octet-stream", headers=headers)
+
+        return endpoint
+
     def show(self, request: Request, session: Session, screen: Screen) -> HTMLResponse:
         """Return a screen as a whole page."""
         page = render(screen.template, self._values(request, session, screen, "page.html"))
@@ -166,7 +181,7 @@ class Screens:
         except ClientError as failure:
             return await run_in_threadpool(self.failure, request, session, failure)
         if isinstance(found, Elsewhere):
-            return _redirect(found)
+            return RedirectResponse(found.address, 303)
         return await run_in_threadpool(self.show, request, session, found)
 
     def _stream(
@@ -243,7 +258,6 @@ class Screens:
             "is_in": session.access is not None,
             "token": session.csrf_token,
             "theme": theme if theme in _THEMES else "",
-            "note": request.query_params.get("note", ""),
             **screen.values,
         }
 
@@ -270,12 +284,6 @@ async def read_form(request: Request) -> dict[str, str]:
     except ValueError:
         return {}
     return {name: values[-1] for name, values in fields.items()}
-
-
-def _redirect(found: Elsewhere) -> Response:
-    separator = "&" if "?" in found.address else "?"
-    note = link("", note=found.note).removeprefix("?")
-    return RedirectResponse(f"{found.address}{separator}{note}" if note else found.address, 303)
 
 
 def _event(data: str, name: str = "") -> str:

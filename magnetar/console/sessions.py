@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from magnetar.client import Client, Unreachable
 from magnetar.client.security import Security
+from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LagHistory
 
 _ID_BYTES = 24
@@ -40,6 +41,7 @@ class Access:
     def __init__(self, connect: Callable[[], Client], username: str | None = None) -> None:
         self.username = username
         self.history = LagHistory(self.ask)
+        self.true_lag = TrueLag()
         self._connect = connect
         self._lock = threading.Lock()
         self._idle: list[Client] = []
@@ -121,6 +123,12 @@ class Sessions:
         """Whether the cluster knows users."""
         return self.security.has_sasl
 
+    def begin(self) -> None:
+        """Begin to note lag, where that takes no login."""
+        access = self.of(None).access
+        if access is not None:
+            access.history.of("")
+
     def of(self, session_id: str | None) -> Session:
         """Return the session of a cookie; a new one if there is none with this id."""
         is_new = session_id is None
@@ -138,6 +146,7 @@ class Sessions:
         session.access = access
         self._expire()
         self._logins[session.id] = _Login(access, self.clock())
+        access.history.of("")
         return session
 
     def log_out(self, session_id: str) -> None:

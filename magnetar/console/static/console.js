@@ -20,7 +20,7 @@
     notice.hidden = !text;
     notice.textContent = text;
   };
-  const time = () => new Date().toLocaleTimeString();
+  const time = () => new Date().toLocaleTimeString("en-GB");
   main.addEventListener("lost", (event) => {
     let reason = "";
     try {
@@ -38,7 +38,16 @@
 
   // --- charts
   const charts = new Map();
-  const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  // A canvas takes colours that are computed: a probe's own colour is.
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  const color = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const pale = (rgb) => rgb.replace(/^rgb\((.*)\)$/, "rgba($1, 0.13)");
+  const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
   function drawCharts() {
     for (const [element, chart] of charts) {
       if (!element.isConnected) {
@@ -65,13 +74,13 @@
         height: 200,
         legend: { live: true },
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
-        axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", " ")) }],
+        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", " ")) }],
         series: [
-          { value: (_, value) => (value === null ? "-" : new Date(value * 1000).toLocaleTimeString()) },
+          { value: (_, value) => (value === null ? "-" : clock(value)) },
           ...series.map((each) => ({
             label: each.label,
             stroke: color(each.color),
-            fill: color(each.color) + "22",
+            fill: pale(color(each.color)),
             width: 2,
             points: { show: times.length < 3 },
           })),
