@@ -20,7 +20,16 @@ from magnetar import __version__
 from magnetar.client import ClientError
 from magnetar.client.security import Security
 from magnetar.console.guard import Guard
-from magnetar.console.pages import groups, messages, producing, topics, transactions
+from magnetar.console.pages import (
+    access,
+    configs,
+    groups,
+    messages,
+    nodes,
+    producing,
+    topics,
+    transactions,
+)
 from magnetar.console.screens import (
     SESSION_COOKIE,
     Handler,
@@ -50,7 +59,11 @@ PAGES: dict[str, Handler] = {
     "/topics/message": messages.one,
     "/topics/outcomes": topics.outcomes,
     "/topics/groups": topics.groups,
+    "/topics/configs": configs.of_topic,
     "/topics/produce": producing.form,
+    "/configs": configs.overview,
+    "/access": access.overview,
+    "/nodes": nodes.overview,
 }
 #: What a POST does.
 DEEDS: dict[str, Handler] = {
@@ -83,6 +96,11 @@ def build_app(
             request, screens.session(request), ClientError(message), failure.status_code
         )
 
+    async def broken(request: Request, failure: Exception) -> Response:
+        # The server logs the failure with its traceback; a visitor is told that there is one.
+        message = f"{request.url.path}: the console failed, and its log says where."
+        return screens.failure(request, screens.session(request), ClientError(message), 500)
+
     async def home(request: Request) -> Response:
         return RedirectResponse("/transactions", 303)
 
@@ -100,7 +118,7 @@ def build_app(
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(Guard, hosts=tuple(hosts))],
-        exception_handlers={HTTPException: failed},
+        exception_handlers={HTTPException: failed, Exception: broken},
     )
 
 

@@ -14,12 +14,12 @@ import hmac
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from magnetar.client import Client, Unreachable
+from magnetar.client import Client, TopicPartition, Unreachable
 from magnetar.client.security import Security
 from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LagHistory
@@ -32,6 +32,16 @@ _SESSIONS_MAX = 500
 _IDLE_S_MAX = 8 * 3600.0
 
 Connect = Callable[[Security], Client]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The ends of all partitions at one moment, for the rate until the next look."""
+
+    time_s: float
+    offsets: Mapping[TopicPartition, int]
+
+
 T = TypeVar("T")
 
 
@@ -42,6 +52,8 @@ class Access:
         self.username = username
         self.history = LagHistory(self.ask)
         self.true_lag = TrueLag()
+        #: The ends of partitions when nodes were looked at last.
+        self.ends: Ends | None = None
         self._connect = connect
         self._lock = threading.Lock()
         self._idle: list[Client] = []

@@ -65,6 +65,8 @@ class Shown:
     message: Message
     key: Payload
     value: Payload
+    waits: bool
+    """Whether read_committed readers do not see it yet, although it is committed."""
 
 
 @dataclass
@@ -122,20 +124,27 @@ def overview(visit: Visit) -> Screen:
         reverse=is_newest_first,
     )
     decoder = Decoder(visit.settings.schema_registry)
+    stable = {each.view.place[1]: each.view.last_stable_offset for each in looked}
     values = {
         "name": name,
         "tab": "messages",
         "partitions": partitions,
         "partition": visit.query.get("partition", ""),
         "rows": [
-            Shown(one, decoder.decode(one.key), decoder.decode(one.value)) for one in every[:limit]
+            Shown(
+                one,
+                decoder.decode(one.key),
+                decoder.decode(one.value),
+                one.outcome is Outcome.COMMITTED and one.offset >= stable[one.partition],
+            )
+            for one in every[:limit]
         ],
         "looked": [_sentence(each) for each in looked][:4],
         "looked_count": len(looked),
         "is_partial": partitions > PARTITIONS_MAX and not visit.query.get("partition"),
         "partitions_max": PARTITIONS_MAX,
         "filter": wanted,
-        "kind": kind if kind in _KINDS else "",
+        "kind": kind if kind in (*_KINDS, "all") else "",
         "from_": where if where in _PLACES else "newest",
         "offset": visit.query.get("offset", ""),
         "time": visit.query.get("time", ""),
