@@ -32,12 +32,18 @@ _EXTRA = "starlette", "uvicorn", "jinja2"
     multiple=True,
     help="A name that browsers reach the console by, beside that of --listen. Repeatable.",
 )
+@click.option(
+    "--schema-registry",
+    metavar="URL",
+    help="A schema registry of Confluent's interface: Avro and Protobuf are shown as JSON.",
+)
 @click.option("--read-only", is_flag=True, help="Show, and change nothing.")
 @names_brokers
 @reports_errors
 def console(
     listen: str,
     hosts: tuple[str, ...],
+    schema_registry: str | None,
     read_only: bool,
     bootstrap_server: str | None,
     command_config: Path | None,
@@ -61,6 +67,7 @@ def console(
     from magnetar.client import Client
     from magnetar.client.security import parse_security
     from magnetar.console.guard import allowed_hosts
+    from magnetar.console.registry import Registry
     from magnetar.console.screens import Settings
     from wire.address import parse_address
 
@@ -76,10 +83,11 @@ def console(
         host, port = parse_address(listen)
     except ValueError as mistake:
         raise click.BadParameter(str(mistake), param_hint="--listen") from None
+    registry = None if schema_registry is None else Registry(schema_registry)
     app = build_app(
         connect,
         parse_security(settings),
-        Settings(servers, read_only),
+        Settings(servers, read_only, registry),
         allowed_hosts(host, hosts),
     )
     with bind(host, port) as listener:

@@ -57,15 +57,19 @@ class LagHistory:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen = 0.0
+        self._is_begun = False
         self.problem = ""
 
+    def begin(self) -> None:
+        """Begin to take samples."""
+        self._is_begun = True
+        self._take_part()
+
     def of(self, group_id: str) -> list[Sample]:
-        """Return the samples of a group. The first question begins to take samples."""
+        """Return the samples of a group."""
+        if self._is_begun:
+            self._take_part()
         with self._lock:
-            self._seen = self._now()
-            if self._thread is None and not self._wake.is_set():
-                self._thread = threading.Thread(target=self._run, name="lag-history", daemon=True)
-                self._thread.start()
             return list(self._samples.get(group_id, ()))
 
     def earlier(self, group_id: str) -> Earlier | None:
@@ -103,6 +107,14 @@ class LagHistory:
                     )
                 )
             self._samples = kept
+
+    def _take_part(self) -> None:
+        """Note that someone looks, and start the thread if it runs no more."""
+        with self._lock:
+            self._seen = self._now()
+            if self._thread is None and not self._wake.is_set():
+                self._thread = threading.Thread(target=self._run, name="lag-history", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
         while not self._wake.is_set():

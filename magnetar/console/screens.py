@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from magnetar.client import ClientError, NotLetIn, Refused, Unreachable
+from magnetar.console.registry import Registry
 from magnetar.console.sessions import Access, Session, Sessions
 from magnetar.console.templating import link, render
 
@@ -61,7 +62,7 @@ class Settings:
 
     cluster: str
     read_only: bool = False
-    schema_registry: str | None = None
+    registry: Registry | None = None
     tick_s: float = TICK_S
 
 

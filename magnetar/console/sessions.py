@@ -139,7 +139,7 @@ class Sessions:
         """Begin to note lag, where that takes no login."""
         access = self.of(None).access
         if access is not None:
-            access.history.of("")
+            access.history.begin()
 
     def of(self, session_id: str | None) -> Session:
         """Return the session of a cookie; a new one if there is none with this id."""
@@ -158,7 +158,7 @@ class Sessions:
         session.access = access
         self._expire()
         self._logins[session.id] = _Login(access, self.clock())
-        access.history.of("")
+        access.history.begin()
         return session
 
     def log_out(self, session_id: str) -> None:

@@ -123,7 +123,7 @@ def overview(visit: Visit) -> Screen:
         key=lambda one: (one.timestamp, one.offset),
         reverse=is_newest_first,
     )
-    decoder = Decoder(visit.settings.schema_registry)
+    decoder = Decoder(visit.settings.registry)
     stable = {each.view.place[1]: each.view.last_stable_offset for each in looked}
     values = {
         "name": name,
@@ -158,7 +158,7 @@ def overview(visit: Visit) -> Screen:
 def one(visit: Visit) -> Screen:
     """One record, whole."""
     message = _message(visit)
-    decoder = Decoder(visit.settings.schema_registry)
+    decoder = Decoder(visit.settings.registry)
     values = {
         "name": message.topic,
         "tab": "messages",
