@@ -19,7 +19,7 @@ BANNED_WORDS = re.compile(r"/home/|/root/|/work/|\.\./shared|\b(TODO|FIXME|XXX)\
 REASONLESS_IGNORE = re.compile(r"#\s*(type:\s*ignore|noqa)(\[[^\]]*\]|:\s*[A-Z0-9, ]+)?\s*$")
 ADDRESS = re.compile(r"https?://([a-z0-9.-]+)", re.IGNORECASE)
 ADDRESSES_ALLOWED = re.compile(
-    r"(^|\.)(apache\.org|127\.0\.0\.1|localhost|python\.org|w3\.org)$|^127\."
+    r"(^|\.)(apache\.org|127\.0\.0\.1|localhost|python\.org|w3\.org|example|invalid)$|^127\."
 )
 
 

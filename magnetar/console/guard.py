@@ -71,7 +71,8 @@ class Guard:
 def allowed_hosts(listen: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Return the names under which the console answers, for an address it listens on."""
     # What listens on every address has no name of its own: `more` says which it is reached by.
-    own = () if listen in ("", "0.0.0.0", "::") else (listen,)
+    everywhere = ("", "0.0.0.0", "::")  # noqa: S104  # compared with
+    own = () if listen in everywhere else (listen,)
     return frozenset((*_LOOPBACK, *own, *more))
 
 

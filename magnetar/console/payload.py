@@ -78,17 +78,17 @@ def indented(text: str) -> str:
     pieces: list[str] = []
     depth = 0
     before = ""
-    for token in _TOKEN.findall(text):
-        if token in "}]":
+    for lexeme in _TOKEN.findall(text):
+        if lexeme in "}]":
             depth -= 1
             if before not in "{[":
                 pieces.append("\n" + "  " * depth)
         elif before and before in "{[,":
             pieces.append("\n" + "  " * depth)
-        pieces.append(": " if token == ":" else token)
-        if token in "{[":
+        pieces.append(": " if lexeme == ":" else lexeme)
+        if lexeme in "{[":
             depth += 1
-        before = token
+        before = lexeme
     return "".join(pieces)
 
 
