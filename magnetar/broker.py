@@ -170,6 +170,7 @@ class Broker:
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
             await self._recover()
+            await self.authentication.start()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
             # broker.
@@ -223,6 +224,7 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        self.authentication.stop()
         await self.services.whole_work.ended()
         self.retention.stop()
         self.flushing.stop()

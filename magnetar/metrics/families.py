@@ -114,6 +114,12 @@ FAMILIES = {
             "How long syncs to the disk took. One covers all that was written before it began.",
         ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
+        Family(
+            "magnetar_authentication_failures_total",
+            COUNTER,
+            "Logins by SASL that have failed, by mechanism.",
+            ("mechanism",),
+        ),
         Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
         Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
         Family(

@@ -50,6 +50,10 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
+        _labelled(
+            "magnetar_authentication_failures_total",
+            [((name,), count) for name, count in services.authentication.failures().items()],
+        ),
         *_throttled(services.quotas),
         _labelled(
             "magnetar_blocking_jobs",

@@ -8,21 +8,27 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
-from magnetar.config.security import SecurityConfig, listener_security
+from magnetar.config.oauthbearer import OAuthBearerConfig
+from magnetar.config.security import SecurityConfig, listener_security, listener_view
+from magnetar.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange
 from magnetar.security.plain import PlainExchange
 from magnetar.security.sasl import Mechanism, Mechanisms
 from magnetar.security.scram import HASHES, ScramCredential, ScramExchange
 from magnetar.security.session import Session
 from magnetar.storage.scram_credentials import ScramCredentials
 
+if TYPE_CHECKING:
+    from magnetar.runtime.token_verifier import TokenVerifier
+
 _NONCE_BYTES = 24
 _PASSWORD_OF = "user_"
-MECHANISM_NAMES = ("PLAIN", *HASHES)
+MECHANISM_NAMES = ("PLAIN", *HASHES, OAUTHBEARER)
 
 
 class Authentication:
@@ -32,6 +38,7 @@ class Authentication:
         self.credentials = credentials
         self._config = config
         self._mechanisms: dict[str, Mechanisms] = {}
+        self._verifiers: list[TokenVerifier] = []
 
     def serve(self, listeners: Sequence[Listener]) -> None:
         """Read the settings of these listeners. Raises ConfigError for what cannot be served."""
@@ -42,6 +49,24 @@ class Authentication:
                     name: self._mechanism(listener, name)
                     for name in security.sasl_enabled_mechanisms
                 }
+
+    async def start(self) -> None:
+        """Fetch what tokens are verified with. Raises ConfigError for a file that is none."""
+        for verifier in self._verifiers:
+            await verifier.start()
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        for verifier in self._verifiers:
+            verifier.stop()
+
+    def failures(self) -> dict[str, int]:
+        """Return how many logins have failed since the start, by mechanism."""
+        counts: dict[str, int] = {}
+        for mechanisms in self._mechanisms.values():
+            for mechanism in mechanisms.values():
+                counts[mechanism.name] = counts.get(mechanism.name, 0) + mechanism.failures
+        return counts
 
     def session(self, listener: Listener) -> Session:
         """Return the state of a connection that was just accepted."""
@@ -64,8 +89,24 @@ class Authentication:
         if name in HASHES:
             begin = partial(self._begin_scram, name)
             return Mechanism(name, begin, security.connections_max_reauth_ms)
+        if name == OAUTHBEARER:
+            return self._oauthbearer(listener, security)
         users = self._plain_users(listener, security)
         return Mechanism(name, partial(PlainExchange, users), security.connections_max_reauth_ms)
+
+    def _oauthbearer(self, listener: Listener, security: SecurityConfig) -> Mechanism:
+        try:
+            # Imported where it is wanted: its libraries take a third of a second of a start.
+            from magnetar.runtime.token_verifier import TokenVerifier
+        except ImportError as missing:
+            raise ConfigError(
+                f"{OAUTHBEARER} needs {missing.name}: pip install 'magnetar[security]'"
+            ) from None
+        tokens = listener_view(self._config, OAuthBearerConfig, listener.name, OAUTHBEARER)
+        verifier = TokenVerifier(listener.name, tokens, security.sasl_jaas_config)
+        self._verifiers.append(verifier)
+        begin = partial(OAuthBearerExchange, verifier.verify)
+        return Mechanism(OAUTHBEARER, begin, security.connections_max_reauth_ms)
 
     def _begin_scram(self, mechanism: str) -> ScramExchange:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)

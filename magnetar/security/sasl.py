@@ -32,15 +32,23 @@ class SaslExchange(Protocol):
         """Who the client is; None until the exchange has succeeded."""
         ...
 
+    @property
+    def failure(self) -> str:
+        """Why the login has failed although the client is still answered; else empty. For the log:
+        the client is told less."""
+        ...
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Mechanism:
-    """One mechanism of a listener: how a login begins, and how long it may last."""
+    """One mechanism of a listener: how a login begins, how long it may last, how many failed."""
 
     name: str
     begin: Callable[[], SaslExchange]
     #: `connections.max.reauth.ms`; 0: a session has no end of its own (KIP-368).
     session_ms_max: int = 0
+    #: Logins that have failed, each counted once.
+    failures: int = 0
 
 
 #: The mechanisms of a listener by name, in the order in which clients are told them.

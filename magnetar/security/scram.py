@@ -71,6 +71,8 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
 class ScramExchange:
     """One login: client-first, server-first, client-final, server-final."""
 
+    failure = ""
+
     def __init__(
         self,
         mechanism: str,

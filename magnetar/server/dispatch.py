@@ -312,7 +312,7 @@ class Dispatcher:
             token, _ = connection.session.authenticate(bytes(frame), now_ms)
         except KafkaError as refusal:
             # Before KIP-152 the protocol has no answer that says no.
-            raise WireError(str(refusal)) from None
+            raise WireError(connection.session.failure or str(refusal)) from None
         api = self._apis[SaslAuthenticateRequest.api_key]
         context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
         exchange = Exchange(Route(api, 0), context, 0)
