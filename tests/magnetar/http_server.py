@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -24,7 +25,7 @@ class HttpServer:
         context: ssl.SSLContext | None = None,
     ) -> None:
         """`reply` is an answer, or does something with a connection and what it asks."""
-        self._reply = reply
+        self.reply = reply
         self._context = context
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
@@ -61,14 +62,28 @@ class HttpServer:
         with suppress(OSError):
             if self._context is not None:
                 connected = self._context.wrap_socket(connected, server_side=True)
-            request = connected.recv(1 << 16)
+            request = _receive(connected)
             self.asked.append(request)
-            if callable(self._reply):
-                self._reply(connected, request)
+            if callable(self.reply):
+                self.reply(connected, request)
             else:
-                connected.sendall(self._reply)
+                connected.sendall(self.reply)
                 connected.shutdown(socket.SHUT_RDWR)
                 connected.close()
+
+
+def _receive(connected: socket.socket) -> bytes:
+    """Return a request with its body, which comes in a packet of its own."""
+    request = b""
+    while True:
+        head, end, body = request.partition(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: (\d+)", head)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            return request
+        more = connected.recv(1 << 16)
+        if not more:
+            return request
+        request += more
 
 
 def silence(connected: socket.socket, request: bytes) -> None:
