@@ -115,10 +115,10 @@ FAMILIES = {
         ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
         Family(
-            "magnetar_authentication_failures_total",
+            "magnetar_logins_total",
             COUNTER,
-            "Logins by SASL that have failed, by mechanism.",
-            ("mechanism",),
+            "Logins by mechanism and outcome: succeeded or failed.",
+            ("mechanism", "outcome"),
         ),
         Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
         Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),

@@ -22,6 +22,7 @@ from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.patterns import PATTERNS
@@ -50,10 +51,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
-        _labelled(
-            "magnetar_authentication_failures_total",
-            [((name,), count) for name, count in services.authentication.failures().items()],
-        ),
+        _logins(services.authentication),
         *_throttled(services.quotas),
         _labelled(
             "magnetar_blocking_jobs",
@@ -122,6 +120,14 @@ def _server(server: Server) -> Iterator[Metric]:
             (("answers",), server.response_memory.held_bytes),
         ],
     )
+
+
+def _logins(authentication: Authentication) -> Metric:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for mechanism in authentication.mechanisms():
+        counts[mechanism.name, "succeeded"] += mechanism.logins.succeeded
+        counts[mechanism.name, "failed"] += mechanism.logins.failed
+    return _labelled("magnetar_logins_total", counts.items())
 
 
 def _throttled(quotas: Quotas) -> Iterator[Metric]:

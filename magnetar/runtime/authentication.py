@@ -6,8 +6,9 @@ The rules of a login are in `magnetar.security`; here they meet the settings and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from magnetar.config.broker import BrokerConfig
@@ -60,13 +61,9 @@ class Authentication:
         for verifier in self._verifiers:
             verifier.stop()
 
-    def failures(self) -> dict[str, int]:
-        """Return how many logins have failed since the start, by mechanism."""
-        counts: dict[str, int] = {}
-        for mechanisms in self._mechanisms.values():
-            for mechanism in mechanisms.values():
-                counts[mechanism.name] = counts.get(mechanism.name, 0) + mechanism.failures
-        return counts
+    def mechanisms(self) -> Iterable[Mechanism]:
+        """Return the mechanisms of all listeners."""
+        return chain.from_iterable(each.values() for each in self._mechanisms.values())
 
     def session(self, listener: Listener) -> Session:
         """Return the state of a connection that was just accepted."""

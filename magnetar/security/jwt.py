@@ -7,6 +7,8 @@ public key would pass for a secret. Claims are checked as Kafka's BrokerJwtValid
 from __future__ import annotations
 
 import json
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -15,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from jwt import PyJWS
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
 from jwt.exceptions import PyJWTError
 
 from magnetar.security.oauthbearer import TOKEN_BYTES_MAX, TokenRefused
@@ -44,7 +45,10 @@ _SHOWN_CHARACTERS_MAX = 64
 _SPACE = "".join(map(chr, range(0x21)))
 
 _PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey
-_JWS = PyJWS(algorithms=sorted(ALGORITHMS))
+_ALGORITHMS = {
+    name: algorithm for name, algorithm in get_default_algorithms().items() if name in ALGORITHMS
+}
+_SEGMENT = re.compile("[A-Za-z0-9_-]*")
 
 
 class UnknownKey(TokenRefused):
@@ -106,17 +110,17 @@ def verified(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Identi
     """Return who a token names, and until when. Raises TokenRefused."""
     if len(token) > TOKEN_BYTES_MAX:
         raise TokenRefused(f"the token has {len(token)} bytes, more than {TOKEN_BYTES_MAX}")
-    header = _header(token)
+    header, payload, signature = _parts(token)
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise TokenRefused(f"its algorithm {_shown(algorithm)} is not taken")
-    if "crit" in header:
+    if not header.keys().isdisjoint(("crit", "b64")):
         raise TokenRefused("its header has extensions that must be understood")
     if key_id is not None and not isinstance(key_id, str):
         raise TokenRefused("the name of its key is no text")
+    signed = token.rpartition(".")[0].encode()
     for key in keys.candidates(key_id, algorithm):
-        payload = _payload(token, key, algorithm)
-        if payload is not None:
+        if _ALGORITHMS[algorithm].verify(signed, key, signature):
             return _identity(_claims(payload), rules, now_ms)
     raise TokenRefused(f"its signature is of no known key (algorithm {algorithm})")
 
@@ -164,19 +168,27 @@ def _public_key(entry: dict[str, Any]) -> _PublicKey | None:
     return cast("Ed25519PublicKey | Ed448PublicKey", OKPAlgorithm.from_jwk(public))
 
 
-def _header(token: str) -> dict[str, Any]:
+def _parts(token: str) -> tuple[dict[str, Any], bytes, bytes]:
+    """Return header, payload and signature of a token (RFC 7515, the compact form)."""
+    # Not by PyJWS, which looks at each character in Python: 7 ms for the longest token.
+    segments = token.split(".")
     try:
-        return _JWS.get_unverified_header(token)
-    except (PyJWTError, RecursionError):
-        raise TokenRefused("it is no signed token (JWT)") from None
+        if len(segments) != 3:
+            raise ValueError
+        header, payload, signature = map(_decoded, segments)
+        parsed = _parse_json(header)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise TokenRefused("it is no signed token (JWT)")
+    return parsed, payload, signature
 
 
-def _payload(token: str, key: _PublicKey, algorithm: str) -> bytes | None:
-    """Return what the token says if this key has signed it, else None."""
-    try:
-        return cast(bytes, _JWS.decode_complete(token, key, [algorithm])["payload"])
-    except (PyJWTError, RecursionError):
-        return None
+def _decoded(segment: str) -> bytes:
+    """Return the bytes of base64url without padding. Raises ValueError."""
+    if _SEGMENT.fullmatch(segment) is None:
+        raise ValueError("there is another character")
+    return urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
 
 
 def _claims(payload: bytes) -> dict[str, Any]:

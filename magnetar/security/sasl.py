@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from magnetar.security.principal import Principal
@@ -39,16 +39,23 @@ class SaslExchange(Protocol):
         ...
 
 
-@dataclass(slots=True)
+class Logins:
+    """How many logins by one mechanism of a listener succeeded, and failed."""
+
+    def __init__(self) -> None:
+        self.succeeded = 0
+        self.failed = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Mechanism:
-    """One mechanism of a listener: how a login begins, how long it may last, how many failed."""
+    """One mechanism of a listener: how a login begins, and how long it may last."""
 
     name: str
     begin: Callable[[], SaslExchange]
     #: `connections.max.reauth.ms`; 0: a session has no end of its own (KIP-368).
     session_ms_max: int = 0
-    #: Logins that have failed, each counted once.
-    failures: int = 0
+    logins: Logins = field(default_factory=Logins, compare=False)
 
 
 #: The mechanisms of a listener by name, in the order in which clients are told them.

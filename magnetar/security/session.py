@@ -124,15 +124,15 @@ class Session:
         try:
             answer = self._login.step(token, now_ms)
         except AuthenticationFailed as failed:
-            # A failure that the client is still answered after was counted then.
-            self._chosen.failures += not self._login.failure
+            # A failure that the client was answered after was counted then.
+            self._chosen.logins.failed += not self._login.failure
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         identity = self._login.identity
         if identity is None:
-            self._chosen.failures += bool(self._login.failure)
+            self._chosen.logins.failed += bool(self._login.failure)
             return answer, 0
         if self.mechanism is not None and identity.principal != self.principal:
-            self._chosen.failures += 1
+            self._chosen.logins.failed += 1
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 f"Cannot change principals during re-authentication from {self.principal}:"
@@ -148,6 +148,7 @@ class Session:
         ]
         lifetime_ms = min(lifetimes_ms, default=0)
         self.principal, self.mechanism = identity.principal, self._chosen.name
+        self._chosen.logins.succeeded += 1
         self._authenticated_at_ms = now_ms
         self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms else None
         # A session that has an end is looked at before each request.

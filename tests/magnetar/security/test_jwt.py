@@ -234,7 +234,7 @@ def test_a_token_of_an_unknown_key_says_so_and_one_that_names_none_is_tried_with
     ],
 )
 def test_what_is_no_token_is_refused(given: str) -> None:
-    refused("no signed token|is not taken|no known key|must be understood", given)
+    refused("no signed token|is not taken|no known key|must be understood|is no text", given)
 
 
 def test_claims_that_are_no_object_are_refused_although_they_are_signed() -> None:

@@ -46,7 +46,7 @@ def test_a_good_token_lets_in_until_it_expires() -> None:
     one.admit(3, 59_999)
     with pytest.raises(WireError):
         one.admit(3, 60_000)
-    assert mechanism.failures == 0
+    assert mechanism.logins.failed == 0
 
 
 def test_the_session_is_the_shorter_of_the_token_and_the_limit() -> None:
@@ -58,7 +58,7 @@ def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_ackn
     one, mechanism = session()
     assert one.authenticate(first("forged.a.b"), 0) == (INVALID_TOKEN.encode(), 0)
     assert one.failure == "forged.a.b is not it"
-    assert mechanism.failures == 1
+    assert mechanism.logins.failed == 1
     with pytest.raises(WireError):
         one.admit(3, 0)
     with pytest.raises(KafkaError) as refusal:
@@ -66,7 +66,7 @@ def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_ackn
     assert refusal.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert refusal.value.detail == INVALID_TOKEN
     assert one.principal == ANONYMOUS
-    assert mechanism.failures == 1
+    assert mechanism.logins.failed == 1
 
 
 def test_after_a_refused_token_not_even_a_good_one_counts() -> None:
@@ -84,7 +84,7 @@ def test_a_new_login_must_be_of_the_same_user() -> None:
     one.handshake(OAUTHBEARER, 1, 2_000)
     with pytest.raises(KafkaError, match="Cannot change principals"):
         one.authenticate(first(), 2_000)
-    assert mechanism.failures == 1
+    assert mechanism.logins.failed == 1
 
 
 def test_the_client_may_name_itself_and_no_one_else() -> None:
