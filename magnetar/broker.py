@@ -169,8 +169,8 @@ class Broker:
             logs.claim(catalog.cluster_id(), self.node_id)
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
-            await self._recover()
             await self.authentication.start()
+            await self._recover()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
             # broker.

@@ -18,7 +18,7 @@ from magnetar.config.setting import (
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 #: Kafka's classes that do what magnetar does: they may be named, and nothing else.
-CALLBACK_HANDLERS = (
+TOKEN_HANDLERS = (
     f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",
     f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
 )
@@ -83,7 +83,8 @@ class OAuthBearerConfig(Config):
         ConfigType.CLASS,
         _class_name,
         None,
-        doc="Of OAUTHBEARER: OAuthBearerValidatorCallbackHandler of Kafka, or unset, which means"
-        " the same here. Kafka's default takes unsigned tokens; magnetar never does.",
+        doc="Given for a mechanism of a listener. Of OAUTHBEARER: Kafka's"
+        " OAuthBearerValidatorCallbackHandler, or unset, which means the same here (in Kafka it"
+        " takes unsigned tokens). Other classes are refused.",
         since="2.0",
     )

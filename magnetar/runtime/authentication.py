@@ -15,7 +15,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
-from magnetar.config.oauthbearer import OAuthBearerConfig
+from magnetar.config.oauthbearer import TOKEN_HANDLERS, OAuthBearerConfig
 from magnetar.config.security import SecurityConfig, listener_security, listener_view
 from magnetar.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange
 from magnetar.security.plain import PlainExchange
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 _NONCE_BYTES = 24
 _PASSWORD_OF = "user_"
+_HANDLER = "sasl.server.callback.handler.class"
+#: Kafka's own handlers, which do what magnetar does.
+_HANDLERS = {
+    "PLAIN": ("org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler",),
+    OAUTHBEARER: TOKEN_HANDLERS,
+}
+_SCRAM_HANDLERS = ("org.apache.kafka.common.security.scram.internals.ScramServerCallbackHandler",)
 MECHANISM_NAMES = ("PLAIN", *HASHES, OAUTHBEARER)
 
 
@@ -82,6 +89,7 @@ class Authentication:
             raise ConfigError(
                 f"{place}: {name} is not served. Name some of {', '.join(MECHANISM_NAMES)}."
             )
+        self._check_handler(listener, name)
         security = listener_security(self._config, listener.name, name)
         if name in HASHES:
             begin = partial(self._begin_scram, name)
@@ -90,6 +98,15 @@ class Authentication:
             return self._oauthbearer(listener, security)
         users = self._plain_users(listener, security)
         return Mechanism(name, partial(PlainExchange, users), security.connections_max_reauth_ms)
+
+    def _check_handler(self, listener: Listener, mechanism: str) -> None:
+        """Refuse a class that would look users up elsewhere. Only such a name counts in Kafka."""
+        name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.{_HANDLER}"
+        known = _HANDLERS.get(mechanism, _SCRAM_HANDLERS)
+        if name in self._config.explicit and self._config[name] not in (None, *known):
+            raise ConfigError(
+                f"{name}={self._config[name]} cannot be loaded: leave it out, or name {known[0]}."
+            )
 
     def _oauthbearer(self, listener: Listener, security: SecurityConfig) -> Mechanism:
         try:

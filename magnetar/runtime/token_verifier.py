@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.load import ConfigError
-from magnetar.config.oauthbearer import CALLBACK_HANDLERS, VALIDATORS, OAuthBearerConfig
+from magnetar.config.oauthbearer import VALIDATORS, OAuthBearerConfig
 from magnetar.endpoint import Endpoint, parse_endpoint
 from magnetar.logging import get_logger
 from magnetar.runtime.jwks import Jwks, Pace, reader
@@ -27,7 +27,7 @@ class TokenVerifier:
     def __init__(self, listener: str, settings: OAuthBearerConfig, jaas: str | None) -> None:
         """`jaas` may name the authorities that are believed of the issuer's HTTPS."""
         place = f"listener {listener}: {OAUTHBEARER}"
-        _check_classes(place, settings)
+        _check_validator(place, settings)
         endpoint = _endpoint(place, settings)
         context = _context(place, jaas, endpoint)
         pace = Pace(
@@ -70,15 +70,14 @@ class TokenVerifier:
             raise
 
 
-def _check_classes(place: str, settings: OAuthBearerConfig) -> None:
-    """Refuse Kafka's other classes: what they would do is not done here."""
-    for name, known in (
-        ("sasl.server.callback.handler.class", CALLBACK_HANDLERS),
-        ("sasl.oauthbearer.jwt.validator.class", VALIDATORS),
-    ):
-        given = settings[name]
-        if given is not None and given not in known:
-            raise ConfigError(f"{place}: {name}={given} cannot be loaded: name {known[0]}.")
+def _check_validator(place: str, settings: OAuthBearerConfig) -> None:
+    """Refuse Kafka's other classes: what they would check is not checked here."""
+    given = settings.sasl_oauthbearer_jwt_validator_class
+    if given is not None and given not in VALIDATORS:
+        raise ConfigError(
+            f"{place}: sasl.oauthbearer.jwt.validator.class={given} cannot be loaded: name"
+            f" {VALIDATORS[0]}."
+        )
 
 
 def _endpoint(place: str, settings: OAuthBearerConfig) -> Endpoint:

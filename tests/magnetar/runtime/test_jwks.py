@@ -48,7 +48,9 @@ def started() -> Iterator[list[Jwks]]:
         each.stop()
 
 
-async def start(started: list[Jwks], source: Source, pace: Pace, url: str = "https://i/") -> Jwks:
+async def start(
+    started: list[Jwks], source: Source, pace: Pace, url: str = "https://issuer.test/"
+) -> Jwks:
     made = Jwks("A", parse_endpoint(url), source, pace)
     started.append(made)
     await made.start()
@@ -74,7 +76,7 @@ async def test_a_start_has_the_keys(started: list[Jwks], document: bytes) -> Non
 async def test_a_start_goes_on_without_an_issuer_and_takes_the_keys_later(
     started: list[Jwks], document: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = EndpointFailed("https://i/ did not answer")
+    failed = EndpointFailed("https://issuer.test/ did not answer")
     made = await start(started, Source(failed, failed, failed, document), OFTEN)
     assert made.keys is None
     await until(lambda: made.keys is not None)
@@ -83,7 +85,7 @@ async def test_a_start_goes_on_without_an_issuer_and_takes_the_keys_later(
         "keys of tokens not fetched",
         "keys of tokens fetched",
     ]
-    assert told[0]["reason"] == "https://i/ did not answer"
+    assert told[0]["reason"] == "https://issuer.test/ did not answer"
     assert told[0]["consequence"] == "tokens are refused until there are any"
     assert told[0]["listener"] == "A"
 
@@ -98,7 +100,7 @@ async def test_a_start_does_not_wait_for_an_issuer_that_hangs(
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
         return b""
 
-    made = Jwks("A", parse_endpoint("https://i/"), hang, NEVER)
+    made = Jwks("A", parse_endpoint("https://issuer.test/"), hang, NEVER)
     started.append(made)
     await made.start()
     assert made.keys is None
@@ -158,7 +160,7 @@ async def test_a_file_without_keys_is_a_reason_not_to_start(
 
 async def test_a_stop_forgets_a_fetch_that_is_under_way(document: bytes) -> None:
     source = Source(document)
-    made = Jwks("A", parse_endpoint("https://i/"), source, OFTEN)
+    made = Jwks("A", parse_endpoint("https://issuer.test/"), source, OFTEN)
     made._fetch()
     made.stop()
     await until(lambda: source.reads == 1)

@@ -176,8 +176,8 @@ async def test_an_issuer_that_hangs_keeps_neither_the_start_nor_other_clients(
         await broker.stop()
 
 
-PLACE = "listener SASL_PLAINTEXT: OAUTHBEARER"
 NAME = "sasl.oauthbearer"
+MECHANISM = "listener.name.sasl_plaintext.oauthbearer"
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,16 @@ NAME = "sasl.oauthbearer"
         ({f"{NAME}.jwks.endpoint.url": "http://issuer.test/"}, "Use https:"),
         ({f"{NAME}.jwks.endpoint.url": "file:/no/such"}, "cannot read /no/such: No such file"),
         ({f"{NAME}.jwks.endpoint.url": "file:/etc/passwd"}, "it is no JSON"),
-        ({"sasl.server.callback.handler.class": "com.acme.X"}, "X cannot be loaded: name org.apac"),
+        ({f"{MECHANISM}.sasl.server.callback.handler.class": "com.acme.X"}, "X cannot be loaded"),
+        (
+            {
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_plaintext.plain.sasl.server.callback.handler.class": "Ldap",
+            },
+            "Ldap cannot be loaded: leave it out, or name org.apache.kafka.common.security.plain",
+        ),
         ({f"{NAME}.jwt.validator.class": "org.apache.ClientJwtValidator"}, "cannot be loaded"),
-        ({"listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": "x"}, "is no JAAS entry"),
+        ({f"{MECHANISM}.sasl.jaas.config": "x"}, "is no JAAS entry"),
         (
             {
                 "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.test/",
