@@ -34,6 +34,8 @@ from kafka.protocol.sasl import (
 from compat_tests.brokers import KAFKA_OPTIONS, Broker, KafkaBroker, make_broker
 from compat_tests.raw import Closed, Connection
 from compat_tests.token_server import AUDIENCE, CLIENT, ISSUER, LASTS_S, SECRET, TokenServer
+from magnetar.client import Client
+from magnetar.client.security import parse_security
 from tools.reference_kafka import ReferenceKafka, java_command
 
 TIMEOUT_S = 60.0
@@ -197,6 +199,27 @@ def test_a_client_may_name_the_user_of_its_token_and_no_other(
     token = issuer.token()
     assert Answers(secured).to(first(token, f"n,a={CLIENT},")).error_code == 0
     assert Answers(secured).to(first(token, "n,a=eve,")).error_code == AUTHENTICATION_FAILED
+
+
+def test_a_session_ends_with_its_token_and_is_renewed_before_that_by_a_new_one(
+    secured: Broker, issuer: TokenServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    security = parse_security(
+        {
+            "security.protocol": PROTOCOL,
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": path.as_uri(),
+        }
+    )
+    path.write_text(issuer.token(exp=_now_s() + 4))
+    with Client(secured.address(PROTOCOL), TIMEOUT_S, security=security) as client:
+        path.write_text(issuer.token())
+        deadline = time.monotonic() + 5
+        # A session that has ended is closed at its next request.
+        while time.monotonic() < deadline:
+            client.metadata([])
+            time.sleep(0.2)
 
 
 def librdkafka(broker: Broker, **more: Any) -> AdminClient:

@@ -101,7 +101,8 @@ class Jwks:
 
     def _work(self) -> None:
         """Fetch and parse, in a thread."""
-        outcome: tuple[bytes, KeySet] | str
+        # What is not foreseen ends this thread with a traceback, and not the fetches after it.
+        outcome: tuple[bytes, KeySet] | str = f"{self._endpoint}: its fetch broke off"
         try:
             document = self._read()
             outcome = document, parse_key_set(document)
@@ -109,9 +110,10 @@ class Jwks:
             outcome = str(failed)
         except ValueError as mistake:
             outcome = f"{self._endpoint}: {mistake}"
-        # The loop is closed where the broker has ended meanwhile.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._fetched, outcome)
+        finally:
+            # The loop is closed where the broker has ended meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._fetched, outcome)
 
     def _fetched(self, outcome: tuple[bytes, KeySet] | str) -> None:
         self._is_fetching = False

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -36,6 +37,8 @@ ALGORITHMS = frozenset(_OF_RSA).union(*_OF_CURVES.values())
 #: Smaller keys are too weak, larger ones and larger exponents take milliseconds for each token.
 _RSA_BITS = range(2048, 8192 + 1)
 _RSA_EXPONENT_MAX = (1 << 32) - 1
+#: No number of such a key is longer in base64.
+_NUMBER_CHARACTERS_MAX = 2048
 #: Keys that are tried for a token that names none.
 _CANDIDATES_MAX = 16
 #: The largest time that a session's end may have: the numbers of JSON are exact up to here.
@@ -140,7 +143,7 @@ def _verification_key(entry: object) -> VerificationKey | None:
     try:
         key = _public_key(entry) if fitting else None
     # What a set holds is not ours: whatever is wrong with one key, the others count.
-    except (PyJWTError, ValueError, TypeError, KeyError, OverflowError):
+    except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, KeyError, OverflowError):
         return None
     return None if key is None else VerificationKey(key_id, fitting, key)
 
@@ -159,6 +162,8 @@ def _public_key(entry: dict[str, Any]) -> _PublicKey | None:
     public: dict[str, Any] = {
         name: entry[name] for name in ("kty", "crv", "n", "e", "x", "y") if name in entry
     }
+    if any(len(number) > _NUMBER_CHARACTERS_MAX for number in public.values()):
+        return None
     if entry["kty"] == "RSA":
         key = cast(RSAPublicKey, RSAAlgorithm.from_jwk(public))
         is_sound = key.key_size in _RSA_BITS and key.public_numbers().e <= _RSA_EXPONENT_MAX

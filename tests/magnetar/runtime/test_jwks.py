@@ -126,6 +126,14 @@ async def test_rubbish_leaves_the_old_keys_in_place(
     assert told[0]["consequence"] == "the old keys are kept"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_bug_in_a_fetch_is_not_the_last_of_them(
+    started: list[Jwks], document: bytes
+) -> None:
+    made = await start(started, Source(KeyError("a bug"), document), OFTEN)
+    await until(lambda: made.keys is not None)
+
+
 async def test_an_unknown_key_has_the_set_fetched_at_once_and_a_flood_of_them_only_once(
     started: list[Jwks], document: bytes
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from magnetar.apis import refusals
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError
 from magnetar.runtime import jwks
+from magnetar.testing.certificates import COMMON_NAME, make, named
 from magnetar.testing.tokens import TokenIssuer
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -174,6 +177,47 @@ async def test_an_issuer_that_hangs_keeps_neither_the_start_nor_other_clients(
         (line,) = lines(capsys, "refused")
         assert line["error"].endswith("there are no keys of tokens yet")
         await broker.stop()
+
+
+async def test_keys_come_by_tls_from_whom_the_jaas_entry_trusts(
+    start_broker: StartBroker,
+    connect: Connect,
+    issuer: TokenIssuer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    authority = make(named((COMMON_NAME, "authority")))
+    trusted = tmp_path / "authority.pem"
+    trusted.write_text(authority.certificate_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(
+        make(named((COMMON_NAME, "issuer")), authority).write_pem(tmp_path / "issuer.pem")
+    )
+    with HttpServer(answer(issuer.key_set().encode()), context) as server:
+        url = {"sasl.oauthbearer.jwks.endpoint.url": server.url}
+        jaas = {
+            f"{MECHANISM}.sasl.jaas.config": (
+                f'M required ssl.truststore.type=PEM ssl.truststore.location="{trusted}";'
+            )
+        }
+        broker = await start_broker({**LISTENING, **issuer.broker_settings(), **url, **jaas})
+        client = await connect(broker)
+        await begin(client)
+        assert (await log_in(client, first(issuer.token("ada")))).auth_bytes == b""
+        await broker.stop()
+        await start_broker({**LISTENING, **issuer.broker_settings(), **url})
+    (line,) = lines(capsys, "keys of tokens not fetched")
+    assert "its certificate is not trusted" in line["reason"]
+
+
+async def test_without_its_libraries_the_start_says_what_to_install(
+    start_broker: StartBroker, issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("magnetar.runtime.token_verifier", "magnetar.security.jwt"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "jwt.algorithms", None)
+    with pytest.raises(ConfigError, match=r"needs jwt.algorithms: pip install 'magnetar\[security"):
+        await start_broker({**LISTENING, **issuer.broker_settings()})
 
 
 NAME = "sasl.oauthbearer"
