@@ -82,8 +82,19 @@ def issuer() -> Iterator[TokenServer]:
     server.stop()
 
 
-def settings_for(issuer: TokenServer) -> dict[str, str]:
+def providers(secrets: Path) -> dict[str, str]:
+    """Return what has `${dir:PATH:FILE}` stand for a file among the secrets."""
+    kind = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+    return {
+        "config.providers": "dir",
+        "config.providers.dir.class": kind,
+        "config.providers.dir.param.allowed.paths": str(secrets),
+    }
+
+
+def settings_for(issuer: TokenServer, secrets: Path) -> dict[str, str]:
     """Return what both brokers are started with."""
+    (secrets / "issuer").write_text(ISSUER)
     mechanism = f"listener.name.{PROTOCOL.lower()}.oauthbearer"
     return {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -93,7 +104,8 @@ def settings_for(issuer: TokenServer) -> dict[str, str]:
         f"{mechanism}.sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
         "sasl.oauthbearer.jwks.endpoint.url": f"{issuer.base}/jwks",
         "sasl.oauthbearer.expected.audience": f"x-{AUDIENCE},{AUDIENCE}",
-        f"{mechanism}.sasl.oauthbearer.expected.issuer": ISSUER,
+        f"{mechanism}.sasl.oauthbearer.expected.issuer": f"${{dir:{secrets}:issuer}}",
+        **providers(secrets),
     }
 
 
@@ -108,7 +120,8 @@ def brokers(
         def get(kind: str) -> Broker:
             if kind not in started:
                 directory = tmp_path_factory.mktemp(kind)
-                broker = make_broker(kind, directory, settings_for(issuer), [PROTOCOL])
+                settings = settings_for(issuer, tmp_path_factory.mktemp("secrets"))
+                broker = make_broker(kind, directory, settings, [PROTOCOL])
                 if isinstance(broker, KafkaBroker):
                     options = (*KAFKA_OPTIONS, f"{ALLOWED}={issuer.base}/jwks")
                     broker.use(
@@ -331,15 +344,20 @@ async def test_aiokafka_is_let_in_or_refused(secured: Broker, issuer: TokenServe
 
 
 def write_properties(path: Path, url: str, secret: str = SECRET) -> Path:
-    """Write the settings of Kafka's tools, which magnetar's commands take too."""
+    """Write the settings of Kafka's tools, which magnetar's commands take too, beside a secret."""
+    hidden = path.with_suffix(".secret")
+    hidden.write_text(secret)
     settings = {
+        **providers(path.parent),
         "security.protocol": PROTOCOL,
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.login.callback.handler.class": f"{PACKAGE}.OAuthBearerLoginCallbackHandler",
         "sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
         "sasl.oauthbearer.token.endpoint.url": url,
         "sasl.oauthbearer.client.credentials.client.id": CLIENT,
-        "sasl.oauthbearer.client.credentials.client.secret": secret,
+        "sasl.oauthbearer.client.credentials.client.secret": (
+            f"${{dir:{path.parent}:{hidden.name}}}"
+        ),
     }
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return path

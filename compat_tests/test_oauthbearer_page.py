@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 
 from compat_tests.brokers import MAGNETAR
 from magnetar.testing.certificates import COMMON_NAME, make, named
@@ -30,7 +35,12 @@ def issuer(tmp_path: Path) -> TokenIssuer:
     (tmp_path / "authority.pem").write_text(authority.certificate_pem)
     server = make(named((COMMON_NAME, "server")), authority)
     (secrets / "tls.crt").write_text(server.certificate_pem)
-    (secrets / "tls.key").write_text(server.key_pem)
+    (secrets / "tls.key").write_bytes(
+        server.key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pw of the key")
+        )
+    )
+    (secrets / "passwords.properties").write_text("tls.key=pw of the key\n")
     return TokenIssuer(secrets)
 
 
