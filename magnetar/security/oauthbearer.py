@@ -15,7 +15,7 @@ from magnetar.security.sasl import AuthenticationFailed, Identity
 
 OAUTHBEARER = "OAUTHBEARER"
 #: The answer to every token that is refused.
-INVALID_TOKEN = '{"status":"invalid_token"}'
+REFUSAL = '{"status":"invalid_token"}'
 #: A longer token is refused unread. Tokens have one or two kilobytes.
 TOKEN_BYTES_MAX = 1 << 16
 
@@ -54,13 +54,13 @@ class OAuthBearerExchange:
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Return nothing for a good token, else the status. Raises AuthenticationFailed."""
         if self.failure:
-            raise AuthenticationFailed(INVALID_TOKEN)
+            raise AuthenticationFailed(REFUSAL)
         first = parse_first(token)
         try:
             identity = self._verify(first.token, now_ms)
         except TokenRefused as refused:
             self.failure = str(refused)
-            return INVALID_TOKEN.encode()
+            return REFUSAL.encode()
         if first.authorization_id not in ("", identity.principal.name):
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different"

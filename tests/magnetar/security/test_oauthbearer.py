@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from magnetar.security.oauthbearer import (
-    INVALID_TOKEN,
     OAUTHBEARER,
+    REFUSAL,
     OAuthBearerExchange,
     TokenRefused,
     parse_first,
@@ -56,7 +56,7 @@ def test_the_session_is_the_shorter_of_the_token_and_the_limit() -> None:
 
 def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_acknowledged() -> None:
     one, mechanism = session()
-    assert one.authenticate(first("forged.a.b"), 0) == (INVALID_TOKEN.encode(), 0)
+    assert one.authenticate(first("forged.a.b"), 0) == (REFUSAL.encode(), 0)
     assert one.failure == "forged.a.b is not it"
     assert mechanism.logins.failed == 1
     with pytest.raises(WireError):
@@ -64,7 +64,7 @@ def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_ackn
     with pytest.raises(KafkaError) as refusal:
         one.authenticate(b"\x01", 0)
     assert refusal.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert refusal.value.detail == INVALID_TOKEN
+    assert refusal.value.detail == REFUSAL
     assert one.principal == ANONYMOUS
     assert mechanism.logins.failed == 1
 
