@@ -190,6 +190,7 @@ class Broker:
             logs.claim(catalog.cluster_id(), self.node_id)
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
+            await self.authentication.start()
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
@@ -246,6 +247,7 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        self.authentication.stop()
         await self.services.whole_work.ended()
         self.retention.stop()
         self.token_expiry.stop()

@@ -25,7 +25,12 @@ from click.shell_completion import CompletionItem
 
 from magnetar.client import Client, ClientError
 from magnetar.client.cluster import DEFAULT_BOOTSTRAP
-from magnetar.client.security import BadSettings, parse_security, read_properties
+from magnetar.client.security import (
+    BadSettings,
+    parse_security,
+    read_properties,
+    with_providers,
+)
 
 CLIENT_ID = "magnetar-cli"
 SERVERS = "bootstrap.servers"
@@ -75,6 +80,7 @@ def resolve(
             known = ", ".join(profiles) or "none"
             raise BadSettings(f"{profiles_path()} has no profile {profile!r}: there is {known}.")
         settings |= profiles[profile]
+    settings = with_providers(settings)
     environment = os.environ.get("MAGNETAR_BOOTSTRAP")
     return bootstrap or settings.get(SERVERS) or environment or DEFAULT_BOOTSTRAP, settings
 

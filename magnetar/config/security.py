@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from magnetar.config.oauthbearer import OAuthBearerConfig
+from magnetar.config.providers import ProvidersConfig
 from magnetar.config.quotas import OF_LISTENERS
 from magnetar.config.setting import (
     Config,
     ConfigType,
     Setting,
+    Table,
     boolean,
     integer,
     long,
@@ -23,7 +26,7 @@ from magnetar.config.setting import (
 
 LISTENER_PREFIX = "listener.name."
 #: What may differ between the mechanisms of one listener.
-_OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
+_OF_MECHANISMS = {"sasl.jaas.config", "connections.max.reauth.ms", *OAuthBearerConfig.settings}
 
 
 class SecurityProtocol(StrEnum):
@@ -155,7 +158,8 @@ class SecurityConfig(Config):
     sasl_enabled_mechanisms = words(
         ["GSSAPI"],
         since="0.10",
-        doc="SASL mechanisms of a listener. Served: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        doc="SASL mechanisms of a listener. Served: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
+        " OAUTHBEARER.",
     )
     sasl_jaas_config = password(
         since="0.10.2",
@@ -199,7 +203,11 @@ SECURITY_SETTINGS = {
     **ListenersConfig.settings,
     **AuthorizationConfig.settings,
     **SecurityConfig.settings,
+    **OAuthBearerConfig.settings,
+    **ProvidersConfig.settings,
 }
+#: Those that a listener may have for itself.
+_LISTENER_SETTINGS = {**SecurityConfig.settings, **OAuthBearerConfig.settings, **OF_LISTENERS}
 
 
 def listener_setting(name: str) -> Setting[object] | None:
@@ -207,19 +215,24 @@ def listener_setting(name: str) -> Setting[object] | None:
     parts = name.removeprefix(LISTENER_PREFIX).split(".", 1)
     if not name.startswith(LISTENER_PREFIX) or len(parts) < 2:
         return None
-    found: Setting[object] | None = SecurityConfig.settings.get(parts[1]) or OF_LISTENERS.get(
-        parts[1]
-    )
+    found: Setting[object] | None = _LISTENER_SETTINGS.get(parts[1])
     if found is None:
         _, _, base = parts[1].partition(".")
-        found = SecurityConfig.settings.get(base) if base in _OF_MECHANISMS else None
+        found = _LISTENER_SETTINGS[base] if base in _OF_MECHANISMS else None
     return found
 
 
 def listener_security(
     config: Config, listener: str, mechanism: str | None = None
 ) -> SecurityConfig:
-    """Return the settings of one listener, where given of one of its mechanisms.
+    """Return the settings of one listener, where given of one of its mechanisms."""
+    return listener_view(config, SecurityConfig, listener, mechanism)
+
+
+def listener_view(
+    config: Config, table: type[Table], listener: str, mechanism: str | None = None
+) -> Table:
+    """Return the settings of `table` for one listener, where given for one of its mechanisms.
 
     The most specific name wins: the mechanism's, the listener's, the broker's.
     """
@@ -228,7 +241,7 @@ def listener_security(
         prefixes.append(f"{prefixes[-1]}{mechanism.lower()}.")
     values: dict[str, object] = {}
     for prefix in prefixes:
-        for name in SecurityConfig.settings:
+        for name in table.settings:
             if prefix + name in config.explicit:
                 values[name] = config[prefix + name]
-    return SecurityConfig(values)
+    return table(values)

@@ -32,6 +32,12 @@ class SaslExchange(Protocol):
         ...
 
     @property
+    def failure(self) -> str:
+        """Why the login has failed although the client is still answered; else empty. For the log:
+        the client is told less."""
+        ...
+
+    @property
     def identity(self) -> Identity | None:
         """Who the client is; None until the exchange has succeeded."""
         ...

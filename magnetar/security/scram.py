@@ -128,6 +128,8 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
 class ScramExchange:
     """One login: client-first, server-first, client-final, server-final."""
 
+    failure = ""
+
     def __init__(self, mechanism: str, users: Users, nonce: str) -> None:
         """`nonce` is fresh and random."""
         self.identity: Identity | None = None

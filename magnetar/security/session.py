@@ -132,10 +132,12 @@ class Session:
         try:
             answer = self._login.step(token, now_ms)
         except AuthenticationFailed as failed:
-            self._chosen.logins.failed += 1
+            # A failure that the client was answered after was counted then.
+            self._chosen.logins.failed += not self._login.failure
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         identity = self._login.identity
         if identity is None:
+            self._chosen.logins.failed += bool(self._login.failure)
             return answer, 0
         if self.mechanism is not None and identity.principal != self.principal:
             self._chosen.logins.failed += 1
@@ -162,6 +164,11 @@ class Session:
         self.is_guarded = self._expires_at_ms is not None
         self._login, self._state = None, _State.OPEN
         return answer, lifetime_ms
+
+    @property
+    def failure(self) -> str:
+        """Why the login has failed that the client may still end in order; else empty."""
+        return "" if self._login is None else self._login.failure
 
     @property
     def mechanism_names(self) -> list[str]:
