@@ -57,7 +57,7 @@ class Source:
         # Constants are globals of the function: it finds them without a closure.
         scope = dict(self.constants)
         # The lines are made of declarations of ours: no byte of a request is among them.
-        exec(compile(text, f"<{label}>", "exec"), scope)  # noqa: S102
+        exec(compile(text, f"<{label}>", "exec"), scope)  # noqa: S102  # as said
         made: Callable[..., Any] = scope[head.partition("(")[0]]
         return made
 
