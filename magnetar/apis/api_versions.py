@@ -51,7 +51,7 @@ async def api_versions(
         # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {shown(text)!r}")
     _check_destination(services, request)
     return ApiVersionsResponse(
         api_keys=[_entry(api) for _, api in sorted(served_apis().items())],

@@ -92,7 +92,7 @@ def log_refusal(
         "refused",
         api=API_NAMES[context.api_key],
         version=context.version,
-        client_id=context.client_id,
+        client_id=shown(context.client_id or ""),
         client_address=context.client_address,
         error=str(refusal),
         **fields,
