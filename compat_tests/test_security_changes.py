@@ -38,10 +38,9 @@ def test_a_certificate_changes_for_new_clients_and_a_bad_one_is_refused(
     refused = [
         alter(secured, LOCATION, str(rubbish)),
         alter(secured, LOCATION, str(tmp_path / "missing.pem")),
-        # A setting of one listener, of one broker, of those that a listener changes.
+        # A setting of one listener, of one broker.
         alter(secured, "ssl.keystore.location", str(certificates.server)),
         alter(secured, LOCATION, str(certificates.server), "--entity-default"),
-        alter(secured, "listener.name.ssl.ssl.client.auth", "none"),
         # Of another name.
         alter(secured, LOCATION, str(certificates.of_server("another", tmp_path))),
     ]

@@ -119,7 +119,7 @@ _TABLE: dict[str, str] = {
         metadata.max.retention.ms long 604800000
         process.roles list
     """,
-    "Kerberos, OAUTHBEARER and delegation tokens are not served": """
+    "Kerberos and OAUTHBEARER are not served": """
         sasl.client.callback.handler.class class
         sasl.kerberos.kinit.cmd* string /usr/bin/kinit
         sasl.kerberos.min.time.before.relogin* long 60000
