@@ -48,5 +48,4 @@ def test_a_certificate_changes_for_new_clients_and_a_bad_one_is_refused(
     assert served(secured) == before
     renewed = certificates.of_server("server", tmp_path)
     assert alter(secured, LOCATION, str(renewed)).status == 0
-    eventually(lambda: served(secured) != before)
-    assert served(secured).strip() in renewed.read_text()
+    eventually(lambda: served(secured).strip() in renewed.read_text())
