@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from compat_tests.brokers import Broker, make_broker
-from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, make, named
+from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, KeyPair, make, named
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -29,6 +29,12 @@ class Certificates(NamedTuple):
     authority: Path
     server: Path
     client: Path
+    signer: KeyPair
+
+    def of_server(self, name: str, directory: Path) -> Path:
+        """Write another certificate of a server at 127.0.0.1, with its key."""
+        pair = make(named((COMMON_NAME, name)), self.signer)
+        return pair.write_pem(directory / f"{pair.certificate.serial_number}.pem")
 
 
 def write_certificates(directory: Path) -> Certificates:
@@ -40,6 +46,7 @@ def write_certificates(directory: Path) -> Certificates:
         _write(directory / "authority.pem", authority.certificate_pem),
         server.write_pem(directory / "server.pem"),
         client.write_pem(directory / "client.pem"),
+        authority,
     )
 
 

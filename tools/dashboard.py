@@ -127,7 +127,7 @@ ROWS = (
                 "From decoding to the answer. A Fetch that waits for records counts its wait.",
             ),
             Panel(
-                "Refusals",
+                "Refusals and logins",
                 "short",
                 [
                     (_rate("magnetar_refusals_total", "api, error"), "{{api}} {{error}}"),
@@ -135,6 +135,7 @@ ROWS = (
                         _rate("magnetar_logins_total", "mechanism, outcome"),
                         "{{mechanism}} {{outcome}}",
                     ),
+                    (_rate("magnetar_handshakes_total", "outcome"), "TLS {{outcome}}"),
                 ],
             ),
             Panel(

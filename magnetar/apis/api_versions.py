@@ -53,7 +53,7 @@ async def api_versions(
         # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {shown(text)!r}")
         named = (request.client_software_name, request.client_software_version)
         context.connection.session.software = named
     _check_destination(services, request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from magnetar.config.listeners import Listener
+from magnetar.logging import shown
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.security.principal import Principal
 from magnetar.security.session import Session
@@ -96,8 +97,8 @@ class RequestContext:
     def described(self) -> dict[str, Any]:
         """Return the fields by which a line of the log names the client and its request."""
         return {
-            "client_id": self.client_id,
+            "client_id": shown(self.client_id or ""),
             "client_address": self.client_address,
-            "principal": str(self.principal),
+            "principal": shown(str(self.principal)),
             "correlation_id": self.correlation_id,
         }

@@ -26,6 +26,7 @@ from magnetar.security.principal import Principal
 _REMEMBERED_MAX = 100_000
 #: A decision about a longer name is made each time. Topics have shorter ones.
 _REMEMBERED_NAME_MAX = 256
+_RESOURCES = max(Resource) + 1
 
 
 class Decision(NamedTuple):
@@ -106,7 +107,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._rules = {resource: _Rules() for resource in Resource}
-        self._remembered: dict[tuple[Principal, str, Operation, Resource, str], bool] = {}
+        self._remembered: dict[tuple[Principal, str, int, str], bool] = {}
         self._some: dict[tuple[Principal, str, Operation, Resource], bool] = {}
         for acl in acls:
             self._rules[acl.resource].add(acl)
@@ -140,7 +141,8 @@ class Authorizer:
         name: str = CLUSTER_NAME,
     ) -> bool:
         """Return whether `principal` may do this from the address `host`."""
-        key = (principal, host, operation, resource, name)
+        # A number for both: an Enum's hash is a call of Python's.
+        key = (principal, host, operation * _RESOURCES + resource, name)
         allowed = self._remembered.get(key)
         if allowed is None:
             allowed = self.decide(principal, host, operation, resource, name).is_allowed

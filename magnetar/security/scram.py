@@ -171,6 +171,8 @@ class ScramExchange:
         return self._server_first
 
     def _look_up(self, name: str, is_token: bool, now_ms: int) -> None:
+        # Computed also for a user that exists: the time of the answer must not tell.
+        decoy_credential = self._users.decoy(name)
         known: ScramCredential | None = None
         if is_token:
             token = self._users.find_token(name, now_ms)
@@ -181,7 +183,7 @@ class ScramExchange:
             known = self._users.find(name)
             if known is not None:
                 self._claimed = Identity(user(name))
-        self._credential = known or self._users.decoy(name)
+        self._credential = known or decoy_credential
 
     def _on_final(self, first: re.Match[str], text: str) -> str:
         final = _CLIENT_FINAL.fullmatch(text)

@@ -30,7 +30,7 @@ class DelegationTokens:
         self._tokens = {row[0]: _token(row) for row in catalog.delegation_tokens()}
         self._ids = {token_hmac(secret, token_id): token_id for token_id in self._tokens}
         self._counts = Counter(token.requester for token in self._tokens.values())
-        #: Made at a token's first login by a mechanism: each takes a millisecond or two.
+        #: Made at a token's first login by a mechanism: each takes 1 to 2.5 ms.
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
     def all(self) -> list[Token]:

@@ -183,7 +183,7 @@ async def test_offsets_and_lag_have_the_names_of_kafka_exporter(
     broker.topics.create("a", 2)
     producer = RawProducer(client, "tx")
     assert await producer.init() == await producer.add() == await producer.produce(11) == 0
-    commit = [("a", 0, CommittedOffset(0)), ("gone", 0, CommittedOffset(7))]
+    commit = [("a", 0, CommittedOffset(0)), ("deleted", 0, CommittedOffset(7))]
     committer = Committer(group_id="g")
     await durably(broker.groups.offsets.commit(committer, commit, knows_group_not_found=True))
     found = await scrape(served)
@@ -198,7 +198,7 @@ async def test_offsets_and_lag_have_the_names_of_kafka_exporter(
     assert lag == 1
     assert found["kafka_consumergroup_lag", of_group] == lag
     assert found["magnetar_group_lag_records_sum", ()] == lag
-    assert not any("gone" in dict(labels).values() for _, labels in found)
+    assert not any("deleted" in dict(labels).values() for _, labels in found)
 
 
 async def test_latencies_and_refusals_are_counted(
