@@ -17,7 +17,10 @@ from magnetar.client.acls import Acl, Operation, Pattern, Permission, Resource, 
 from magnetar.client.cluster import Client
 from magnetar.client.security import parse_security
 
-_ADMINISTRATOR = "magnetar-testing"
+#: The client id of this package's own client. The broker's faults pass over it:
+#: `magnetar.faults.rules.OWN_CLIENT_ID`.
+CLIENT_ID = "magnetar-testing"
+_ADMINISTRATOR = CLIENT_ID
 _STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SECURITY = "org.apache.kafka.common.security"
 _MODULES = {"PLAIN": f"{_SECURITY}.plain.PlainLoginModule"}
@@ -123,9 +126,13 @@ class Access:
     def make_acls(self, bootstrap_servers: str) -> None:
         """Give the running broker its ACLs."""
         if self.acls:
-            settings = self._client(*self._administrator, "PLAIN")
-            with Client(bootstrap_servers, security=parse_security(settings)) as client:
+            with self.administrator(bootstrap_servers) as client:
                 create_acls(client, self.acls)
+
+    def administrator(self, bootstrap_servers: str) -> Client:
+        """Return a client of this package's own, which may do everything."""
+        security = parse_security(self._client(*self._administrator, "PLAIN"))
+        return Client(bootstrap_servers, client_id=CLIENT_ID, security=security)
 
     def client(self, user: str | None = None) -> dict[str, str]:
         """Return a client's settings by Kafka's names; without a `user`, for the first."""
