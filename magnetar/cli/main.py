@@ -38,6 +38,7 @@ _PLACES = {
     "repair": "magnetar.cli.check:repair",
     "import": "magnetar.cli.import_command:import_command",
     "profiles": "magnetar.cli.profiles:profiles",
+    "testing": "magnetar.cli.testing:testing",
     "spark-jars": "magnetar.cli.spark_jars:spark_jars",
     "completion": "magnetar.cli.main:completion",
 }

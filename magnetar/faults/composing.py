@@ -96,6 +96,10 @@ class FaultyBroker:
         self.broker.apis.clear()
         self.broker.apis.update(apis)
 
+    def close(self) -> None:
+        """Close the door, where the process goes on without the broker."""
+        self._door.close()
+
     # --- what the tests call
 
     def _calls(self) -> Calls:

@@ -39,6 +39,13 @@ class Door:
         self._socket.setblocking(False)
         asyncio.get_running_loop().add_reader(self._socket, self._on_readable)
 
+    def close(self) -> None:
+        """Take no more calls, and end those under way."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        for channel in self._channels:
+            channel.cancel()
+
     def say_last_words(self, words: Mapping[str, Any]) -> None:
         """Tell what the process will not be there to be asked for. Does not wait."""
         try:

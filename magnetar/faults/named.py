@@ -24,6 +24,8 @@ _TOPIC_ID_FIELDS = frozenset({"topic_id"})
 _GROUP_FIELDS = frozenset({"group_id", "group_ids", "groups", "groups_names"})
 _TRANSACTION_FIELDS = frozenset({"transactional_id", "transactional_ids"})
 _GROUP_KEY = 0
+#: Before the fields of AddPartitionsToTxn that have moved.
+_MOVED = "v3_and_below_"
 
 #: A field's name, the name of the list around it, and a text or an id in it.
 _Leaf = tuple[str, str, str | UUID]
@@ -36,7 +38,8 @@ def named_in(request: Message, services: Services) -> Named:
     topics: set[str] = set()
     groups: set[str] = set()
     transactional_ids: set[str] = set()
-    for name, around, value in _leaves(request, ""):
+    for field, around, value in _leaves(request, ""):
+        name = field.removeprefix(_MOVED)
         if isinstance(value, UUID):
             if name in _TOPIC_ID_FIELDS:
                 topics |= _topic_of(value, services)
@@ -90,7 +93,7 @@ def _leaves(struct: Struct, around: str) -> Iterator[_Leaf]:
 
 def _codes(struct: Struct) -> Iterator[int]:
     for name, value in _fields(struct):
-        if name == "error_code":
+        if name.endswith("error_code"):
             yield value
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, Struct):

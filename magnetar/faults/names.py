@@ -7,7 +7,6 @@ without case and underscores.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from magnetar.apis.registry import served_apis
 from magnetar.faults.rules import DECIDED, MARKING
@@ -88,6 +87,9 @@ def _plain(name: str) -> str:
 
 
 def _hint(name: str, candidates: Iterable[str], shown: dict[str, str]) -> str:
+    # Here, since no start needs it.
+    from difflib import get_close_matches
+
     near = get_close_matches(name, candidates, n=3)
     if not near:
         return ""

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -234,6 +234,7 @@ class Broker(BrokerProcess):
         `answered`.
         """
         fault = self._arm(
+            self._until_ended,
             kind="kill_at",
             point=point,
             topic=topic,
@@ -257,19 +258,23 @@ class Broker(BrokerProcess):
 
         Connections stay open, and nothing is answered.
         """
-        running = self._running()
-        running.send_signal(signal.SIGSTOP)
-        self._is_frozen = True
-        thaw = threading.Timer(seconds or 0, self._thaw)
+        self.freeze()
+        thaw = threading.Timer(seconds or 0, self.thaw)
         if seconds is not None:
             thaw.start()
         try:
             yield
         finally:
             thaw.cancel()
-            self._thaw()
+            self.thaw()
 
-    def _thaw(self) -> None:
+    def freeze(self) -> None:
+        """Let the process stand still until `thaw`."""
+        self._running().send_signal(signal.SIGSTOP)
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """Let a process that stands still go on."""
         if self._is_frozen and self._process is not None:
             self._process.send_signal(signal.SIGCONT)
         self._is_frozen = False
@@ -405,23 +410,23 @@ class Broker(BrokerProcess):
 
     def stop(self) -> int:
         """Stop the broker cleanly and return its exit code."""
-        self._thaw()
+        self.thaw()
         self._ask_for_hits()
         return super().stop()
 
     def reset(self) -> None:
         """Take every fault away, and see that the broker runs: for the next test."""
-        self._thaw()
+        self.thaw()
         for fault in self._faults:
             fault.remove()
         self._faults.clear()
-        if not self.is_running:
-            if self._process is not None:
-                self.wait()
-            self._ends_itself = False
-            self.start()
-        self._ends_itself = False
+        # A call, which also finds a broker that has just died.
         self.disk.mend()
+        if self._process is not None and not self.is_running:
+            self.wait()
+        self._ends_itself = False
+        if self._process is None:
+            self.start()
 
     def check_faults(self) -> None:
         """Raise FaultNeverFired for the first fault that has not happened as often as it was to."""
@@ -430,7 +435,7 @@ class Broker(BrokerProcess):
 
     def __exit__(self, raised: object = None, *rest: object) -> None:
         try:
-            self._thaw()
+            self.thaw()
             if raised is None:
                 self.check_faults()
         finally:
@@ -440,8 +445,12 @@ class Broker(BrokerProcess):
 
     # ---
 
-    def _arm(self, **wanted: Any) -> Fault:
-        fault = Fault(self._call, wanted)
+    def _until_ended(self) -> None:
+        if self._process is not None:
+            self.wait()
+
+    def _arm(self, until_ended: Callable[[], object] | None = None, **wanted: Any) -> Fault:
+        fault = Fault(self._call, wanted, until_ended)
         fault.arm()
         self._faults.append(fault)
         return fault

@@ -28,11 +28,15 @@ class Disk:
     @contextmanager
     def full(self) -> Iterator[None]:
         """Let the disk be full for the block: records are refused with KAFKA_STORAGE_ERROR."""
-        self._call("disk", is_full=True)
+        self.fill()
         try:
             yield
         finally:
             self.mend()
+
+    def fill(self) -> None:
+        """Let the disk be full until `mend`."""
+        self._call("disk", is_full=True)
 
     def mend(self) -> None:
         """Let the disk be well."""

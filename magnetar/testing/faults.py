@@ -16,15 +16,26 @@ class FaultNeverFired(AssertionError):
 class Fault:
     """One armed fault. A context manager: the end of the block takes the fault away."""
 
-    def __init__(self, call: Callable[..., Any], wanted: dict[str, Any]) -> None:
-        """`call` asks the broker. `wanted` are its arguments of `arm`; None is left out."""
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        wanted: dict[str, Any],
+        until_ended: Callable[[], object] | None = None,
+    ) -> None:
+        """`call` asks the broker. `wanted` are its arguments of `arm`; None is left out.
+
+        `until_ended`: of a fault that ends the broker, waits for that.
+        """
         self._call = call
+        self._until_ended = until_ended
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
         #: The hits in brokers that have ended since: a restart arms what is left.
         self._hits_before = 0
         self._hits = 0
         self._id: int | None = None
         self.is_removed = False
+        #: Whether the end of its block has said what there is to say of it.
+        self._is_checked = False
 
     def __str__(self) -> str:
         kind = self._wanted["kind"]
@@ -49,7 +60,10 @@ class Fault:
         return times
 
     def wait(self, hits: int = 1, timeout_s: float = 30.0) -> int:
-        """Return the hits, once there are so many. Raises FaultNeverFired."""
+        """Return the hits, once there are so many. Raises FaultNeverFired.
+
+        Of `kill_at`: once the process has ended.
+        """
         if self.hits < hits:
             try:
                 left = hits - self._hits_before
@@ -60,6 +74,8 @@ class Fault:
                 raise FaultNeverFired(
                     f"{self}: {self.hits} of {hits} times within {timeout_s:g} s"
                 ) from None
+        if self._until_ended is not None:
+            self._until_ended()
         return self.hits
 
     def remove(self) -> None:
@@ -73,7 +89,7 @@ class Fault:
 
     def check(self) -> None:
         """Raise FaultNeverFired, unless it has happened as often as it was to."""
-        if self.hits < self.hits_wanted:
+        if not self._is_checked and self.hits < self.hits_wanted:
             times = f"{self.hits} of {self.hits_wanted} times" if self.hits_wanted > 1 else "never"
             raise FaultNeverFired(f"{self}: {times} fired, so this test has not tested it")
 
@@ -82,8 +98,11 @@ class Fault:
 
     def __exit__(self, raised: object, *_: object) -> None:
         self.remove()
-        if raised is None:
-            self.check()
+        try:
+            if raised is None:
+                self.check()
+        finally:
+            self._is_checked = True
 
     # --- for the broker that it belongs to
 

@@ -1,0 +1,48 @@
+"""The cookbook of docs/testing_your_application.md: every recipe is a test, and runs as one.
+
+Its blocks are one file of tests, as a reader would write it, in a project where magnetar is
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "testing_your_application.md"
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_TIMEOUT_S = 300
+
+
+def test_every_recipe_passes(tmp_path: Path) -> None:
+    blocks = _BLOCK.findall(PAGE.read_text())
+    recipes = tmp_path / "test_recipes.py"
+    recipes.write_text("\n\n".join(blocks))
+    # As pip would install it: the plugin comes by its entry point, and by nothing else.
+    installed = tmp_path / "installed" / "recipes-1.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: recipes\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nmagnetar = magnetar.testing.plugin\n")
+    path = os.pathsep.join([str(ROOT), str(installed.parent), os.environ.get("PYTHONPATH", "")])
+    # Without the plugins of this project's own tests.
+    without = [
+        word for name in ("asyncio", "randomly", "cacheprovider") for word in ("-p", f"no:{name}")
+    ]
+    options = ["-q", "--durations=8", "-W", "error", *without]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(recipes)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Each block with a test has been collected.
+    assert len(re.findall(r"^def test_|^    def test_", recipes.read_text(), re.MULTILINE)) >= 20
