@@ -1,5 +1,7 @@
 """The cookbook of docs/testing_your_application.md: every recipe is a test, and runs as one.
 
+So does the test that the README shows.
+
 Its blocks are one file of tests, as a reader would write it, in a project where magnetar is
 installed.
 """
@@ -13,6 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "testing_your_application.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _TIMEOUT_S = 300
@@ -20,6 +23,7 @@ _TIMEOUT_S = 300
 
 def test_every_recipe_passes(tmp_path: Path) -> None:
     blocks = _BLOCK.findall(PAGE.read_text())
+    blocks += [block for block in _BLOCK.findall(README.read_text()) if "def test_" in block]
     recipes = tmp_path / "test_recipes.py"
     recipes.write_text("\n\n".join(blocks))
     # As pip would install it: the plugin comes by its entry point, and by nothing else.

@@ -13,19 +13,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from magnetar.client.acls import Acl
-from magnetar.client.cluster import Client
-from magnetar.client.topics import create_topic
 from magnetar.testing.disk import Disk
 from magnetar.testing.faults import Fault
 from magnetar.testing.link import BrokerGone, Link
 from magnetar.testing.process import START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS, BrokerProcess
-from magnetar.testing.records import Record, check_once, read
 from magnetar.testing.requests import Requests
 from magnetar.testing.snapshots import Snapshot, take
+
+if TYPE_CHECKING:
+    from magnetar.client.acls import Acl
+    from magnetar.client.cluster import Client
+    from magnetar.testing.records import Record
+
+#: What the first topic and the first look into one need: imported while the first broker starts.
+_NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
 
 
 class Broker(BrokerProcess):
@@ -331,12 +336,16 @@ class Broker(BrokerProcess):
         configs: Mapping[str, str] | None = None,
     ) -> str:
         """Create a topic and return its name; without one, a name that no other test has."""
+        from magnetar.client.topics import create_topic
+
         name = f"{self.topic_prefix}-{secrets.token_hex(4)}" if name is None else name
         create_topic(self._administrator(), name, partitions=partitions, configs=configs)
         return name
 
     def records(self, topic: str, *, committed: bool = True) -> list[Record]:
         """Return what a topic holds now; not `committed`: with open and aborted transactions."""
+        from magnetar.testing.records import read
+
         return read(self._administrator(), topic, committed=committed)
 
     def values(self, topic: str, *, committed: bool = True) -> list[bytes | None]:
@@ -348,6 +357,8 @@ class Broker(BrokerProcess):
 
         Without `expected`: no two records with the same key and value.
         """
+        from magnetar.testing.records import check_once
+
         check_once(topic, self.records(topic), expected)
 
     def requests(self, *apis: str) -> Requests:
@@ -494,6 +505,8 @@ class Broker(BrokerProcess):
         self._link = Link()
         super()._spawn()
         self._link.handed_over()
+        for module in _NEEDED_LATER:
+            import_module(module)
 
     def _ended(self) -> None:
         link, self._link = self._link, None

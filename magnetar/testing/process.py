@@ -16,11 +16,12 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from select import select
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from magnetar.client.acls import Acl
-from magnetar.client.security import parse_security
 from magnetar.testing.access import Access
+
+if TYPE_CHECKING:
+    from magnetar.client.acls import Acl
 
 #: The form of the line is a promise of `magnetar serve`.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
@@ -84,12 +85,12 @@ class BrokerProcess:
 
     def confluent_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the settings of confluent-kafka and other clients of librdkafka."""
-        security = parse_security(self._access.client(user))
+        security = self._access.security(user)
         return {"bootstrap.servers": self.bootstrap_servers, **security.for_librdkafka()}
 
     def kafka_python_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the keyword arguments of kafka-python."""
-        security = parse_security(self._access.client(user))
+        security = self._access.security(user)
         settings = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": security.protocol,
