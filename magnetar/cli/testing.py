@@ -9,13 +9,15 @@ from pathlib import Path
 
 import click
 
+from magnetar.cli.commands import fail
+
 
 @click.group("testing", short_help="Brokers for tests in other languages.")
 def testing() -> None:
     """Brokers for tests, with faults on demand. From Python and pytest, use `magnetar.testing`."""
 
 
-@testing.command("serve")
+@testing.command("serve", short_help="Start brokers and make them fail, as JSON asks for.")
 @click.option(
     "--socket",
     "path",
@@ -37,7 +39,7 @@ def serve(path: Path) -> None:
     try:
         server = Server(path)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {path}: {error.strerror or error}.") from None
+        fail(f"cannot listen on {path}: {error.strerror or error}.")
 
     def stop(*_: object) -> None:
         # `shutdown` waits for the loop that this handler has interrupted.

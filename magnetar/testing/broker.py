@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from magnetar.testing.disk import Disk
 from magnetar.testing.faults import Fault
@@ -33,13 +33,24 @@ if TYPE_CHECKING:
 _NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
 
 
+class Which(TypedDict, total=False):
+    """Which requests meet a fault: those that name all of these, or come from there."""
+
+    topic: str
+    group: str
+    transactional_id: str
+    client_id: str
+    times: int | None
+    """How many; None for all. One, unless the fault says otherwise."""
+    skip: int
+    """How many go by first."""
+
+
 class Broker(BrokerProcess):
     """One broker. A context manager: the end of its block checks its faults, and stops it.
 
-    Faults have in common, as far as they take them:
-    `api`: an `Api` or its name; `topic`, `group`, `transactional_id`, `client_id`: requests that
-    name these, or come from there; `times`: how many requests, None for all; `skip`: how many go by
-    first. A request is the unit: one that names two topics fails for both.
+    Faults are for an `api`, an `Api` or its name, and for the requests that `Which` tells. A
+    request is the unit: one that names two topics fails for both.
     """
 
     def __init__(
@@ -81,6 +92,7 @@ class Broker(BrokerProcess):
         self._client: Client | None = None
         self._faults: list[Fault] = []
         self._is_frozen = False
+        self._is_ahead = False
         #: Whether the process will end, or has ended, by something that was asked for.
         self._ends_itself = False
         if snapshot is not None:
@@ -89,166 +101,43 @@ class Broker(BrokerProcess):
 
     # --- requests that go wrong
 
-    def fail(
-        self,
-        api: str,
-        error: str,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        times: int | None = 1,
-        skip: int = 0,
-        applied: bool = False,
-    ) -> Fault:
+    def fail(self, api: str, error: str, *, applied: bool = False, **which: Unpack[Which]) -> Fault:
         """Answer with an error by Kafka's name. `applied`: the request has its effect before."""
-        return self._arm(
-            kind="fail",
-            api=str(api),
-            error=error,
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=times,
-            skip=skip,
-            is_applied=applied,
-        )
+        return self._arm({"kind": "fail", "api": api, "error": error, "is_applied": applied}, which)
 
-    def delay(
-        self,
-        api: str | None = None,
-        *,
-        seconds: float,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        times: int | None = None,
-        skip: int = 0,
-    ) -> Fault:
+    def delay(self, api: str | None = None, *, seconds: float, **which: Unpack[Which]) -> Fault:
         """Let requests wait before anything happens, and those behind them on their connections.
 
-        Without `api`: all requests, as on a slow network.
+        Without `api`: all requests, as on a slow network. All of them, unless `times` says less.
         """
-        return self._arm(
-            kind="delay",
-            api=None if api is None else str(api),
-            seconds=seconds,
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=times,
-            skip=skip,
-        )
+        wanted = {"kind": "delay", "api": api, "seconds": seconds}
+        return self._arm(wanted, {"times": None, **which})
 
-    def lose_request(
-        self,
-        api: str,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        times: int | None = 1,
-        skip: int = 0,
-        silent: bool = False,
-    ) -> Fault:
+    def lose_request(self, api: str, *, silent: bool = False, **which: Unpack[Which]) -> Fault:
         """Do nothing, and cut the connection. `silent`: it stays, and the client waits in vain."""
-        return self._arm(
-            kind="lose_request",
-            api=str(api),
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=times,
-            skip=skip,
-            is_silent=silent,
-        )
+        return self._arm({"kind": "lose_request", "api": api, "is_silent": silent}, which)
 
-    def lose_answer(
-        self,
-        api: str,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        times: int | None = 1,
-        skip: int = 0,
-        silent: bool = False,
-    ) -> Fault:
+    def lose_answer(self, api: str, *, silent: bool = False, **which: Unpack[Which]) -> Fault:
         """Do everything, durably, and cut the connection instead of an answer. `silent`: as of
         `lose_request`."""
-        return self._arm(
-            kind="lose_answer",
-            api=str(api),
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=times,
-            skip=skip,
-            is_silent=silent,
-        )
+        return self._arm({"kind": "lose_answer", "api": api, "is_silent": silent}, which)
 
-    def disconnect(
-        self,
-        *,
-        after: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        times: int | None = 1,
-        skip: int = 0,
-    ) -> Fault | None:
+    def disconnect(self, *, after: str | None = None, **which: Unpack[Which]) -> Fault | None:
         """Close the connection behind the answer to an API; without `after` all of them, now."""
         if after is None:
             self._call("cut")
             return None
-        return self._arm(
-            kind="disconnect",
-            api=str(after),
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=times,
-            skip=skip,
-        )
+        return self._arm({"kind": "disconnect", "api": after}, which)
 
     # --- a process that goes wrong
 
-    def kill_at(
-        self,
-        point: str,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-        client_id: str | None = None,
-        skip: int = 0,
-    ) -> Fault:
+    def kill_at(self, point: str, **which: Unpack[Which]) -> Fault:
         """End the process with SIGKILL at a crash point; `start` then waits for its end.
 
         `crash_points` has the names: `end_txn.decided`, and for each API `received`, `handled` and
         `answered`.
         """
-        fault = self._arm(
-            self._until_ended,
-            kind="kill_at",
-            point=point,
-            topic=topic,
-            group=group,
-            transactional_id=transactional_id,
-            client_id=client_id,
-            times=1,
-            skip=skip,
-        )
+        fault = self._arm({"kind": "kill_at", "point": point}, which, self._until_ended)
         self._expect_end()
         return fault
 
@@ -290,8 +179,10 @@ class Broker(BrokerProcess):
         """Let the broker's time pass: what falls due by it is done when this returns.
 
         Transactions time out, members that are silent are given up, offsets and records expire.
+        Time stays moved until the process ends; `reset` starts another.
         """
         self._call("advance", ms=round(seconds * 1000))
+        self._is_ahead = True
 
     def expire(
         self,
@@ -435,6 +326,8 @@ class Broker(BrokerProcess):
         self.disk.mend()
         if self._process is not None and not self.is_running:
             self.wait()
+        if self._is_ahead:
+            self.stop()
         self._ends_itself = False
         if self._process is None:
             self.start()
@@ -460,8 +353,13 @@ class Broker(BrokerProcess):
         if self._process is not None:
             self.wait()
 
-    def _arm(self, until_ended: Callable[[], object] | None = None, **wanted: Any) -> Fault:
-        fault = Fault(self._call, wanted, until_ended)
+    def _arm(
+        self,
+        wanted: Mapping[str, object],
+        which: Mapping[str, object],
+        until_ended: Callable[[], object] | None = None,
+    ) -> Fault:
+        fault = Fault(self._call, {**wanted, "times": 1, **which}, until_ended)
         fault.arm()
         self._faults.append(fault)
         return fault
@@ -518,5 +416,5 @@ class Broker(BrokerProcess):
         if self._client is not None:
             self._client.close()
             self._client = None
-        self._is_frozen = self._ends_itself = False
+        self._is_frozen = self._is_ahead = self._ends_itself = False
         super()._ended()

@@ -36,7 +36,10 @@ class Link:
 
     def call(self, name: str, **args: Any) -> Any:
         """Return what the broker answers. Raises ValueError, TimeoutError and BrokerGone."""
-        channel = self._idle.pop() if self._idle else self._open()
+        try:
+            channel = self._idle.pop()
+        except IndexError:
+            channel = self._open()
         extra_s = args.get("timeout_s", 0.0)
         answer = channel.ask({"call": name, "args": args}, _CALL_TIMEOUT_S + extra_s)
         self._idle.append(channel)

@@ -23,13 +23,20 @@ def link() -> Link:
 
 
 @pytest.fixture
-async def faulty(link: Link) -> AsyncIterator[FaultyBroker]:
+def settings() -> dict[str, str]:
+    """What `faulty` has besides; a test may say other settings."""
+    return {}
+
+
+@pytest.fixture
+async def faulty(link: Link, settings: dict[str, str]) -> AsyncIterator[FaultyBroker]:
     """A broker that keeps nothing, and has no faults yet."""
     values = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "durability": "memory",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
+        **settings,
     }
     loaded = load([Given(name, value, "test") for name, value in values.items()])
     # A descriptor of its own, as a process has.

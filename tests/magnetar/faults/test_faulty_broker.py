@@ -211,6 +211,22 @@ async def test_requests_are_recorded_with_what_they_name_and_their_errors(
     assert await call("recorded", since=0, apis=[]) == []
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}],
+)
+async def test_what_is_denied_meets_faults_and_is_recorded_too(
+    faulty: FaultyBroker, connect: Connect, call: Call
+) -> None:
+    client = await connect(faulty.broker)
+    since = await call("record", apis=[])
+    await call("arm", kind="fail", api="Produce", error="NOT_CONTROLLER", times=1)
+    for code in (ErrorCode.NOT_CONTROLLER, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        assert code_of(await client.ask(produce(b"x"), 11, ProduceResponse)) == code
+    seen = await call("recorded", since=since, apis=[])
+    assert [each["error"] for each in seen] == ["NOT_CONTROLLER", "TOPIC_AUTHORIZATION_FAILED"]
+
+
 async def test_mistakes_are_told_and_change_nothing(faulty: FaultyBroker, call: Call) -> None:
     mistakes: list[tuple[str, dict[str, Any], str]] = [
         (

@@ -110,7 +110,10 @@ def test_mistakes_are_answered_and_the_connection_goes_on(peer: Peer) -> None:
 def test_a_path_that_is_taken_stays_with_its_owner(socket_path: Path, peer: Peer) -> None:
     again = subprocess.run(command(socket_path), capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert again.stderr == f"Error: cannot listen on {socket_path}: Address already in use.\n"
+    assert (
+        again.stderr
+        == f"magnetar: error: cannot listen on {socket_path}: Address already in use.\n"
+    )
     assert "there is no broker 99" in peer.call("kill", 99)["message"]
 
 
