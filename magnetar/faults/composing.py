@@ -19,7 +19,6 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from magnetar.apis.api_versions import api_versions
-from magnetar.apis.registry import Api
 from magnetar.broker import Broker, open_directory
 from magnetar.config.broker import BrokerConfig
 from magnetar.faults import hurrying, names
@@ -204,7 +203,7 @@ class FaultyBroker:
             there = hurrying.members_of(groups, group)
             wanted = "any" if members is None else members
             state = "settled" if hurrying.is_settled(groups, group) else "rebalancing"
-            raise Mistake(
+            raise TimeoutError(
                 f"group {group!r} has {len(there)} members, {state}, and {wanted} were waited for"
                 f" {timeout_s:g} s long"
             ) from None
@@ -233,7 +232,7 @@ class FaultyBroker:
         is_guarded = self.broker.services.acls is not None
         for key, plain in self._plain.items():
             if key in faulty:
-                self.broker.apis[key] = self._watched(plain, is_guarded=is_guarded)
+                self.broker.apis[key] = self._handlers.around(plain, is_guarded=is_guarded)
             else:
                 self.broker.apis[key] = plain
         self.broker.server.dispatcher.forget_routes()
@@ -243,9 +242,6 @@ class FaultyBroker:
         if waited_for is None or self._recorder.is_recording:
             return self._plain.keys()
         return waited_for | (_GROUP_APIS if self._group_waits else frozenset())
-
-    def _watched(self, plain: Api, *, is_guarded: bool) -> Api:
-        return self._handlers.around(plain, is_guarded=is_guarded)
 
     # --- what happens
 

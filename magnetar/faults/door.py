@@ -91,5 +91,5 @@ class Door:
             return {"result": await perform(**call.get("args", {}))}
         except Mistake as mistake:
             return {"mistake": str(mistake)}
-        except TimeoutError:
-            return {"timeout": name}
+        except TimeoutError as late:
+            return {"timeout": str(late)}

@@ -1,8 +1,7 @@
 """Faults around handlers: what befalls a request happens here.
 
 Only the APIs that a fault waits for have this around them, and only while it waits
-(`magnetar.faults.composing`). Around the handler is inside of nothing: the guard of the ACLs is in
-the inner handler, so that denied requests meet faults too.
+(`magnetar.faults.composing`). The guard of the ACLs lies inside: denied requests meet faults too.
 
 A request that is delayed holds up those behind it on its connection, as on a slow wire. Else a
 producer's later batch would overtake the earlier one.

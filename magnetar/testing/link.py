@@ -46,7 +46,7 @@ class Link:
         if "mistake" in answer:
             raise ValueError(answer["mistake"])
         if "timeout" in answer:
-            raise TimeoutError
+            raise TimeoutError(answer["timeout"])
         return answer["result"]
 
     def last_words(self) -> dict[str, Any]:
