@@ -75,8 +75,15 @@ OpenStorage: TypeAlias = Callable[
 ]
 
 
+#: Makes the way of markers to partitions, of topics, groups and turns.
+MakeParticipants: TypeAlias = Callable[[Topics, Groups, Turns], LocalParticipants]
+
+
 def open_directory(
-    config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
+    open_logs: Callable[..., Logs] = Logs,
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
     directory = data_dir_of(config)
@@ -84,7 +91,7 @@ def open_directory(
     try:
         if durability is not Durability.MEMORY:
             _complete_import(directory)
-        logs = Logs(str(directory), config, clock, fail)
+        logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, Catalog(directory, durability, cluster_id=logs.cluster_id)
@@ -134,11 +141,12 @@ class Broker:
         on_failure: Callable[[BaseException], None] = end_process,
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
+        make_participants: MakeParticipants = LocalParticipants,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
-        of its event loop.
+        of its event loop. A test's broker has a clock, a storage and participants with faults.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -157,6 +165,7 @@ class Broker:
         self.fail = self._failing.fail
         self._open_storage = open_storage
         self._bind = bind
+        self._make_participants = make_participants
         self.is_stopped = False
 
     @property
@@ -210,7 +219,7 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = LocalParticipants(self.topics, self.groups, self.turns)
+        participants = self._make_participants(self.topics, self.groups, self.turns)
         self.transactions = Transactions(
             self.topics,
             self.catalog,

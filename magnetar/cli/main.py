@@ -74,6 +74,7 @@ _PLACES = {
         "Take over the topics of a stopped Apache Kafka.",
     ),
     "profiles": ("magnetar.cli.profiles:profiles", "Look at the profiles that --profile names."),
+    "testing": ("magnetar.cli.testing:testing", "Brokers for tests in other languages."),
     "spark-jars": (
         "magnetar.cli.spark_jars:spark_jars",
         "Fetch the jars of Spark's Kafka connector.",

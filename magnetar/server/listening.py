@@ -127,6 +127,11 @@ class Server:
         return self._sent_bytes + sum(one.sent_bytes for one in self._connections)
 
     @property
+    def connections(self) -> tuple[ClientConnection, ...]:
+        """The connections as they are now, in the order in which they were accepted."""
+        return tuple(self._connections)
+
+    @property
     def connection_count(self) -> int:
         """The number of connected clients."""
         return len(self._connections)
@@ -184,7 +189,7 @@ class Server:
             server.close()
         for handshakes in self.handshakes:
             handshakes.stop()
-        for connection in tuple(self._connections):
+        for connection in self.connections:
             connection.close()
         if self._connections:
             self._all_closed.clear()
@@ -192,7 +197,7 @@ class Server:
                 async with asyncio.timeout(STOP_GRACE_SECONDS):
                     await self._all_closed.wait()
             except TimeoutError:
-                for connection in tuple(self._connections):
+                for connection in self.connections:
                     connection.abort()
                 await asyncio.sleep(0)
 
@@ -243,7 +248,7 @@ class Server:
     def _quotas_changed(self) -> None:
         """Serve by the quotas as they are now, also clients that older ones had muted."""
         self.dispatcher.forget_routes()
-        for connection in tuple(self._connections):
+        for connection in self.connections:
             connection.unmute()
 
     def _closed(self, connection: ClientConnection) -> None:
@@ -278,7 +283,7 @@ class Server:
         if isinstance(overdue, ClientConnection):
             overdue.cut_off("it sends too slowly while queued.max.request.bytes is used up")
         if self.response_memory.room_bytes <= 0:
-            for connection in tuple(self._connections):
+            for connection in self.connections:
                 if connection.is_stuck():
                     connection.cut_off(
                         "it does not read its answers while they hold queued.max.request.bytes"
@@ -286,7 +291,7 @@ class Server:
         now = self.loop.time()
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:
-            for connection in tuple(self._connections):
+            for connection in self.connections:
                 if connection.idle_seconds(now) > idle_seconds:
                     _log.debug("idle connection closed", client_address=connection.client_address)
                     connection.end()
