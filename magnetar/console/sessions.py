@@ -50,8 +50,8 @@ class Access:
 
     def __init__(self, connect: Callable[[], Client], username: str | None = None) -> None:
         self.username = username
-        self.history = LagHistory(self.ask)
         self.true_lag = TrueLag()
+        self.history = LagHistory(self.ask, self.true_lag)
         #: The ends of partitions when nodes were looked at last.
         self.ends: Ends | None = None
         self._connect = connect

@@ -28,7 +28,7 @@ def test_a_console_on_every_address_needs_to_be_told_its_names() -> None:
     assert "console.example" in allowed_hosts("0.0.0.0", ["console.example"])
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://evil.invalid", "http://127.0.0.1:9999"])
+@pytest.mark.parametrize("origin", [None, "null", "http://python.org", "http://127.0.0.1:9999"])
 def test_a_form_of_another_site_changes_nothing(origin: str | None) -> None:
     world = world_with_two()
     browser = Browser(world)
@@ -92,6 +92,8 @@ def test_a_cluster_with_users_wants_a_login_and_then_asks_as_that_user() -> None
         wrong = {"token": token, "username": "ada", "password": "wrong", "next": "/groups"}
         answer = browser.post("/login", wrong)
         assert answer.status_code == 401 and "refused" in answer.text
+        # The second attempt still leads to the page that was asked for.
+        assert 'name="next" value="/groups"' in answer.text
         answer = browser.post("/login", {**wrong, "password": "secret"})
         assert answer.url.path == "/groups" and "ada" in answer.text
         # A stream is refused, not redirected: a script would take the page for an event.
@@ -102,7 +104,7 @@ def test_a_cluster_with_users_wants_a_login_and_then_asks_as_that_user() -> None
 
 def test_a_login_goes_on_to_pages_of_this_console_alone() -> None:
     world = World(users={"ada": "secret"})
-    for address in ("//evil.invalid/", "/\\evil.invalid", "http://evil.invalid", "javascript:1"):
+    for address in ("//evil.invalid/", "/\\evil.invalid", "http://python.org", "javascript:1"):
         browser = Browser(world, SCRAM)
         with browser.client:
             form = {"token": browser.token("/login"), "username": "ada", "password": "secret"}
