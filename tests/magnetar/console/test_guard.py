@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.client import NotLetIn
 from magnetar.client.security import PLAINTEXT
 from magnetar.console.app import DEEDS, PAGES
 from magnetar.console.guard import BODY_BYTES_MAX, allowed_hosts
-from magnetar.console.sessions import Sessions
+from magnetar.console.sessions import Access, Sessions
 from tests.magnetar.console.browser import BASE, SCRAM, Browser
 from tests.magnetar.console.fake_cluster import FakeClient, World
 from tests.magnetar.console.test_transactions_page import world_with_two
+from wire.messages.describe_configs import DescribeConfigsRequest
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from wire.messages.describe_producers import DescribeProducersRequest
 
 
 def test_a_name_that_was_rebound_to_this_address_is_not_answered() -> None:
@@ -130,3 +134,23 @@ def test_without_users_all_browsers_share_one_access() -> None:
     one, other = sessions.of(None), sessions.of(None)
     assert one.access is other.access and one.csrf_token != other.csrf_token
     sessions.close()
+
+
+def test_who_may_see_little_sees_that() -> None:
+    world = world_with_two()
+    world.forbidden = {DescribeProducersRequest, DescribeLogDirsRequest, DescribeConfigsRequest}
+    browser = Browser(world)
+    page = browser.text("/transactions")
+    assert "etl" in page and "TOPIC_AUTHORIZATION_FAILED" in page
+    assert "etl" in browser.text("/transactions/one", id="etl")
+    page = browser.text("/topics/one", name="orders")
+    assert "4 wait" in page
+    assert browser.get("/topics/configs", name="orders").status_code == 409
+
+
+def test_after_a_logout_nothing_is_asked_for_that_user() -> None:
+    access = Access(lambda: FakeClient(World()))
+    assert access.ask(lambda client: client.node_ids) == [1]
+    access.close()
+    with pytest.raises(NotLetIn, match="log in again"):
+        access.ask(lambda client: client.node_ids)
