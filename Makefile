@@ -10,7 +10,7 @@ DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak fuzz reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak fuzz reference docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -75,6 +75,9 @@ soak: install reference ## Crash properties and the pipeline 20 times, transacti
 
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
+
+docs: install ## Build the documentation's site into build/site; warnings are errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml
 
 clean: ## Remove what the targets above made (data stays).
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
