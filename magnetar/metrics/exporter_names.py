@@ -1,6 +1,6 @@
 """The names of kafka_exporter, which many dashboards and alert rules read: `metrics.names`.
 
-Meanings are kafka_exporter's (https://github.com/danielqsj/kafka_exporter): offsets of partitions
+Meanings are kafka_exporter's, of danielqsj: offsets of partitions
 are the next to be written, and lag counts offsets, so markers of transactions too.
 """
 
