@@ -86,8 +86,9 @@ class Topics:
         #: Held by a change that takes many turns of the event loop: there is one at a time.
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
-        #: Names of topics that may be in the catalog already, but are not found yet.
-        self._coming: set[str] = set()
+        #: Names of topics that may be in the catalog already, but are not found yet. The futures
+        #: resolve when they are, or when their creation has failed.
+        self._coming: dict[str, asyncio.Future[None]] = {}
         #: Ids of topics that may have left the catalog already, but are found still.
         self._leaving: set[UUID] = set()
         #: Ids of the topics deleted last, whose files are durably gone.
@@ -199,7 +200,7 @@ class Topics:
         """
         if row.name in self._by_name or row.name in self._coming:
             raise _already_exists(row.name)
-        self._coming.add(row.name)
+        self._coming[row.name] = asyncio.get_running_loop().create_future()
         return await self._whole(self._create(row))
 
     async def _create(self, row: TopicRow) -> Topic:
@@ -215,7 +216,15 @@ class Topics:
                 self._catch_up(topic.partitions, settings, topic.settings)
                 return self._enter(topic)
         finally:
-            self._coming.remove(row.name)
+            self._coming.pop(row.name).set_result(None)
+
+    async def until_made(self, name: str) -> None:
+        """Return when no other request is creating a topic of that name.
+
+        A client that is then told that the topic exists finds it.
+        """
+        while (coming := self._coming.get(name)) is not None:
+            await asyncio.shield(coming)
 
     def ensure(self, name: str) -> Topic:
         """Return the topic, created with the broker's defaults if it is missing.
