@@ -53,8 +53,8 @@ def engine(place: Path) -> Iterator[str]:
     address = f"unix://{place}/docker.sock"
     with (place / "engine.log").open("w") as log:
         process = subprocess.Popen(
-            ["dockerd", "--host", address, "--data-root", place / "data"]
-            + ["--exec-root", place / "exec", "--pidfile", place / "pid"],
+            ["dockerd", "--host", address, "--data-root", f"{place}/data"]
+            + ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid"],
             stdout=log,
             stderr=log,
         )
