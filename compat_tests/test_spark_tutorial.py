@@ -12,7 +12,7 @@ from compat_tests.command_line import output
 from compat_tests.spark import Spark
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.magnetar_only(reason="Spark's sink needs joint transactions"),
 ]
 ADDRESS = "127.0.0.1:9092"
