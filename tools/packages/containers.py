@@ -148,7 +148,7 @@ def try_image(place: Path, address: str) -> None:
     build(place, base)
     check_size(base)
     tests = ROOT / "tools" / "packages" / "try_containers.py"
-    run(sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", tests)
+    print(run(sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", tests))
 
 
 if __name__ == "__main__":
