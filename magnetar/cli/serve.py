@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
+from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
@@ -130,10 +131,12 @@ async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker]
         f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
         f" (node {broker.node_id}, cluster {broker.cluster_id})"
     )
+    notify(READY, f"serves {addresses}")
     if metrics is not None:
         metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
+    notify(STOPPING, "answers what is under way, and makes it durable")
     if metrics is not None:
         # Before the broker, whose figures it reads.
         await metrics.stop()

@@ -1,7 +1,7 @@
 """The names of kafka_exporter, which many dashboards and alert rules read: `metrics.names`.
 
-Meanings are kafka_exporter's: offsets of partitions
-are the next to be written, and lag counts offsets, so markers of transactions too.
+Meanings are those of danielqsj's kafka_exporter: offsets of partitions are the next to be written,
+and lag counts offsets, so markers of transactions too.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ Connect = Callable[[Broker], Awaitable[RawClient]]
 ATTRIBUTES = {"client_id": "etl-1", "client_software_name": "librdkafka"}
 
 
-def pushed(*names: str, value: float = 1.5, **labels: str) -> bytes:
+def pushed(*names: str, **labels: str) -> bytes:
     """Return a push of one gauge of each name."""
     told = MetricsData()
     scope = told.resource_metrics.add().scope_metrics.add()
     for name in names:
-        point = scope.metrics.add(name=name).gauge.data_points.add(as_double=value)
+        point = scope.metrics.add(name=name).gauge.data_points.add(as_double=1.5)
         for label, text in labels.items():
             point.attributes.add(key=label).value.string_value = text
     return told.SerializeToString()
