@@ -20,7 +20,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[security,spark,telemetry,testing,containers,examples,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,security,spark,telemetry,testing,containers,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -29,11 +29,12 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 
 test: check unit compat ## Everything that CI runs.
 
-check: install ## Lint, format, types, layers, sizes.
+check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.

@@ -50,6 +50,7 @@ from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.telemetry import ClientTelemetry
+from magnetar.runtime.token_expiry import TokenExpiry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
@@ -58,6 +59,7 @@ from magnetar.storage.adoption import adopt, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens, load_tokens
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
@@ -73,8 +75,15 @@ OpenStorage: TypeAlias = Callable[
 ]
 
 
+#: Makes the way of markers to partitions, of topics, groups and turns.
+MakeParticipants: TypeAlias = Callable[[Topics, Groups, Turns], LocalParticipants]
+
+
 def open_directory(
-    config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
+    open_logs: Callable[..., Logs] = Logs,
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
     directory = data_dir_of(config)
@@ -82,7 +91,7 @@ def open_directory(
     try:
         if durability is not Durability.MEMORY:
             _complete_import(directory)
-        logs = Logs(str(directory), config, clock, fail)
+        logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, Catalog(directory, durability, cluster_id=logs.cluster_id)
@@ -109,6 +118,7 @@ class Broker:
     broker_configs: BrokerConfigs
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
+    tokens: DelegationTokens | None
     authentication: Authentication
     acls: Acls | None
     topics: Topics
@@ -118,6 +128,7 @@ class Broker:
     retention: Retention
     cleaner: Cleaner
     flushing: Flushing
+    token_expiry: TokenExpiry
     services: Services
     server: Server
     cluster_id: str
@@ -130,11 +141,12 @@ class Broker:
         on_failure: Callable[[BaseException], None] = end_process,
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
+        make_participants: MakeParticipants = LocalParticipants,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
-        of its event loop.
+        of its event loop. A test's broker has a clock, a storage and participants with faults.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -153,6 +165,7 @@ class Broker:
         self.fail = self._failing.fail
         self._open_storage = open_storage
         self._bind = bind
+        self._make_participants = make_participants
         self.is_stopped = False
 
     @property
@@ -186,6 +199,7 @@ class Broker:
             logs.claim(catalog.cluster_id(), self.node_id)
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
+            await self.authentication.start()
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
@@ -205,7 +219,7 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = LocalParticipants(self.topics, self.groups, self.turns)
+        participants = self._make_participants(self.topics, self.groups, self.turns)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -231,6 +245,8 @@ class Broker:
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
+        self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
+        self.token_expiry.start()
         self.services = self._build_services(participants)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
@@ -240,8 +256,10 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        self.authentication.stop()
         await self.services.whole_work.ended()
         self.retention.stop()
+        self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
         await self.healing.stop()
@@ -274,6 +292,7 @@ class Broker:
             refusals=RefusalCounts(),
             telemetry=self.telemetry,
             acls=self.acls,
+            tokens=self.tokens,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
@@ -304,7 +323,8 @@ class Broker:
             self.telemetry = ClientTelemetry(self.stored_configs, bytes_max)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
-        self.authentication = Authentication(self.config, ScramCredentials(catalog))
+        self.tokens = load_tokens(self.config, catalog)
+        self.authentication = Authentication(self.config, ScramCredentials(catalog), self.tokens)
         # In this order: the epoch of this start is above every epoch in the adopted logs.
         self._adopted = adopt(logs, catalog)
         self.epoch = logs.leader_epoch = catalog.next_broker_epoch()

@@ -127,11 +127,15 @@ ROWS = (
                 "From decoding to the answer. A Fetch that waits for records counts its wait.",
             ),
             Panel(
-                "Refusals",
+                "Refusals and logins",
                 "short",
                 [
                     (_rate("magnetar_refusals_total", "api, error"), "{{api}} {{error}}"),
-                    (_rate("magnetar_authentication_failures_total"), "failed logins"),
+                    (
+                        _rate("magnetar_logins_total", "mechanism, outcome"),
+                        "{{mechanism}} {{outcome}}",
+                    ),
+                    (_rate("magnetar_handshakes_total", "outcome"), "TLS {{outcome}}"),
                 ],
             ),
             Panel(

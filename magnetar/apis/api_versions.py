@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 
 from magnetar.apis.registry import Api, handles, served_apis
+from magnetar.logging import shown
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
@@ -40,8 +41,6 @@ FINALIZED = {"group.version": 1, "transaction.version": 2}
 FEATURES_EPOCH = 1
 _ZERO_FEATURES_SINCE = 4
 _NO_NODE = -1
-#: A line of the log shows so many characters of an id that a client chose.
-_SHOWN = 200
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -54,7 +53,7 @@ async def api_versions(
         # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {shown(text)!r}")
         named = (request.client_software_name, request.client_software_version)
         context.connection.session.software = named
     _check_destination(services, request)
@@ -87,7 +86,7 @@ def _check_destination(services: Services, request: ApiVersionsRequest) -> None:
         raise KafkaError(
             ErrorCode.REBOOTSTRAP_REQUIRED,
             f"this is node {services.node.id} of cluster {services.node.cluster_id},"
-            f" not {request.node_id} of {request.cluster_id[:_SHOWN]}",
+            f" not {request.node_id} of {shown(request.cluster_id)}",
         )
 
 

@@ -191,9 +191,14 @@ def asks_brokers(command: Command) -> Command:
 
         reported(connect=connect, **arguments)
 
+    return names_brokers(run)
+
+
+def names_brokers(command: Command) -> Command:
+    """Add the options that say how to connect, and nothing else."""
     for option in _HOW_TO_CONNECT:
-        run = option(run)
-    return run
+        command = option(command)
+    return command
 
 
 def reports_errors(command: Command) -> Command:

@@ -64,6 +64,7 @@ _PLACES = {
     ),
     "produce": ("magnetar.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": ("magnetar.cli.consume:consume", "Print the records of topics."),
+    "console": ("magnetar.cli.console:console", "Show a cluster in a browser."),
     "trim": ("magnetar.cli.offsets:trim", "Delete the first records of partitions."),
     "dump": ("magnetar.cli.dump:dump", "Show the contents of a stopped broker's files."),
     "check": ("magnetar.cli.check:check", "Verify a stopped broker's data directory."),
@@ -73,6 +74,7 @@ _PLACES = {
         "Take over the topics of a stopped Apache Kafka.",
     ),
     "profiles": ("magnetar.cli.profiles:profiles", "Look at the profiles that --profile names."),
+    "testing": ("magnetar.cli.testing:testing", "Brokers for tests in other languages."),
     "spark-jars": (
         "magnetar.cli.spark_jars:spark_jars",
         "Fetch the jars of Spark's Kafka connector.",

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from magnetar.config.listeners import parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
+    from magnetar.broker import Broker
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -47,13 +49,16 @@ class Flags(NamedTuple):
     log_format: str
 
 
-def run(flags: Flags) -> int:
-    """Serve until a signal; return the exit code."""
+def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
+    """Serve until a signal; return the exit code.
+
+    `compose` makes the broker, on its event loop: a test's broker has other parts.
+    """
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, compose))
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
@@ -89,7 +94,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
     from magnetar.broker import Broker
     from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
@@ -102,7 +107,7 @@ async def _serve(config: BrokerConfig) -> None:
     stop = _set_by_signals(loop)
     # Its address is taken first, so that a mistake in it ends the start before any log is touched.
     metrics = _metrics_endpoint(config)
-    broker = Broker(config)
+    broker = (compose or Broker)(config)
     # The objects that recovery builds live as long as the process. Collections that look at them
     # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()

@@ -27,6 +27,7 @@ from magnetar.config.setting import (
     string,
     words,
 )
+from magnetar.config.tokens import TOKEN_SETTINGS
 
 _OWN = "magnetar 0.1"
 _KIP_1030 = "KIP-1030"
@@ -37,6 +38,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 #: Tables whose settings a broker has, and whose parts read them through `view`.
 _TABLES = (
     SECURITY_SETTINGS,
+    TOKEN_SETTINGS,
     QUOTA_SETTINGS,
     DiskConfig.settings,
     ObservingConfig.settings,

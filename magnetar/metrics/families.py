@@ -133,6 +133,24 @@ FAMILIES = {
             "How long syncs to the disk took. One covers all that was written before it began.",
         ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
+        Family(
+            "magnetar_handshakes_open",
+            GAUGE,
+            "Clients of listeners with TLS that are connected and not encrypted yet.",
+        ),
+        Family(
+            "magnetar_handshakes_total",
+            COUNTER,
+            "Handshakes of TLS by how they ended: done, failed, plain-text (the client spoke no"
+            " TLS), timeout, gone (the client closed before it began).",
+            ("outcome",),
+        ),
+        Family(
+            "magnetar_logins_total",
+            COUNTER,
+            "Logins by mechanism and outcome: succeeded or failed.",
+            ("mechanism", "outcome"),
+        ),
         Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
         Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
         Family(
@@ -152,9 +170,6 @@ FAMILIES = {
             "Refusals by API and error code: of whole requests, and of single partitions of"
             " Produce, Fetch and AddPartitionsToTxn. Retriable ones count too.",
             ("api", "error"),
-        ),
-        Family(
-            "magnetar_authentication_failures_total", COUNTER, "Logins by SASL that have failed."
         ),
         Family(
             "magnetar_telemetry_clients",

@@ -22,6 +22,7 @@ from magnetar.metrics.client_metrics import told_by_clients
 from magnetar.metrics.families import FAMILIES, GROUPS_MAX, NAMED_FROM_SECONDS, TOPICS_MAX
 from magnetar.metrics.positions import Positions, positions
 from magnetar.metrics.samples import labelled, plain
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.patterns import PATTERNS
@@ -30,6 +31,7 @@ from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
+from magnetar.server.handshakes import Outcome
 from magnetar.server.latency import SUM_NS, Durations, bounds_seconds, cumulated
 from magnetar.server.listening import Server
 from magnetar.storage.topics import Topic
@@ -50,7 +52,8 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
-        *_refusals(services.refusals),
+        _logins(services.authentication),
+        _refusals(services.refusals),
         *_throttled(services.quotas),
         labelled(
             "magnetar_blocking_jobs",
@@ -115,6 +118,13 @@ def _groups(groups: Groups) -> Metric:
 
 def _server(server: Server) -> Iterator[Metric]:
     yield plain("magnetar_connections", server.connection_count)
+    yield plain("magnetar_handshakes_open", sum(each.count for each in server.handshakes))
+    outcomes: Counter[Outcome] = Counter()
+    for each in server.handshakes:
+        outcomes.update(each.outcomes)
+    yield labelled(
+        "magnetar_handshakes_total", [((kind.value,), outcomes[kind]) for kind in Outcome]
+    )
     yield plain("magnetar_received_bytes_total", server.received_bytes)
     yield plain("magnetar_sent_bytes_total", server.sent_bytes)
     requests = server.dispatcher.request_counts.items()
@@ -135,6 +145,14 @@ def _server(server: Server) -> Iterator[Metric]:
     )
 
 
+def _logins(authentication: Authentication) -> Metric:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for mechanism in authentication.mechanisms():
+        counts[mechanism.name, "succeeded"] += mechanism.logins.succeeded
+        counts[mechanism.name, "failed"] += mechanism.logins.failed
+    return labelled("magnetar_logins_total", counts.items())
+
+
 def _latencies(durations: Mapping[int, Durations]) -> Metric:
     family = FAMILIES["magnetar_request_seconds"]
     metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
@@ -147,13 +165,12 @@ def _latencies(durations: Mapping[int, Durations]) -> Metric:
     return metric
 
 
-def _refusals(refusals: RefusalCounts) -> Iterator[Metric]:
+def _refusals(refusals: RefusalCounts) -> Metric:
     counts = refusals.counts.items()
-    yield labelled(
+    return labelled(
         "magnetar_refusals_total",
         [((API_NAMES[key], code.name), count) for (key, code), count in counts],
     )
-    yield plain("magnetar_authentication_failures_total", refusals.failed_logins)
 
 
 def _lag(found: Positions) -> list[Metric]:

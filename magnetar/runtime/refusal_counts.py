@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from wire.error_code import ErrorCode
 
-_SASL_AUTHENTICATE = 36
-
 
 class RefusalCounts:
     """Refusals of whole requests, and of partitions and transactions where these are logged."""
@@ -19,11 +17,6 @@ class RefusalCounts:
     def add(self, api_key: int, code: ErrorCode) -> None:
         """Count one refusal."""
         self.counts[api_key, code] = self.counts.get((api_key, code), 0) + 1
-
-    @property
-    def failed_logins(self) -> int:
-        """How many logins have failed."""
-        return self.counts.get((_SASL_AUTHENTICATE, ErrorCode.SASL_AUTHENTICATION_FAILED), 0)
 
     def of_api(self, api_key: int) -> int:
         """Return how many refusals the requests of one API met."""

@@ -28,6 +28,7 @@ from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
 
@@ -66,6 +67,8 @@ class Services:
     telemetry: ClientTelemetry | None
     #: Who may do what; None without an authorizer.
     acls: Acls | None
+    #: Delegation tokens; None without a secret for them.
+    tokens: DelegationTokens | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions

@@ -21,7 +21,7 @@ from functools import partial
 from typing import cast
 
 from magnetar.config.listeners import Listener
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from magnetar.runtime.turns import Turns
@@ -188,7 +188,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         _log.warning(
             "connection closed",
             client_address=self.client_address,
-            client_id=self.client_id,
+            client_id=shown(self.client_id or ""),
             reason=reason,
         )
         self.abort()
@@ -467,8 +467,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         _log.warning(
             "connection closed",
             client_address=self.client_address,
-            client_id=self.client_id,
-            principal=str(self.session.principal),
+            client_id=shown(self.client_id or ""),
+            principal=shown(str(self.session.principal)),
             reason=str(error),
             exc_info=None if isinstance(error, WireError) else error,
         )

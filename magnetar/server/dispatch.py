@@ -328,7 +328,7 @@ class Dispatcher:
         except KafkaError as refusal:
             # Before KIP-152 the protocol has no answer that says no.
             self.services.refusals.add(SaslAuthenticateRequest.api_key, refusal.code)
-            raise WireError(str(refusal)) from None
+            raise WireError(connection.session.failure or str(refusal)) from None
         api = self._apis[SaslAuthenticateRequest.api_key]
         context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
         exchange = Exchange(Route(api, 0, self.durations[api.key]), context, 0)

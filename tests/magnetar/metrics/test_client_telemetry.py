@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -141,7 +142,8 @@ def test_what_is_no_push_or_too_much_is_refused_or_cut() -> None:
     names = [f"m{number}" for number in range(SAMPLES_MAX + 7)]
     samples, left_out = read_push(pushed(*names), Compression.NONE, 100_000)
     assert (len(samples), left_out) == (SAMPLES_MAX, 7)
-    hostile = pushed('x"}\n1', **{"__name__": "up", "ok": "v" * 500, "1st": "x"})
+    labels: dict[str, Any] = {"__name__": "up", "ok": "v" * 500, "1st": "x"}
+    hostile = pushed('x"}\n1', **labels)
     (sample,), _ = read_push(hostile, Compression.NONE, 10_000)
     assert sample.name == "kafka_client_x_1"
     assert [(name, len(value)) for name, value in sample.labels] == [("ok", 100)]

@@ -183,7 +183,7 @@ async def test_offsets_and_lag_have_the_names_of_kafka_exporter(
     broker.topics.create("a", 2)
     producer = RawProducer(client, "tx")
     assert await producer.init() == await producer.add() == await producer.produce(11) == 0
-    commit = [("a", 0, CommittedOffset(0)), ("gone", 0, CommittedOffset(7))]
+    commit = [("a", 0, CommittedOffset(0)), ("deleted", 0, CommittedOffset(7))]
     committer = Committer(group_id="g")
     await durably(broker.groups.offsets.commit(committer, commit, knows_group_not_found=True))
     found = await scrape(served)
@@ -198,10 +198,10 @@ async def test_offsets_and_lag_have_the_names_of_kafka_exporter(
     assert lag == 1
     assert found["kafka_consumergroup_lag", of_group] == lag
     assert found["magnetar_group_lag_records_sum", ()] == lag
-    assert not any("gone" in dict(labels).values() for _, labels in found)
+    assert not any("deleted" in dict(labels).values() for _, labels in found)
 
 
-async def test_latencies_refusals_and_failed_logins_are_counted(
+async def test_latencies_and_refusals_are_counted(
     broker: Broker, client: RawClient, served: MetricsEndpoint
 ) -> None:
     producer = RawProducer(client, "tx")
@@ -214,7 +214,6 @@ async def test_latencies_refusals_and_failed_logins_are_counted(
     assert 0 < found["magnetar_request_seconds_sum", api] < 60
     refused = {labels: value for (name, labels), value in found.items() if "refusals" in name}
     assert sum(refused.values()) >= 1
-    assert found["magnetar_authentication_failures_total", ()] == 0
 
 
 async def test_a_broker_is_alive_before_it_is_ready(
