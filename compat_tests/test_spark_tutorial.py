@@ -23,7 +23,7 @@ def test_the_words_are_counted_once_however_often_the_job_runs(
 ) -> None:
     (program,) = documents.blocks("docs/tutorials/spark_word_count.md", "python")
     known = {"spark": spark.session, "checkpoint": str(tmp_path / "checkpoint")}
-    exec(program.replace(ADDRESS, broker.bootstrap), known)
+    exec(program.replace(ADDRESS, broker.bootstrap), known)  # noqa: S102  # our own document
     read = ("consume", "counts", "--exit", "--format", "%k %s\\n")
     counts = sorted(output(broker, *read).decode().splitlines())
     assert counts == ["attract 1", "likes 2", "opposites 1", "repel 1"]
