@@ -10,7 +10,7 @@ DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -20,7 +20,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[security,spark,testing,examples,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,containers,security,spark,telemetry,testing,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -29,11 +29,12 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 
 test: check unit compat ## Everything that CI runs.
 
-check: install ## Lint, format, types, layers, sizes.
+check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.
@@ -78,6 +79,12 @@ soakdisk: install reference ## Every client at once for half an hour, as root, o
 
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
+
+containers: install ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, debootstrap.
+	$(BIN)/python -m tools.packages.containers
+
+docs: install ## Build the documentation's site into build/site; warnings are errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml
 
 clean: ## Remove what the targets above made (data stays).
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -193,13 +193,15 @@ def _probe(bootstrap: str, parent: Connection) -> None:
 
 def measure(name: str) -> Figures:
     """Return the figures of one load, by its name."""
+    from benchmarks import handshake_load
     from benchmarks.isolation_loads import LOADS
 
     port = free_port()
     load = LOADS[name]
     with TemporaryDirectory(prefix="isolation-") as directory:
-        broker = MagnetarBroker(Path(directory))
+        broker = MagnetarBroker(Path(directory), protocols=["SSL"])
         broker.settings = {
+            **handshake_load.settings(Path(directory)),
             "num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "metrics.listen": f"127.0.0.1:{port}",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from struct import pack
 from threading import Thread
 
+from benchmarks import handshake_load
 from benchmarks.frames import (
     FETCH_VERSION,
     Frames,
@@ -370,6 +371,7 @@ LOADS: dict[str, Callable[[Stage], None]] = {
     "30 MB to be compressed by the broker": recompression,
     "Produce of 100 MB": produce_of_100_megabytes,
     "2,000 connections that come and go": connections_that_come_and_go,
+    "1,000 TLS handshakes at once": handshake_load.handshakes,
     "100 clients that do not read 300 MB": readers_that_never_read,
     "300 half frames of 100 MB": half_frames,
 }

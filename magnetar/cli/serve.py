@@ -8,17 +8,20 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
+from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
+    from magnetar.broker import Broker
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -50,13 +53,16 @@ class Flags(NamedTuple):
     log_format: str
 
 
-def run(flags: Flags) -> int:
-    """Serve until a signal; return the exit code."""
+def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
+    """Serve until a signal; return the exit code.
+
+    `compose` makes the broker, on its event loop: a test's broker has other parts.
+    """
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, compose))
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
@@ -92,7 +98,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
     from magnetar.broker import Broker
     from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
@@ -105,7 +111,7 @@ async def _serve(config: BrokerConfig) -> None:
     stop = _set_by_signals(loop)
     # Its address is taken first, so that a mistake in it ends the start before any log is touched.
     metrics = _metrics_endpoint(config)
-    broker = Broker(config)
+    broker = (compose or Broker)(config)
     # The objects that recovery builds live as long as the process. Collections that look at them
     # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()
@@ -125,10 +131,12 @@ async def _serve(config: BrokerConfig) -> None:
         f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
         f" (node {broker.node_id}, cluster {broker.cluster_id})"
     )
+    notify(READY, f"serves {addresses}")
     if metrics is not None:
         metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
+    notify(STOPPING, "answers what is under way, and makes it durable")
     if metrics is not None:
         # Before the broker, whose figures it reads.
         await metrics.stop()

@@ -1,11 +1,11 @@
 """The catalog: the broker's state besides its logs, in a few SQLite tables.
 
-Owns topics, configs, client quotas, the producer id counter, the cluster's id and the count of the
-broker's starts. One transaction per admin change, durable when the call returns (WAL,
-synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
-they are rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown
-and deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing
-or full disk is a CatalogFailure, which stops the broker.
+Owns topics, configs, client quotas, users, ACLs, delegation tokens, the producer id counter, the
+cluster's id and the count of the broker's starts. One transaction per admin change, durable when
+the call returns (WAL, synchronous=FULL; less where the broker's durability promises less). Calls
+run on the event loop: they are rare and take a fraction of a millisecond, or the time of one sync.
+Topics are made, grown and deleted in a thread, since clients may ask for thousands; calls wait for
+one another. A failing or full disk is a CatalogFailure, which stops the broker.
 
 Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` counts those made.
 """
@@ -13,10 +13,11 @@ Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` counts
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 
 FILE_NAME = "catalog.sqlite"
+_MODE = 0o600
 
 _MIGRATIONS = (
     """
@@ -92,6 +94,19 @@ _MIGRATIONS = (
         PRIMARY KEY (resource, name, pattern, principal, host, operation, permission)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE delegation_tokens (
+        id TEXT PRIMARY KEY,
+        owner_type TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        requester_type TEXT NOT NULL,
+        requester TEXT NOT NULL,
+        renewers TEXT NOT NULL,
+        issued_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        ends_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 _SYNCHRONOUS = {
@@ -103,6 +118,9 @@ _SYNCHRONOUS = {
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
 AclRow = tuple[int, str, int, str, str, int, int]
+#: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
+#: when it was issued, until when it is good, and until when it may be renewed.
+TokenRow = tuple[str, str, str, str, str, str, int, int, int]
 
 
 class CatalogFailure(OSError):
@@ -139,6 +157,8 @@ class Catalog:
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
+        if not in_memory:
+            _make_private(Path(self._path))
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
             # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
@@ -301,6 +321,27 @@ class Catalog:
                 acls,
             )
 
+    def delegation_tokens(self) -> list[TokenRow]:
+        """Return every delegation token, the oldest first."""
+        with self._failing("read delegation tokens"):
+            return self._database.execute(
+                "SELECT * FROM delegation_tokens ORDER BY issued_ms, id"
+            ).fetchall()
+
+    def put_delegation_token(self, token: TokenRow) -> None:
+        """Add a delegation token, or replace the one of its id."""
+        with self._change("put a delegation token") as database:
+            database.execute(
+                "INSERT OR REPLACE INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
+            )
+
+    def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
+        """Remove the delegation tokens of these ids."""
+        with self._change("remove delegation tokens") as database:
+            database.executemany(
+                "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
+            )
+
     def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
         """Remove topics and their configs, and remember that their files must go.
 
@@ -418,6 +459,21 @@ class Catalog:
                 yield
         except sqlite3.Error as error:
             raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
+
+
+def _make_private(path: Path) -> None:
+    """Let the broker's user alone read the catalog: it has what SCRAM keeps of passwords.
+
+    SQLite gives the files beside it the same mode. Raises CatalogFailure.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _MODE))
+        # A catalog of an earlier release; that of another user is left as it is.
+        if path.stat().st_mode & 0o077:
+            with suppress(PermissionError):
+                path.chmod(_MODE)
+    except OSError as error:
+        raise CatalogFailure(f"catalog {path}: cannot open: {error.strerror}") from error
 
 
 def _insert_configs(
