@@ -10,7 +10,7 @@ DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak fuzz reference containers docs clean
+.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -20,7 +20,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,security,spark,telemetry,testing,containers,examples,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,containers,security,spark,telemetry,testing,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -73,6 +73,9 @@ trace: install ## Print the way of a request through files and calls, measured: 
 
 soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
+
+soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.
+	$(BIN)/python -m tools.soak_disk
 
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)

@@ -65,7 +65,7 @@ _NO_PRODUCER = Identity("", -1, -1)
 
 def nothing(stage: Stage) -> None:
     with stage.measured():
-        time.sleep(3)
+        time.sleep(3)  # The probe measures an idle broker for so long.
 
 
 # Many small requests at once.
@@ -218,7 +218,7 @@ def joins_of_a_megabyte(stage: Stage) -> None:
     connections = [stage.connect() for _ in range(300)]
     with stage.measured():
         _at_once(lambda each: each.send_bytes(data), connections)
-        time.sleep(3)
+        time.sleep(3)  # No answer comes before the members' rebalance ends: the probe goes on.
 
 
 def joins_at_once(stage: Stage) -> None:
@@ -322,7 +322,7 @@ def readers_that_never_read(stage: Stage) -> None:
     data = framed(MetadataRequest(topics=None), _METADATA) * 5
     with stage.measured():
         _at_once(lambda each: each.send_bytes(data), connections)
-        time.sleep(5)
+        time.sleep(5)  # No answer is read: the broker's attempts to send are measured for so long.
 
 
 def half_frames(stage: Stage) -> None:
@@ -339,7 +339,7 @@ def half_frames(stage: Stage) -> None:
 
     with stage.measured():
         _at_once(send, connections)
-        time.sleep(2)
+        time.sleep(2)  # No frame is complete: what holding them costs is measured for so long.
 
 
 LOADS: dict[str, Callable[[Stage], None]] = {

@@ -24,6 +24,7 @@ from compat_tests.soak.plan import (
     COPIES_PARTITIONS,
     ENTRIES_PARTITIONS,
     GROUPS,
+    PAUSE_MS,
     SoakJob,
     copiers,
     copies_topic,
@@ -65,11 +66,18 @@ class Participant(Supervised):
 class Soak:
     """Topics, participants and disturber of one run on a started broker."""
 
-    def __init__(self, broker: Broker, disturbances: Disturbances, report: Report) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        disturbances: Disturbances,
+        report: Report,
+        pause_ms: int = PAUSE_MS,
+    ) -> None:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
-        self.writers = [Participant(job, report) for job in writers(broker.bootstrap, self.name)]
+        jobs = writers(broker.bootstrap, self.name, pause_ms)
+        self.writers = [Participant(job, report) for job in jobs]
         self.copiers = [Participant(job, report) for job in copiers(broker.bootstrap, self.name)]
         self.faults: list[str] = []
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)

@@ -40,7 +40,7 @@ from wire.records import BatchHeader, ControlType, crc_ok, iterate_batches, pars
 #: From 13 on requests name topic ids.
 _VERSION_OF_NAMES = 12
 _NO_REPLICA = -1
-_MAX_BYTES = 1 << 20
+FETCH_BYTES_MAX = 1 << 20
 
 
 class Outcome(StrEnum):
@@ -90,7 +90,7 @@ def fetch_stretch(
     place: TopicPartition,
     offset: int,
     isolation: int,
-    max_bytes: int = _MAX_BYTES,
+    max_bytes: int = FETCH_BYTES_MAX,
 ) -> Stretch:
     """Return the batches at an offset, up to `max_bytes` but at least one; none at the end.
 
@@ -171,7 +171,7 @@ class PartitionView:
                 self.place,
                 offset,
                 READ_COMMITTED if is_decided else READ_UNCOMMITTED,
-                min(_MAX_BYTES, bytes_max),
+                min(FETCH_BYTES_MAX, bytes_max),
             )
             if not stretch.batches:
                 break

@@ -164,6 +164,9 @@ def _with_login(security: Security, given: Mapping[str, str]) -> Security:
         raise BadSettings(f"sasl.jaas.config {mistake}.") from None
     if mechanism == OAUTHBEARER:
         return _with_tokens(security, given, options)
+    if options.get("tokenauth", "").lower() == "true":
+        # Said here: as a user's name the token's id would only be a failed login.
+        raise BadSettings("sasl.jaas.config: tokenauth is not served: log in as a user.")
     username = given.get("sasl.username", options.get("username", ""))
     password = given.get("sasl.password", options.get("password", ""))
     if not username or not password:

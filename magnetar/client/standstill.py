@@ -162,6 +162,7 @@ def _held(
 
 def _blocked(seen: Look, each: Position) -> Finding:
     place = each.topic, each.partition
+    lag = seen.lag_of(each)
     first = min(
         (one for one in seen.open if one.where == place),
         key=lambda one: one.start_offset,
@@ -169,12 +170,12 @@ def _blocked(seen: Look, each: Position) -> Finding:
     )
     if first is None:
         # It ended between the questions.
-        return Finding(Cause.ADVANCING, *place, each.lag)
+        return Finding(Cause.ADVANCING, *place, lag)
     known = next((one for one in seen.transactions if one.producer_id == first.producer_id), None)
     return Finding(
         Cause.OPEN_TRANSACTION,
         *place,
-        each.lag,
+        lag,
         transactional_id=None if known is None else known.transactional_id,
         producer_id=first.producer_id,
         open_since_ms=first.last_timestamp if known is None else known.started_ms,

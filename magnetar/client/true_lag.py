@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from magnetar.client.batches import Outcome, fetch_stretch, judged
+from magnetar.client.batches import FETCH_BYTES_MAX, Outcome, fetch_stretch, judged
 from magnetar.client.cluster import Client, TopicPartition
 from magnetar.client.errors import Refused
 from magnetar.client.partitions import READ_COMMITTED
@@ -92,7 +92,8 @@ class TrueLag:
         offset, read_bytes, found = first, 0, Counted()
         while offset < stable and read_bytes < self.bytes_max:
             try:
-                stretch = fetch_stretch(client, leader, place, offset, READ_COMMITTED)
+                size = min(FETCH_BYTES_MAX, self.bytes_max)
+                stretch = fetch_stretch(client, leader, place, offset, READ_COMMITTED, size)
             except Refused as refusal:
                 if refusal.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise

@@ -141,14 +141,15 @@ class _Login:
     async def form(self, request: Request) -> Response:
         if not self._sessions.wants_login:
             return RedirectResponse("/", 303)
-        return await run_in_threadpool(self._show, request, "", "")
+        return await run_in_threadpool(self._show, request, request.query_params.get("next", ""))
 
     async def submitted(self, request: Request) -> Response:
         form = await read_form(request)
+        wanted = form.get("next", "")
         session = self._screens.session(request)
         if not self._sessions.is_token(session, form.get("token", "")):
             return await run_in_threadpool(
-                self._show, request, "The form was too old. Try again.", ""
+                self._show, request, wanted, "The form was too old. Try again."
             )
         username = form.get("username", "")
         try:
@@ -156,8 +157,8 @@ class _Login:
                 self._sessions.log_in, username, form.get("password", "")
             )
         except ClientError as failure:
-            return await run_in_threadpool(self._show, request, str(failure), username)
-        response = RedirectResponse(_own_address(form.get("next", "")), 303)
+            return await run_in_threadpool(self._show, request, wanted, str(failure), username)
+        response = RedirectResponse(_own_address(wanted), 303)
         keep_session(response, logged_in.id)
         return response
 
@@ -170,11 +171,13 @@ class _Login:
         response.delete_cookie(SESSION_COOKIE)
         return response
 
-    def _show(self, request: Request, message: str, username: str) -> Response:
+    def _show(
+        self, request: Request, wanted: str, message: str = "", username: str = ""
+    ) -> Response:
         values = {
             "message": message,
             "name": username,
-            "next": _own_address(request.query_params.get("next", "")),
+            "next": _own_address(wanted),
             "mechanism": self._sessions.security.mechanism,
         }
         screen = Screen("login.html", values, "Log in", status=401 if message else 200)

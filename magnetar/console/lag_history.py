@@ -1,7 +1,9 @@
 """Lag over time: what a thread notes of every group while the console runs. In memory, bounded.
 
-One sample asks for all groups in a handful of requests. The lag of a sample is in offsets, in two
-parts: what read_committed members may read now, and what waits for open transactions.
+One sample asks for all groups in a handful of requests. Its lag has two parts: the records that
+read_committed members may read now, and what waits for open transactions. Where a group is near the
+end, the log is looked into, so that markers and aborted records are no lag. Elsewhere they do not
+matter much, and a look every few seconds would read much: offsets stand for records there.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from magnetar.client import Client, ClientError, TopicPartition
-from magnetar.client.group_lags import standings
+from magnetar.client.cluster import Leaders
+from magnetar.client.group_lags import Standing, known_leaders, standings
 from magnetar.client.groups import list_groups
+from magnetar.client.true_lag import TrueLag
 
 INTERVAL_S = 5.0
 #: An hour of each group.
@@ -22,6 +26,9 @@ SAMPLES_MAX = 720
 GROUPS_MAX = 500
 #: Samples whose committed offsets are kept too: whether a group advances shows against them.
 LOOKBACK = 4
+#: So near to the end a group's log is looked into, for so long in each sample.
+_NEAR_OFFSETS = 5000
+_COUNTING_S = 0.25
 #: Nobody has looked for so long: the thread ends, and the next look starts another.
 _UNSEEN_S_MAX = 1800.0
 
@@ -30,7 +37,7 @@ class Sample(NamedTuple):
     """A group at one moment; the time is in seconds since 1970."""
 
     time_s: float
-    readable: int
+    to_read: int
     held_back: int
 
 
@@ -47,9 +54,11 @@ class LagHistory:
     def __init__(
         self,
         ask: Callable[[Callable[[Client], Any]], Any],
+        true_lag: TrueLag,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._ask = ask
+        self._true_lag = true_lag
         self._now = now
         self._samples: dict[str, deque[Sample]] = {}
         self._committed: dict[str, deque[Earlier]] = {}
@@ -85,7 +94,17 @@ class LagHistory:
     def take(self, client: Client) -> None:
         """Take one sample of every group."""
         every = standings(client, [group.group_id for group in list_groups(client)])
+        leaders = known_leaders(client, {each.topic for one in every.values() for each in one})
+        deadline = time.monotonic() + _COUNTING_S
         now = self._now()
+        taken = {
+            group_id: Sample(
+                now,
+                sum(self._to_read(client, leaders, each, deadline) for each in found),
+                sum(each.held_back for each in found),
+            )
+            for group_id, found in every.items()
+        }
         with self._lock:
             # A group that is gone is forgotten with its samples.
             kept = {name: self._samples[name] for name in every if name in self._samples}
@@ -95,18 +114,19 @@ class LagHistory:
             }
             for name, offsets in self._committed.items():
                 offsets.append(Earlier(now, {each.place: each.committed for each in every[name]}))
-            for group_id, found in every.items():
+            for group_id, sample in taken.items():
                 if group_id not in kept and len(kept) >= GROUPS_MAX:
                     continue
                 samples = kept.setdefault(group_id, deque(maxlen=SAMPLES_MAX))
-                samples.append(
-                    Sample(
-                        now,
-                        sum(each.readable for each in found),
-                        sum(each.held_back for each in found),
-                    )
-                )
+                samples.append(sample)
             self._samples = kept
+
+    def _to_read(self, client: Client, leaders: Leaders, each: Standing, deadline: float) -> int:
+        first, stable = each.committed, min(each.stable, each.end)
+        is_near = each.readable <= _NEAR_OFFSETS and time.monotonic() < deadline
+        if is_near and each.place in leaders:
+            return self._true_lag.count(client, leaders, each.place, first, stable).records_max
+        return self._true_lag.known(each.place, first, stable).records_max
 
     def _take_part(self) -> None:
         """Note that someone looks, and start the thread if it runs no more."""

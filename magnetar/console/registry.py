@@ -65,7 +65,9 @@ class Registry:
     def __init__(self, url: str, fetch: Callable[[str], Any] = fetch_json) -> None:
         """ClientError: the address is none of HTTP."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise ClientError(f"{url!r} is no address of a schema registry: http://localhost:8081.")
+            raise ClientError(
+                f"{url!r} is no address of a schema registry, which begins with http."
+            )
         self._url = url.rstrip("/")
         self._fetch = fetch
         self._lock = threading.Lock()

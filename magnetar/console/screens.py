@@ -206,7 +206,7 @@ class Screens:
 
         last, is_lost, silence = "", False, 0
         try:
-            while not await request.is_disconnected():
+            while not (visit.access.is_closed or await request.is_disconnected()):
                 silence += 1
                 try:
                     fragment = await run_in_threadpool(look)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from magnetar.client import Client, TopicPartition, Unreachable
+from magnetar.client import Client, NotLetIn, TopicPartition, Unreachable
 from magnetar.client.security import Security
 from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LagHistory
@@ -50,8 +50,8 @@ class Access:
 
     def __init__(self, connect: Callable[[], Client], username: str | None = None) -> None:
         self.username = username
-        self.history = LagHistory(self.ask)
         self.true_lag = TrueLag()
+        self.history = LagHistory(self.ask, self.true_lag)
         #: The ends of partitions when nodes were looked at last.
         self.ends: Ends | None = None
         self._connect = connect
@@ -74,8 +74,16 @@ class Access:
                 pass
         return self.act(question)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its login has ended."""
+        return self._is_closed
+
     def act(self, deed: Callable[[Client], T]) -> T:
         """Return what a deed answers. It is done over a new connection, and once."""
+        # A live page may go on to ask for somebody who has logged out.
+        if self._is_closed:
+            raise NotLetIn("The session has ended: log in again.")
         with self._kept(self._connect()) as client:
             return deed(client)
 
@@ -129,6 +137,8 @@ class Sessions:
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     _logins: dict[str, _Login] = field(default_factory=dict)
     _anyone: Access | None = None
+    #: Logins come from threads, and requests from the event loop.
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @property
     def wants_login(self) -> bool:
@@ -156,14 +166,16 @@ class Sessions:
         # A new id, not the browser's: another person may have planted that one.
         session = self.of(None)
         session.access = access
-        self._expire()
-        self._logins[session.id] = _Login(access, self.clock())
+        with self._lock:
+            self._expire()
+            self._logins[session.id] = _Login(access, self.clock())
         access.history.begin()
         return session
 
     def log_out(self, session_id: str) -> None:
         """Forget a login and its password."""
-        login = self._logins.pop(session_id, None)
+        with self._lock:
+            login = self._logins.pop(session_id, None)
         if login is not None:
             login.access.close()
 
@@ -182,9 +194,10 @@ class Sessions:
 
     def _access(self, session_id: str) -> Access | None:
         if not self.wants_login:
-            if self._anyone is None:
-                self._anyone = Access(lambda: self.connect(self.security))
-            return self._anyone
+            with self._lock:
+                if self._anyone is None:
+                    self._anyone = Access(lambda: self.connect(self.security))
+                return self._anyone
         login = self._logins.get(session_id)
         if login is None:
             return None

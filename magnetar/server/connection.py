@@ -252,9 +252,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._pause_reading(Pause.TURN)
             self._turns.later(partial(self._resume_reading, Pause.TURN))
 
-    def eof_received(self) -> bool:
-        return False
-
     def pause_writing(self) -> None:
         if self._transport is not None:
             self._unread.resize(self._transport.get_write_buffer_size())
@@ -403,7 +400,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answered(exchange)
 
     async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
-        await self._dispatcher.go_on(exchange, rest)
+        dispatcher = self._dispatcher
+        go_on = dispatcher.go_on_large if exchange.is_large else dispatcher.go_on
+        await go_on(exchange, rest)
         self._answered(exchange)
 
     def _answered(self, exchange: Exchange) -> None:

@@ -32,6 +32,7 @@ from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
+from magnetar.server.collecting import Collector
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
 from magnetar.server.latency import SUM_NS, Durations, no_durations
@@ -182,6 +183,7 @@ class Dispatcher:
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
+        self._collector = Collector(self._loop)
         #: By API key and version as the first four bytes of a request say them.
         self._routes: dict[int, Route] = {}
         #: The number of requests that were understood, by API key.
@@ -262,6 +264,11 @@ class Dispatcher:
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
+    async def go_on_large(self, exchange: Exchange, rest: Rest) -> None:
+        """Do as `go_on`, for a request that a thread decodes."""
+        with self._collector.put_off():
+            await self.go_on(exchange, rest)
+
     async def go_on(self, exchange: Exchange, rest: Rest) -> None:
         """Run the handler from its first wait on. Raises WireError.
 
@@ -280,6 +287,10 @@ class Dispatcher:
                 exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
             else:
                 exchange.answer = _refusal(exchange, refusal)
+
+    def close(self) -> None:
+        """Leave the process as it was: no request is begun any more."""
+        self._collector.close()
 
     def forget_routes(self) -> None:
         """Look routes up anew: quotas have come or gone."""

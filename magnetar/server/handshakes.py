@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 
 from magnetar.config.listeners import Listener
@@ -32,6 +33,9 @@ _ACCEPTED_MAX = 16
 _NO_FILES_PAUSE_S = 1.0
 #: A TLS record that carries a handshake begins with this byte.
 _HANDSHAKE_RECORD = 0x16
+#: The alert that OpenSSL would send: a fatal one, unexpected_message.
+_UNEXPECTED_MESSAGE = b"\x15\x03\x01\x00\x02\x02\x0a"
+_PLAIN_BYTES_MAX = 1 << 16
 
 _log = get_logger("server")
 
@@ -220,11 +224,19 @@ class _Handshake:
         if not first:
             self.end(Outcome.GONE)
         elif first[0] != _HANDSHAKE_RECORD:
+            self._tell()
             self.end(
                 Outcome.PLAIN_TEXT, "not TLS: the client is set up for PLAINTEXT or SASL_PLAINTEXT"
             )
         else:
             self._listener.enqueue(self)
+
+    def _tell(self) -> None:
+        """Answer a client that speaks no TLS, so that it can tell what it has reached."""
+        with suppress(OSError):
+            # Read first: what is left unread at the close would take the answer with it.
+            self._socket.recv(_PLAIN_BYTES_MAX)
+            self._socket.send(_UNEXPECTED_MESSAGE)
 
     def begin(self) -> None:
         """Do the handshake."""

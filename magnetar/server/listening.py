@@ -200,6 +200,7 @@ class Server:
                 for connection in self.connections:
                     connection.abort()
                 await asyncio.sleep(0)
+        self.dispatcher.close()
 
     def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
         tls = self._tls.get(listener.name)

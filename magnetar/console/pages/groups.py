@@ -188,7 +188,7 @@ def count(
 
 def curve(samples: Sequence[Sample]) -> str:
     """Return the points of a curve 60 wide and 16 high."""
-    recent = [each.readable + each.held_back for each in samples[-60:]]
+    recent = [each.to_read + each.held_back for each in samples[-60:]]
     if len(recent) < 2:
         return ""
     highest = max(*recent, 1)
@@ -204,9 +204,9 @@ def chart(samples: Sequence[Sample]) -> dict[str, Any]:
         "times": [round(each.time_s) for each in samples],
         "series": [
             {
-                "label": "may be read",
+                "label": "to read",
                 "color": "--accent",
-                "values": [each.readable for each in samples],
+                "values": [each.to_read for each in samples],
             },
             {
                 "label": "behind open transactions",

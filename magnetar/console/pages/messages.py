@@ -118,25 +118,12 @@ def overview(visit: Visit) -> Screen:
 
     looked, partitions = visit.access.ask(ask)
     is_newest_first = where in ("newest", "before")
-    every = [message for each in looked for message in each.messages]
-    every.sort(key=lambda one: (one.timestamp, one.offset), reverse=is_newest_first)
-    decoder = Decoder(visit.settings.registry)
-    stable = {each.view.place[1]: each.view.last_stable_offset for each in looked}
-    rows = [
-        Shown(
-            one,
-            decoder.decode(one.key),
-            decoder.decode(one.value),
-            one.outcome is Outcome.COMMITTED and one.offset >= stable[one.partition],
-        )
-        for one in every[:limit]
-    ]
     values = {
         "name": name,
         "tab": "messages",
         "partitions": partitions,
         "partition": visit.query.get("partition", ""),
-        "rows": rows,
+        "rows": shown(visit, looked, limit, is_newest_first),
         "looked": [_sentence(each) for each in looked][:4],
         "looked_count": len(looked),
         "is_partial": partitions > PARTITIONS_MAX and not visit.query.get("partition"),
@@ -151,6 +138,26 @@ def overview(visit: Visit) -> Screen:
         **_pager(visit, looked, is_newest_first),
     }
     return Screen("messages.html", values, f"{name}: messages", is_live=bool(values["is_tail"]))
+
+
+def shown(visit: Visit, looked: Sequence[Looked], limit: int, is_newest_first: bool) -> list[Shown]:
+    """Return what was found in all partitions, in order, decoded."""
+    every = sorted(
+        (message for each in looked for message in each.messages),
+        key=lambda one: (one.timestamp, one.offset),
+        reverse=is_newest_first,
+    )
+    decoder = Decoder(visit.settings.registry)
+    stable = {each.view.place[1]: each.view.last_stable_offset for each in looked}
+    return [
+        Shown(
+            one,
+            decoder.decode(one.key),
+            decoder.decode(one.value),
+            one.outcome is Outcome.COMMITTED and one.offset >= stable[one.partition],
+        )
+        for one in every[:limit]
+    ]
 
 
 def one(visit: Visit) -> Screen:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from magnetar.client import Client, TopicPartition
+from magnetar.client import Client, Refused, TopicPartition
 from magnetar.client import transactions as queries
 from magnetar.client.batches import Outcome, view_partitions
+from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.group_lags import bounds, known_leaders, standings
 from magnetar.client.groups import list_groups
+from magnetar.client.log_dirs import describe_log_dirs
 from magnetar.client.partitions import EARLIEST, OpenProducer, list_offsets
-from magnetar.client.topics import Partition, Topic, describe_topics, list_topics
+from magnetar.client.topics import Partition, Topic, list_topics
 from magnetar.client.transactions import Transaction, owners
 from magnetar.console.pages.groups import Lag, lag_of
 from magnetar.console.screens import NotFound, Screen, Visit
+from wire.resource_type import ResourceType
 
 TOPICS_MAX = 50
 PARTITIONS_MAX = 200
@@ -120,20 +124,13 @@ def one(visit: Visit) -> Screen:
     page = visit.number("page", 1, lowest=1)
 
     def ask(client: Client) -> tuple[Topic, list[Held]]:
-        (topic,) = describe_topics(client, [name])
+        topic = _described(client, name)
         held = {
             (name, each.partition)
             for each in topic.partitions
             if 0 <= each.last_stable_offset < each.high_watermark
         }
-        leaders = known_leaders(client, [name])
-        views = view_partitions(client, leaders, held & set(leaders)) if held else []
-        firsts = {
-            view.place: min(view.open, key=lambda each: each.start_offset)
-            for view in views
-            if view.open
-        }
-        known = owners(client, firsts.values()) if firsts else {}
+        firsts, known = _holders(client, name, held) if held else ({}, {})
         now_ms = queries.now_ms()
         return topic, [_held(name, each, firsts, known, now_ms) for each in topic.partitions]
 
@@ -278,6 +275,55 @@ def _row(
         sum(ends[place] - starts[place] for place in known),
         sum(max(ends[place] - stable[place], 0) for place in known),
     )
+
+
+def _described(client: Client, name: str) -> Topic:
+    """Return a topic with what its visitor may know: offsets, and sizes if the cluster tells."""
+    (topic,) = list_topics(client, [name])
+    leaders = {(name, each.partition): each.leader for each in topic.partitions if each.leader >= 0}
+    starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
+    stable, ends = bounds(client, leaders, leaders.keys())
+    sizes: dict[TopicPartition, int] = {}
+    # Both need more than to describe the topic: without them the rest is shown.
+    with suppress(Refused):
+        for directory in describe_log_dirs(client, leaders):
+            for place, size in directory.sizes.items():
+                sizes[place] = max(sizes.get(place, 0), size)
+    configs: dict[str, str | None] = {}
+    with suppress(Refused):
+        ((_, entries),) = describe_configs(client, [Resource(ResourceType.TOPIC, name)])
+        configs = {each.name: each.value for each in entries if each.is_own}
+    partitions = [
+        replace(
+            each,
+            log_start_offset=starts.get((name, each.partition), -1),
+            last_stable_offset=stable.get((name, each.partition), -1),
+            high_watermark=ends.get((name, each.partition), -1),
+            size_bytes=sizes.get((name, each.partition), -1),
+        )
+        for each in topic.partitions
+    ]
+    return replace(topic, partitions=partitions, configs=configs)
+
+
+def _holders(
+    client: Client, name: str, held: Set[TopicPartition]
+) -> tuple[dict[TopicPartition, OpenProducer], dict[tuple[int, TopicPartition], Transaction]]:
+    """Return the oldest open producer of each partition, and the transactions by producer.
+
+    Nothing for a visitor who may not read the topic.
+    """
+    leaders = known_leaders(client, [name])
+    try:
+        views = view_partitions(client, leaders, held & set(leaders))
+    except Refused:
+        return {}, {}
+    firsts = {
+        view.place: min(view.open, key=lambda each: each.start_offset)
+        for view in views
+        if view.open
+    }
+    return firsts, owners(client, firsts.values()) if firsts else {}
 
 
 def _held(

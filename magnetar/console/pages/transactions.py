@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from magnetar.client import Client, ClientError, TopicPartition
+from magnetar.client import Client, ClientError, Refused, TopicPartition
 from magnetar.client import transactions as queries
 from magnetar.client.partitions import OpenProducer
 from magnetar.client.transaction_aborts import VoteSealed, abort_in_partition, abort_transaction
@@ -57,13 +57,13 @@ def overview(visit: Visit) -> Screen:
     """The open transactions by age, and the partitions that they hold back."""
     wanted = visit.query.get("filter", "").strip()
 
-    def ask(client: Client) -> tuple[list[Transaction], dict[str, list[Transaction]]]:
+    def ask(client: Client) -> tuple[list[Transaction], dict[str, list[Transaction]], str]:
         found = queries.list_transactions(client, states=sorted(OPEN_STATES))
         shown = [each for each in found if wanted in each.transactional_id]
-        queries.fill_open_partitions(client, shown)
-        return shown, queries.describe_children(client, shown)
+        refusal = fill(client, shown)
+        return shown, queries.describe_children(client, shown), refusal
 
-    found, children = visit.access.ask(ask)
+    found, children, refusal = visit.access.ask(ask)
     now_ms = queries.now_ms()
     rows = sorted(
         (row(each, now_ms, children.get(each.transactional_id, ())) for each in found),
@@ -75,10 +75,21 @@ def overview(visit: Visit) -> Screen:
         "blocked": blocked(found, now_ms)[:ROWS_MAX],
         "held_back": sum(each.held_back for each in rows),
         "filter": wanted,
+        "refusal": refusal,
         "has_votes": any(each.transaction.parent_id or each.votes for each in rows),
         "has_clients": any(each.transaction.client_id for each in rows),
     }
     return Screen("transactions.html", values, "Transactions", is_live=True)
+
+
+def fill(client: Client, found: Sequence[Transaction]) -> str:
+    """Fill in where transactions are open; return why that is not told, if it is not."""
+    try:
+        queries.fill_open_partitions(client, found)
+    # To see a topic's producers takes READ; the transactions themselves are shown without.
+    except Refused as refusal:
+        return str(refusal)
+    return ""
 
 
 def row(one: Transaction, now_ms: int, votes: Sequence[Transaction] = ()) -> Row:
@@ -135,7 +146,7 @@ def one(visit: Visit) -> Screen:
 
     def ask(client: Client) -> tuple[Transaction, list[Transaction]]:
         found = _described(client, transactional_id)
-        queries.fill_open_partitions(client, [found])
+        fill(client, [found])
         return found, queries.describe_children(client, [found]).get(transactional_id, [])
 
     found, children = visit.access.ask(ask)
@@ -154,7 +165,7 @@ def abort_form(visit: Visit) -> Screen:
 
     def ask(client: Client) -> Transaction:
         found = _described(client, transactional_id)
-        queries.fill_open_partitions(client, [found])
+        fill(client, [found])
         return found
 
     found = visit.access.ask(ask)

@@ -17,7 +17,8 @@
 
   // --- live pages
   const say = (text) => {
-    notice.hidden = !text;
+    // A page that is itself about the failure says enough.
+    notice.hidden = !text || main.querySelector(".failure") !== null;
     notice.textContent = text;
   };
   const time = () => new Date().toLocaleTimeString("en-GB");

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.client import Client, ClientError, Unreachable
+from magnetar.client import Client, ClientError, Refused, Unreachable
 from magnetar.client.security import PLAINTEXT, Security
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -116,6 +116,8 @@ class World:
     #: User and password, where the cluster wants them.
     users: dict[str, str] = field(default_factory=dict)
     is_down: bool = False
+    #: Requests that the visitor's ACLs do not allow.
+    forbidden: set[type[Message]] = field(default_factory=set)
     asked: list[Message] = field(default_factory=list)
     aborts: list[str] = field(default_factory=list)
 
@@ -145,6 +147,8 @@ class FakeConnection:
         if self._world.is_down:
             raise Unreachable("cannot reach a broker at 127.0.0.1:9092: Connection refused.")
         self._world.asked.append(request)
+        if type(request) in self._world.forbidden:
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders-0")
         if type(request) not in _ANSWERS:
             raise ClientError("the broker at 127.0.0.1:9092 does not serve that.")
         return _ANSWERS[type(request)](self._world, request)

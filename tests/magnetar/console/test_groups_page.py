@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from magnetar.client.group_lags import Standing
+from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LOOKBACK, SAMPLES_MAX, LagHistory
 from magnetar.console.pages.groups import chart, curve
 from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import FakeClient, Group, World
 from tests.magnetar.console.test_transactions_page import rows, world_with_two
 from wire.messages.describe_groups import DescribedGroupMember
+from wire.messages.fetch import FetchRequest
 
 
 def world_with_group(committed: int) -> World:
@@ -22,6 +24,10 @@ def world_with_group(committed: int) -> World:
     orders.end_transaction(2, commit=True)
     world.groups["shop"] = Group(committed={("orders", 0): committed})
     return world
+
+
+def history_of(world: World) -> LagHistory:
+    return LagHistory(lambda question: question(FakeClient(world)), TrueLag(), lambda: 0.0)
 
 
 def test_markers_and_aborted_records_are_no_lag() -> None:
@@ -52,7 +58,7 @@ def test_why_a_group_does_not_advance_names_the_transaction() -> None:
     world = world_with_two()
     world.groups["shop"] = Group(committed={("orders", 0): 1})
     page = Browser(world).text("/groups/one", id="shop")
-    assert "behind the open transaction of &#39;etl&#39;" in page
+    assert "orders-0: 4 wait behind the open transaction of &#39;etl&#39;" in page
 
 
 def test_a_group_of_a_thousand_members_is_shown_in_pages() -> None:
@@ -76,13 +82,13 @@ def test_a_topic_that_is_gone_leaves_the_group_readable() -> None:
 
 def test_the_history_keeps_a_bounded_number_of_samples_and_forgets_groups_that_are_gone() -> None:
     world = world_with_group(1)
-    history = LagHistory(lambda question: question(FakeClient(world)), now=lambda: 0.0)
+    history = history_of(world)
     client = FakeClient(world)
     for _ in range(SAMPLES_MAX + 3):
         history.take(client)
     history.stop()
     assert len(history.of("shop")) == SAMPLES_MAX
-    assert history.of("shop")[-1][1:] == (5, 0)
+    assert history.of("shop")[-1][1:] == (1, 0)
     earlier = history.earlier("shop")
     assert earlier is not None and earlier.committed == {("orders", 0): 1}
     assert LOOKBACK < SAMPLES_MAX
@@ -94,13 +100,34 @@ def test_the_history_keeps_a_bounded_number_of_samples_and_forgets_groups_that_a
 def test_a_curve_needs_two_samples_and_ends_at_the_right() -> None:
     assert curve([]) == ""
     world = world_with_group(1)
-    history = LagHistory(lambda question: question(FakeClient(world)), now=lambda: 0.0)
+    history = history_of(world)
     history.stop()
     history.take(FakeClient(world))
     history.take(FakeClient(world))
     assert curve(history.of("shop")) == "0.0,1.0 60.0,1.0"
-    assert chart(history.of("shop"))["series"][0]["values"] == [5, 5]
+    assert chart(history.of("shop"))["series"][0]["values"] == [1, 1]
 
 
 def test_a_standing_in_a_topic_that_cannot_be_asked_has_no_lag() -> None:
     assert Standing("gone", 0, 5, -1, -1).lag == 0
+
+
+def test_a_count_is_bounded_and_goes_on_where_it_ended() -> None:
+    world = World()
+    for number in range(50):
+        world.partition("orders").write(b"%03d" % number * 100)
+    client, leaders, place = FakeClient(world), {("orders", 0): 1}, ("orders", 0)
+    bounded = TrueLag(bytes_max=1000).count(client, leaders, place, 0, 50)
+    assert 0 < bounded.records < 50 and bounded.records_max == 50
+    true_lag = TrueLag()
+    assert true_lag.known(place, 0, 50).unseen == 50
+    assert true_lag.count(client, leaders, place, 0, 50).records == 50
+    world.asked.clear()
+    assert true_lag.count(client, leaders, place, 0, 50).records == 50 and not world.asked
+    world.partition("orders").write(b"more")
+    assert true_lag.count(client, leaders, place, 0, 51).records == 51
+    (fetch,) = world.asked
+    assert isinstance(fetch, FetchRequest)
+    assert fetch.topics[0].partitions[0].fetch_offset == 50
+    # Deleted and made anew.
+    assert true_lag.count(client, leaders, place, 0, 10).records == 10

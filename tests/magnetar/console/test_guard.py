@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.client import NotLetIn
 from magnetar.client.security import PLAINTEXT
 from magnetar.console.app import DEEDS, PAGES
 from magnetar.console.guard import BODY_BYTES_MAX, allowed_hosts
-from magnetar.console.sessions import Sessions
+from magnetar.console.sessions import Access, Sessions
 from tests.magnetar.console.browser import BASE, SCRAM, Browser
 from tests.magnetar.console.fake_cluster import FakeClient, World
 from tests.magnetar.console.test_transactions_page import world_with_two
+from wire.messages.describe_configs import DescribeConfigsRequest
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from wire.messages.describe_producers import DescribeProducersRequest
 
 
 def test_a_name_that_was_rebound_to_this_address_is_not_answered() -> None:
@@ -28,7 +32,7 @@ def test_a_console_on_every_address_needs_to_be_told_its_names() -> None:
     assert "console.example" in allowed_hosts("0.0.0.0", ["console.example"])
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://evil.invalid", "http://127.0.0.1:9999"])
+@pytest.mark.parametrize("origin", [None, "null", "http://python.org", "http://127.0.0.1:9999"])
 def test_a_form_of_another_site_changes_nothing(origin: str | None) -> None:
     world = world_with_two()
     browser = Browser(world)
@@ -92,6 +96,8 @@ def test_a_cluster_with_users_wants_a_login_and_then_asks_as_that_user() -> None
         wrong = {"token": token, "username": "ada", "password": "wrong", "next": "/groups"}
         answer = browser.post("/login", wrong)
         assert answer.status_code == 401 and "refused" in answer.text
+        # The second attempt still leads to the page that was asked for.
+        assert 'name="next" value="/groups"' in answer.text
         answer = browser.post("/login", {**wrong, "password": "secret"})
         assert answer.url.path == "/groups" and "ada" in answer.text
         # A stream is refused, not redirected: a script would take the page for an event.
@@ -102,7 +108,7 @@ def test_a_cluster_with_users_wants_a_login_and_then_asks_as_that_user() -> None
 
 def test_a_login_goes_on_to_pages_of_this_console_alone() -> None:
     world = World(users={"ada": "secret"})
-    for address in ("//evil.invalid/", "/\\evil.invalid", "http://evil.invalid", "javascript:1"):
+    for address in ("//evil.invalid/", "/\\evil.invalid", "http://python.org", "javascript:1"):
         browser = Browser(world, SCRAM)
         with browser.client:
             form = {"token": browser.token("/login"), "username": "ada", "password": "secret"}
@@ -128,3 +134,23 @@ def test_without_users_all_browsers_share_one_access() -> None:
     one, other = sessions.of(None), sessions.of(None)
     assert one.access is other.access and one.csrf_token != other.csrf_token
     sessions.close()
+
+
+def test_who_may_see_little_sees_that() -> None:
+    world = world_with_two()
+    world.forbidden = {DescribeProducersRequest, DescribeLogDirsRequest, DescribeConfigsRequest}
+    browser = Browser(world)
+    page = browser.text("/transactions")
+    assert "etl" in page and "TOPIC_AUTHORIZATION_FAILED" in page
+    assert "etl" in browser.text("/transactions/one", id="etl")
+    page = browser.text("/topics/one", name="orders")
+    assert "4 wait" in page
+    assert browser.get("/topics/configs", name="orders").status_code == 409
+
+
+def test_after_a_logout_nothing_is_asked_for_that_user() -> None:
+    access = Access(lambda: FakeClient(World()))
+    assert access.ask(lambda client: client.node_ids) == [1]
+    access.close()
+    with pytest.raises(NotLetIn, match="log in again"):
+        access.ask(lambda client: client.node_ids)

@@ -74,12 +74,12 @@ def framed(data: bytes, schema_id: int = 7) -> bytes:
 
 def registry(answers: dict[str, Any]) -> Registry:
     def fetch(url: str) -> Any:
-        path = url.removeprefix("http://registry.example")
+        path = url.removeprefix("http://127.0.0.1:8081")
         if path not in answers:
             raise NoSchema("the schema registry answers 404")
         return answers[path]
 
-    return Registry("http://registry.example/", fetch)
+    return Registry("http://127.0.0.1:8081/", fetch)
 
 
 def avro(value: dict[str, Any]) -> bytes:
@@ -171,7 +171,7 @@ def test_a_registry_is_asked_once_for_a_schema_and_rarely_for_a_missing_one() ->
             raise NoSchema("the schema registry does not answer")
         return {"schema": "{}"}
 
-    found = Registry("http://registry.example", fetch)
+    found = Registry("http://127.0.0.1:8081", fetch)
     for _ in range(3):
         found.schema(7)
         with pytest.raises(NoSchema):

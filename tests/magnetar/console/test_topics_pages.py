@@ -14,6 +14,7 @@ from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import World
 from tests.magnetar.console.test_groups_page import world_with_group
 from tests.magnetar.console.test_transactions_page import rows, world_with_two
+from wire.messages.fetch import FetchRequest
 
 SCRIPT = b"<script>document.title='owned'</script>"
 
@@ -95,6 +96,18 @@ def test_a_message_of_ten_megabytes_is_shown_in_part_and_saved_whole() -> None:
     assert len(page) < 300_000 and "the beginning" in page
     saved = browser.get("/topics/value", name="orders", partition=0, offset=0)
     assert len(saved.content) == 10 << 20
+
+
+def test_a_topic_of_a_thousand_million_records_is_read_at_its_end_alone() -> None:
+    world = World()
+    world.partition("orders").end = 10**9
+    for number in range(5):
+        world.partition("orders").write(b"%d" % number)
+    browser = Browser(world)
+    page = browser.text("/topics/messages", name="orders", limit=5)
+    assert [offset for offset, _ in outcomes(page)] == ["1"] * 5  # "1 000 000 004" and so on
+    assert "looked at offsets 999 999 995 to 1 000 000 004, of 0 to 1 000 000 004" in page
+    assert sum(isinstance(asked, FetchRequest) for asked in world.asked) == 1
 
 
 def test_an_offset_that_is_not_there_is_said_with_what_is() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.runtime.refusal_counts import RefusalCounts
 from wire.error_code import ErrorCode
 
-PRODUCE, SASL_AUTHENTICATE = 0, 36
+PRODUCE = 0
 
 
 def test_refusals_are_counted_by_api_and_code() -> None:
@@ -13,8 +13,5 @@ def test_refusals_are_counted_by_api_and_code() -> None:
     for _ in range(2):
         counts.add(PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     counts.add(PRODUCE, ErrorCode.INVALID_RECORD)
-    counts.add(SASL_AUTHENTICATE, ErrorCode.SASL_AUTHENTICATION_FAILED)
-    counts.add(SASL_AUTHENTICATE, ErrorCode.ILLEGAL_SASL_STATE)
     assert counts.counts[PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER] == 2
     assert counts.of_api(PRODUCE) == 3
-    assert counts.of_api(SASL_AUTHENTICATE) == 2
