@@ -208,3 +208,22 @@ def measured(recovery: Any, segments: list[Any], result: Any) -> Any:
     if segments:
         recovery._measure(segments[-1], result)
     return segments
+
+
+def admitting_half_logins(real: Any) -> Any:
+    def admit(self: Any, api_key: int, now_ms: int) -> None:
+        if self._login is None:
+            real(self, api_key, now_ms)
+
+    return admit
+
+
+def once_allowed(real: Any) -> Any:
+    allowed = set()
+
+    def require(services: Any, context: Any, *what: Any) -> None:
+        if (context.principal, what) not in allowed:
+            real(services, context, *what)
+            allowed.add((context.principal, what))
+
+    return require

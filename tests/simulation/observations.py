@@ -40,6 +40,8 @@ class Sent:
     offset: int = -1
     told_s: float = float("inf")
     is_refused: bool = False
+    #: Before it no broker had it.
+    made_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -90,6 +92,10 @@ class Observations:
     committed: list[Committed] = field(default_factory=list)
     #: By partition: what a reader of each kind finds at the end, when nothing is under way.
     final: dict[tuple[TopicPartition, bool], list[Seen]] = field(default_factory=dict)
+    #: Values that a client was told it may not write.
+    refused: set[str] = field(default_factory=set)
+    #: The topics at the end, where someone has looked.
+    topics: set[str] = field(default_factory=set)
     witnesses: list[str] = field(default_factory=list)
 
 

@@ -18,6 +18,9 @@ from tests.simulation import faulty_functions as faulty
 _COMMIT = "logstore.sync.group_commit:GroupCommit"
 _LOG = "logstore.partition.log:PartitionLog"
 _PRODUCERS = "logstore.partition.producer_state:Producers"
+_CATALOG = "magnetar.storage.catalog:Catalog"
+#: Families of histories: of a disk that fills, fails and rots; of a broker that asks for a login.
+AILING, SECURED = "ailing", "secured"
 _PARTICIPANTS = "magnetar.runtime.participants:LocalParticipants"
 
 
@@ -35,8 +38,8 @@ class Fault(NamedTuple):
     """The fault in a sentence, for the table."""
     make: Callable[[Any], Any]
     """The real function -> the faulty one."""
-    is_ailing: bool = False
-    """Whether the histories are those of a disk that fills, fails and rots."""
+    family: str = ""
+    """Which histories can find it; empty: the ordinary ones."""
 
 
 FAULTS = (
@@ -113,7 +116,7 @@ FAULTS = (
         "magnetar.storage.logs:_tell_damage",
         "What a damaged log has lost is told to no operator.",
         faulty.ignored,
-        is_ailing=True,
+        family=AILING,
     ),
     # Idempotence.
     Fault(
@@ -316,6 +319,56 @@ FAULTS = (
         "A size that arrives in two pieces is lost.",
         faulty.head_lost,
     ),
+    # Access.
+    Fault(
+        "half-a-login-counts",
+        "magnetar.security.session:Session.admit",
+        "A client that has begun a login may send any request.",
+        faulty.admitting_half_logins,
+        family=SECURED,
+    ),
+    Fault(
+        "rights-of-a-fetch-kept",
+        "magnetar.apis.fetch:require",
+        "A client that once could fetch from a topic always can.",
+        faulty.once_allowed,
+        family=SECURED,
+    ),
+    Fault(
+        "waiting-fetch-not-refused",
+        "magnetar.apis.fetch:_refuse_denied",
+        "A fetch that waits answers with what it read before READ was taken away.",
+        faulty.ignored,
+        family=SECURED,
+    ),
+    Fault(
+        "decisions-kept",
+        "magnetar.security.authorizer:Authorizer._forget",
+        "What was decided once is not decided again when the rules change.",
+        faulty.ignored,
+        family=SECURED,
+    ),
+    Fault(
+        "acl-not-read",
+        f"{_CATALOG}.acls",
+        "A restart forgets one of the ACLs.",
+        lambda real: lambda self: real(self)[:-1],
+        family=SECURED,
+    ),
+    Fault(
+        "removed-acls-back",
+        f"{_CATALOG}.remove_acls",
+        "A restart brings back the ACLs that were removed.",
+        faulty.ignored,
+        family=SECURED,
+    ),
+    Fault(
+        "metadata-of-all",
+        "magnetar.apis.metadata:may",
+        "Metadata names topics that the client may not describe.",
+        faulty.always(True),
+        family=SECURED,
+    ),
 )
 
 
@@ -335,9 +388,9 @@ UNFOUND = frozenset(
 )
 
 
-def needs_ailing(name: str) -> bool:
-    """Return whether only histories of an ailing disk can find the fault of that name."""
-    return any(fault.is_ailing for fault in FAULTS if fault.name == name)
+def family_of(name: str) -> str:
+    """Return which family of histories can find the fault of that name."""
+    return next((fault.family for fault in FAULTS if fault.name == name), "")
 
 
 def check_plant(errors: Iterable[BaseException]) -> None:

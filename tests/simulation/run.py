@@ -22,6 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HASH_SEED = "0"
+#: What is special about the histories of a family.
+FAMILIES = {
+    "ailing": "the disk fills, fails and rots",
+    "secured": "clients log in and need rights, and some try to get in",
+}
 #: A history that takes longer is ended, and told as stuck.
 SECONDS_MAX = 60.0
 
@@ -38,7 +43,7 @@ def main() -> int:
     began_s = time.monotonic()
     wrong = 0
     count = 0
-    for told in tell_all(seeds, options.plant, options.processes, is_ailing=options.ailing):
+    for told in tell_all(seeds, options.plant, options.processes, options.family):
         count += 1
         if told.is_broken:
             print(f"seed {told.seed}:", *told.witnesses)
@@ -47,7 +52,7 @@ def main() -> int:
             wrong += 1
             print(f"seed {told.seed}: {len(told.witnesses)} witnesses", *told.witnesses[:12])
             plant = f" --plant {options.plant}" if options.plant else ""
-            plant += " --ailing" if options.ailing else ""
+            plant += f" --{options.family}" if options.family else ""
             print(f"    again: python -m tests.simulation.run --seeds {told.seed}{plant}")
             if options.until_found:
                 break
@@ -63,9 +68,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", required=True, help="A, or A-B with both ends")
     parser.add_argument("--processes", type=int, default=1, help="how many run at once")
     parser.add_argument("--plant", default="", help="a fault to plant: a name of planted_faults.py")
-    parser.add_argument("--ailing", action="store_true", help="the disk fills, fails and rots")
+    families = parser.add_mutually_exclusive_group()
+    for family, described in FAMILIES.items():
+        families.add_argument(
+            f"--{family}", dest="family", action="store_const", const=family, help=described
+        )
     parser.add_argument("--until-found", action="store_true", help="end at the first witness")
     parser.add_argument("--verbose", action="store_true", help="print every verdict")
+    parser.set_defaults(family="")
     return parser.parse_args()
 
 
@@ -90,9 +100,7 @@ class _Running:
     said: bytes = b""
 
 
-def tell_all(
-    seeds: range, plant: str, processes: int, *, is_ailing: bool = False
-) -> Iterator[Told]:
+def tell_all(seeds: range, plant: str, processes: int, family: str = "") -> Iterator[Told]:
     """Yield what came of each seed, as soon as it is known."""
     # Imported and compiled once: every process begins as a copy of this one.
     from tests.simulation import whole_history
@@ -104,7 +112,7 @@ def tell_all(
     try:
         while True:
             while len(running) < processes and (seed := next(waiting, None)) is not None:
-                reading, one = _begin(seed, plant, is_ailing)
+                reading, one = _begin(seed, plant, family)
                 running[reading] = one
             if not running:
                 return
@@ -115,24 +123,24 @@ def tell_all(
             _end(reading, one)
 
 
-def _begin(seed: int, plant: str, is_ailing: bool) -> tuple[int, _Running]:
+def _begin(seed: int, plant: str, family: str) -> tuple[int, _Running]:
     reading, writing = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reading)
-        _tell_one(seed, plant, is_ailing, writing)
+        _tell_one(seed, plant, family, writing)
     os.close(writing)
     return reading, _Running(process_id, seed, time.monotonic())
 
 
-def _tell_one(seed: int, plant: str, is_ailing: bool, writing: int) -> None:
+def _tell_one(seed: int, plant: str, family: str, writing: int) -> None:
     """Tell one history and end the process, without the ceremony that would run what is left."""
     from tests.simulation import whole_history
 
     # What the end of a process would clean up is what a dead broker has left.
     gc.disable()
     try:
-        verdict = whole_history.tell(seed, plant, is_ailing=is_ailing)
+        verdict = whole_history.tell(seed, plant, family)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
     except BaseException:
         # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.

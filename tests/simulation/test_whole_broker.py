@@ -18,6 +18,7 @@ from tests.soak import SOAK
 _ROOT = Path(__file__).parents[2]
 HISTORIES = 12
 AILING_HISTORIES = 6
+SECURED_HISTORIES = 2
 #: A few faults of each kind in every run; all that are found where there is time.
 QUICKLY_FOUND = (
     "durable-not-awaited",
@@ -28,6 +29,7 @@ QUICKLY_FOUND = (
     "stable-is-durable",
     "aborted-not-told",
     "pending-acks-forgotten",
+    "half-a-login-counts",
 )
 FOUND = [fault.name for fault in FAULTS if fault.name not in UNFOUND]
 SEEDS_OF_A_FAULT = 80
@@ -58,6 +60,13 @@ def test_no_history_of_an_ailing_disk_goes_wrong_in_silence() -> None:
     code, said = told("--ailing", "--seeds", f"0-{AILING_HISTORIES * SOAK - 1}")
     assert code == 0, said
     assert f"{AILING_HISTORIES * SOAK} histories, 0 with witnesses" in said
+
+
+@pytest.mark.timeout(120 * SOAK)
+def test_no_answer_of_a_secured_history_has_data_before_login_and_rights() -> None:
+    code, said = told("--secured", "--seeds", f"0-{SECURED_HISTORIES * SOAK - 1}")
+    assert code == 0, said
+    assert f"{SECURED_HISTORIES * SOAK} histories, 0 with witnesses" in said
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:

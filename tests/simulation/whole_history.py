@@ -8,26 +8,31 @@ from __future__ import annotations
 import asyncio
 import traceback
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
+from tests.simulation import access
 from tests.simulation.ailments import RESERVE_BYTES, Ailments
 from tests.simulation.checker import judge
 from tests.simulation.clients.administrator import TopicMaker, Trimmer
-from tests.simulation.clients.connection import Connection
+from tests.simulation.clients.connection import Connection, Login
 from tests.simulation.clients.group_member import ClassicMember, ConsumerMember
+from tests.simulation.clients.guest import Guest
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
+from tests.simulation.clients.intruder import Intruder, Prey
 from tests.simulation.clients.reached import ReachedByFrames
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
+from tests.simulation.clients.warden import Warden
 from tests.simulation.damage import partitions_of, told_of, unexcused, unexcused_failures
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
-from tests.simulation.planted_faults import check_plant, needs_ailing, planted
+from tests.simulation.planted_faults import AILING, SECURED, check_plant, family_of, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
@@ -54,6 +59,9 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     ),
     "short": (1, {"retention.bytes": "6000"}),
 }
+#: Who else there is where clients log in.
+GUESTS, INTRUDERS = ("guest0", "guest1", "guest2"), ("intruder0", "intruder1")
+GUARDED = TopicPartition(access.GUARDED, 0)
 #: Topics whose records go by themselves.
 KEPT = {"compact": "compact", "short": "retained"}
 RAGE_S = 4.0
@@ -82,8 +90,8 @@ class _Whole:
     """The parts of one history."""
 
     seed: int
-    #: Whether the disk fails, fills and rots.
-    is_ailing: bool = False
+    #: AILING: the disk fails, fills and rots. SECURED: clients log in, and some try to get in.
+    family: str = ""
     observations: Observations = field(default_factory=Observations)
 
     def __post_init__(self) -> None:
@@ -92,8 +100,13 @@ class _Whole:
         choice = self.random_of("durability").random()
         durability = Durability.PAGE_CACHE if choice < 0.1 else Durability.FSYNC
         ailing = self.random_of("ailments")
-        self.ailments = Ailments(ailing) if self.is_ailing else None
-        settings = {"log.dir.reserve.bytes": str(RESERVE_BYTES)} if self.is_ailing else {}
+        self.ailments = Ailments(ailing) if self.family == AILING else None
+        settings = {"log.dir.reserve.bytes": str(RESERVE_BYTES)} if self.family == AILING else {}
+        self.topics = dict(TOPICS)
+        self.warden: Warden | None = None
+        if self.family == SECURED:
+            settings = access.SETTINGS
+            self.topics[access.GUARDED] = (access.GUARDED_PARTITIONS, {})
         self.machine = Machine(
             self.scheduler, self.network, self.random_of("machine"), durability, settings
         )
@@ -106,8 +119,17 @@ class _Whole:
         """Return the chance of one concern, so that one does not disturb another."""
         return Random(f"{self.seed} {concern}")
 
-    def connect(self, name: str, *, may_arrive_late: bool = True) -> Connection:
-        connection = Connection(self.network, self.process, name, may_arrive_late=may_arrive_late)
+    def connect(
+        self, name: str, *, may_arrive_late: bool = True, login: Login | None = access.APP
+    ) -> Connection:
+        """Return a connection that begins with this login, where clients log in."""
+        connection = Connection(
+            self.network,
+            self.process,
+            name,
+            may_arrive_late=may_arrive_late,
+            login=login if self.family == SECURED else None,
+        )
         self._connections.append(connection)
         return connection
 
@@ -117,6 +139,9 @@ class _Whole:
         written = [TopicPartition("plain", index) for index in range(2)]
         written += [TopicPartition(name, 0) for name in ("trimmed", "compact", "short")]
         made: list[Client] = []
+        if self.family == SECURED:
+            written.append(GUARDED)
+            made.append(self._producer("producer of what is guarded", GUARDED))
         for index in range(random.randint(1, 3)):
             made.append(self._worker(f"worker{index}", random))
         for index in range(random.randint(2, 4)):
@@ -185,10 +210,32 @@ class _Whole:
             is_v2=random.random() < 0.5,
         )
 
+    async def _guarded(self) -> list[Client]:
+        """Give everyone the rights that a client needs; return those who want more."""
+        if self.warden is None:
+            return []
+        await self.warden.fill()
+        topics = await self.warden.topics()
+        made: list[Client] = [self.warden]
+        for name in GUESTS:
+            connection = self.connect(name, login=access.GUEST)
+            topic_id, random = topics[access.GUARDED], self.random_of(name)
+            made.append(
+                Guest(name, connection, self.warden.rights, topic_id, self.observations, random)
+            )
+        for name in INTRUDERS:
+            connect = partial(self.connect, name, login=None)
+            made.append(Intruder(connect, Prey(topics), self.observations, self.random_of(name)))
+        return made
+
     async def story(self) -> None:
         await self.nemesis.revive()
-        await create_topics(self.connect("setup"), TOPICS)
-        clients = self.clients()
+        if self.family == SECURED:
+            connection = self.connect("warden", may_arrive_late=False, login=access.ADMIN)
+            self.warden = Warden(connection, access.Rights(), self.random_of("warden"))
+            await self.warden.prepare()
+        await create_topics(self.connect("setup"), self.topics)
+        clients = [*self.clients(), *await self._guarded()]
         tasks = [asyncio.ensure_future(client.run()) for client in clients]
         await self.nemesis.rage(RAGE_S)
         for client in clients:
@@ -202,11 +249,13 @@ class _Whole:
             await self.nemesis.restart()
         for is_committed in (False, True):
             await self._read_all(is_committed)
+        if self.warden is not None:
+            self.observations.topics = set(await self.warden.topics())
 
     async def _read_all(self, is_committed: bool) -> None:
         partitions = [
             TopicPartition(name, index)
-            for name, (count, _) in TOPICS.items()
+            for name, (count, _) in self.topics.items()
             for index in range(count)
         ]
         name = f"the end{' (committed)' if is_committed else ''}"
@@ -236,7 +285,8 @@ class _Whole:
             *(found for each in self._connections for found in each.witnesses),
             *(f"failed: {failure!r}" for failure in self._failures()),
             # No client of a history sends what is no request.
-            *(f"protocol: a connection closed: {reason}" for reason in self.log.refused_streams()),
+            *(f"protocol: a connection closed: {reason}" for reason in self._refused_streams()),
+            *access.effects(observations, {*self.topics, "scratch"}),
         ]
         if self.ailments is not None:
             damaged = partitions_of(self.machine.disk.media.damaged)
@@ -253,6 +303,10 @@ class _Whole:
             ),
         )
 
+    def _refused_streams(self) -> list[str]:
+        expected = access.CLOSED if self.family == SECURED else ()
+        return [each for each in self.log.refused_streams() if not each.startswith(expected)]
+
     def _failures(self) -> list[BaseException]:
         failures = self.machine.failures
         return list(unexcused_failures(failures)) if self.ailments is not None else failures
@@ -267,9 +321,9 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
     ]
 
 
-def tell(seed: int, plant: str = "", *, is_ailing: bool = False) -> Verdict:
+def tell(seed: int, plant: str = "", family: str = "") -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
-    whole = _Whole(seed, is_ailing or needs_ailing(plant))
+    whole = _Whole(seed, family or family_of(plant))
     entropy = seeded_entropy(whole.random_of("entropy"))
     with recorded_logs(whole.log), planted(plant), entropy, simulated_pace():
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.world.network import Link, Network
 from tests.simulation.world.process import Process
 from wire.message import Message
+from wire.messages import sasl_authenticate, sasl_handshake
 from wire.messages.header import RequestHeader, ResponseHeader
 
 M = TypeVar("M", bound=Message)
@@ -18,6 +19,13 @@ M = TypeVar("M", bound=Message)
 _SIZE = Struct(">i")
 #: After it a client takes the connection for dead.
 TIMEOUT_S = 5.0
+
+
+class Login(NamedTuple):
+    """A user with the password, for PLAIN."""
+
+    user: str
+    password: str
 
 
 class _Sent:
@@ -42,13 +50,21 @@ class Connection:
     """A client of the broker: one connection at a time, made again when it was lost."""
 
     def __init__(
-        self, network: Network, process: Process, name: str, *, may_arrive_late: bool = True
+        self,
+        network: Network,
+        process: Process,
+        name: str,
+        *,
+        may_arrive_late: bool = True,
+        login: Login | None = None,
     ) -> None:
         """`may_arrive_late`: requests of a connection that was given up may still be carried out.
 
-        Of transaction version 1 they might land in the next transaction, in Kafka too.
+        Of transaction version 1 they might land in the next transaction, in Kafka too. `login`:
+        each connection begins with it; its first requests follow without waiting.
         """
         self.name = name
+        self._login = login
         self._may_arrive_late = may_arrive_late
         self._network = network
         self._process = process
@@ -62,6 +78,11 @@ class Connection:
     @property
     def is_open(self) -> bool:
         return self._link is not None
+
+    @property
+    def has_read_slowly(self) -> bool:
+        """Whether answers of this connection may have come long after the broker sent them."""
+        return self._link is None or self._link.has_read_slowly
 
     async def ask(
         self,
@@ -89,8 +110,30 @@ class Connection:
         if self._link is None:
             self._received.clear()
             self._link = self._network.connect(self._process, self._on_data, self.drop)
+            if self._link is not None and self._login is not None:
+                self._log_in(self._link, self._login)
         if self._link is None:
             raise Gone
+        return self._write(self._link, request, response_class, version)
+
+    def _log_in(self, link: Link, login: Login) -> None:
+        handshake = sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN")
+        self._write(link, handshake, sasl_handshake.SaslHandshakeResponse, 1)
+        token = f"\0{login.user}\0{login.password}".encode()
+        request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=token)
+        answer = self._write(link, request, sasl_authenticate.SaslAuthenticateResponse, 2)
+        answer.add_done_callback(self._logged_in)
+
+    def _logged_in(self, answer: asyncio.Future[Message]) -> None:
+        if answer.exception() is None:
+            told = answer.result()
+            assert isinstance(told, sasl_authenticate.SaslAuthenticateResponse)
+            if told.error_code:
+                self.witnesses.append(f"access: the login of {self.name}: {told.error_message}")
+
+    def _write(
+        self, link: Link, request: Message, response_class: type[Message], version: int
+    ) -> asyncio.Future[Message]:
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=request.api_key,
@@ -101,7 +144,7 @@ class Connection:
         body = header.encode(request.header_version(version)) + request.encode(version)
         answer: asyncio.Future[Message] = self._process.create_future()
         self._waiting.append(_Sent(self._correlation_id, response_class, version, answer))
-        self._link.send(_SIZE.pack(len(body)) + body)
+        link.send(_SIZE.pack(len(body)) + body)
         return answer
 
     def drop(self) -> None:

@@ -119,7 +119,9 @@ class IdempotentProducer:
             is_tombstone = self._has_tombstones and self._random.random() < 0.1
             value = None if is_tombstone else f"{self.name}/{self._number}"
             key = f"{self.name}-{self._random.randrange(KEYS)}"
-            records.append(Sent(self._partition, self.name, self._number, key, value))
+            made_s = asyncio.get_running_loop().time()
+            sent = Sent(self._partition, self.name, self._number, key, value, made_s=made_s)
+            records.append(sent)
         self._seen.sent += records
         now_ms = 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
         data = build_batch(

@@ -87,6 +87,8 @@ class Link:
         self.to_client = _Pipe(self, client, self._receive)
         self._is_lost_to_client = False
         self.reads_slowly = False
+        #: Whether it ever did: what was read then came late.
+        self.has_read_slowly = False
         self._unread: list[bytes] = []
 
     # The client's side.
@@ -316,7 +318,7 @@ class Network:
         elif fate < 0.75:
             link.halve()
         else:
-            link.reads_slowly = True
+            link.reads_slowly = link.has_read_slowly = True
             link._client.call_later(self.random.choice((0.01, 0.3, 2.0)), link.read_on)
             return
         del self._links[link]
