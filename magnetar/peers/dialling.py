@@ -14,12 +14,6 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from magnetar.peers.frames import FRAME_BYTES_MAX, FrameSplitter, correlation_id_of, encode_request
-from magnetar.peers.messages import (
-    PeerHelloRequest,
-    PeerHelloResponse,
-    PeerProofRequest,
-    PeerProofResponse,
-)
 from magnetar.peers.proofs import (
     NONCE_BYTES,
     Introduction,
@@ -28,6 +22,12 @@ from magnetar.peers.proofs import (
     listener_proof,
 )
 from magnetar.peers.tables import response_class_of
+from magnetar.runtime.peer_messages import (
+    PeerHelloRequest,
+    PeerHelloResponse,
+    PeerProofRequest,
+    PeerProofResponse,
+)
 from magnetar.runtime.peers import PeerUnreachable
 from wire.errors import WireError
 from wire.message import Message

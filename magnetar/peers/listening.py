@@ -18,12 +18,6 @@ from typing import TypeVar, cast
 from magnetar.logging import get_logger
 from magnetar.peers.dialling import Own
 from magnetar.peers.frames import FRAME_BYTES_MAX, FrameSplitter, encode_response
-from magnetar.peers.messages import (
-    PeerHelloRequest,
-    PeerHelloResponse,
-    PeerProofRequest,
-    PeerProofResponse,
-)
 from magnetar.peers.proofs import (
     NONCE_BYTES,
     Introduction,
@@ -34,6 +28,12 @@ from magnetar.peers.proofs import (
 from magnetar.peers.tables import PeerApis
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.failing import is_fatal
+from magnetar.runtime.peer_messages import (
+    PeerHelloRequest,
+    PeerHelloResponse,
+    PeerProofRequest,
+    PeerProofResponse,
+)
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.message import Message

@@ -10,9 +10,9 @@ from magnetar.logging import get_logger
 from magnetar.peers.addresses import PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.listening import ListeningPeers
-from magnetar.peers.messages import CatalogChangedRequest
 from magnetar.peers.proofs import key_of
 from magnetar.peers.tables import PeerApis
+from magnetar.runtime.peer_messages import CatalogChangedRequest
 from magnetar.runtime.peers import PeerUnreachable
 from wire.message import Message
 

@@ -10,14 +10,14 @@ import pytest
 
 from magnetar.peers.addresses import LocalSockets
 from magnetar.peers.dialling import DialledPeer, Own
-from magnetar.peers.messages import (
+from magnetar.peers.node_peers import NodePeers
+from magnetar.peers.tables import PeerApi, PeerApis
+from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
     PeerHelloRequest,
     PeerProofRequest,
 )
-from magnetar.peers.node_peers import NodePeers
-from magnetar.peers.tables import PeerApi, PeerApis
 from magnetar.runtime.peers import PeerUnreachable
 from wire.message import Message
 
