@@ -18,7 +18,7 @@ A stop goes the other way round and leaves everything durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +32,7 @@ from magnetar.config.load import ConfigError
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
+from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -39,6 +40,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
+from magnetar.runtime.nodes import Nodes, Peers
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
@@ -49,10 +51,11 @@ from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
 from magnetar.storage.acls import Acls, load_acls
-from magnetar.storage.adoption import adopt, tell_open
+from magnetar.storage.adoption import adopt, remove_remains, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
@@ -76,7 +79,7 @@ def open_directory(
     durability = Durability(config.durability)
     try:
         if durability is not Durability.MEMORY:
-            _complete_import(directory)
+            complete_import(directory)
         logs = Logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
@@ -99,6 +102,8 @@ class Broker:
     authentication: Authentication
     acls: Acls | None
     topics: Topics
+    nodes: Nodes
+    watch: CatalogWatch | None
     groups: Groups
     transactions: Transactions
     healing: Healing
@@ -117,11 +122,13 @@ class Broker:
         on_failure: Callable[[BaseException], None] = end_process,
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
+        members: Mapping[int, Sequence[Listener]] | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
-        of its event loop.
+        of its event loop. `members`: the listeners of each node, where several share the catalog
+        that `open_storage` opens.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -132,10 +139,15 @@ class Broker:
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._adopted: list[str] = []
+        #: Of the catalog, before anything was read from it.
+        self._catalog_version = 0
+        self.peers: Peers | None = None
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self._open_storage = open_storage
         self._bind = bind
+        self._members = members or {}
+        self._placement = Placement(config.node_id, [*self._members])
         self.is_stopped = False
 
     @property
@@ -178,12 +190,13 @@ class Broker:
         await self.server.start(self.services)
 
     async def _recover(self) -> None:
-        self.topics = Topics(self.catalog, self.logs, self.config)
+        self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
         await self.topics.start()
+        self._join_nodes()
         for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
-            tell_open(topic.partitions)
+            tell_open(topic.local)
         # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
@@ -204,7 +217,12 @@ class Broker:
         self.healing = Healing(
             self.topics, self.clock, self.config, self.fail, self.transactions, participants
         )
-        await self.healing.start()
+        # Over several nodes healing would take what another node coordinates for unknown.
+        if self._placement.is_alone:
+            await self.healing.start()
+        if self.watch is not None:
+            await self.watch.catch_up()
+            self.watch.start(self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -218,12 +236,32 @@ class Broker:
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
 
+    def _join_nodes(self) -> None:
+        """Find out who the other nodes are, and hear of what they change from now on."""
+        self.watch = None
+        if not self._placement.is_alone:
+            self.topics.see_epochs(self.catalog.node_epochs())
+            # By now the catalog may have more than the topics that were opened: the watch looks.
+            stores = (self.stored_configs, self.broker_configs, self.client_quotas, self.acls)
+            self.watch = CatalogWatch(
+                self.catalog,
+                self._catalog_version,
+                self.topics,
+                *stores,
+                self.authentication.credentials,
+            )
+        self.nodes = Nodes(
+            self.topics, self.catalog, self.config, self._members, self.watch, self.peers
+        )
+
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         await self.services.whole_work.ended()
+        if self.watch is not None:
+            self.watch.stop()
         self.retention.stop()
         self.flushing.stop()
         await self.cleaner.stop()
@@ -243,6 +281,7 @@ class Broker:
         whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
+            nodes=self.nodes,
             config=self.config,
             clock=self.clock,
             topics=self.topics,
@@ -277,18 +316,23 @@ class Broker:
         """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
         begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
+        self._catalog_version = catalog.change_count()
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
         self.authentication = Authentication(self.config, ScramCredentials(catalog))
-        # In this order: the epoch of this start is above every epoch in the adopted logs.
-        self._adopted = adopt(logs, catalog)
-        self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+        if self._placement.is_alone:
+            # In this order: the epoch of this start is above every epoch in the adopted logs.
+            self._adopted = adopt(logs, catalog)
+            self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+        else:
+            remove_remains(logs, catalog)
+            self.epoch = logs.leader_epoch = catalog.start_node(self.node_id)
 
 
-def _complete_import(directory: Path) -> None:
+def complete_import(directory: Path) -> None:
     """Complete an import that was interrupted after everything was staged. Raises ConfigError."""
     if not (directory / ".import").exists():
         return

@@ -33,6 +33,7 @@ from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import Elsewhere, not_leader
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -192,7 +193,10 @@ class _Appending:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        return topic.partitions[data.index]
+        log = topic.partitions[data.index]
+        if isinstance(log, Elsewhere):
+            raise not_leader(topic.name, data.index, log)
+        return log
 
     def _check(
         self, log: PartitionLog, data: PartitionProduceData, *, is_quick: bool = False
