@@ -20,7 +20,7 @@ from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.catalog import TopicRow
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode

@@ -34,6 +34,7 @@ from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import Elsewhere, not_leader
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
@@ -200,7 +201,10 @@ class _Appending:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        return topic.partitions[data.index]
+        log = topic.partitions[data.index]
+        if isinstance(log, Elsewhere):
+            raise not_leader(topic.name, data.index, log)
+        return log
 
     def _check(
         self, log: PartitionLog, data: PartitionProduceData, *, is_quick: bool = False
@@ -296,7 +300,7 @@ class _Appending:
             log.producers.check_beginning(header)
 
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that exist."""
+        """Return all partitions of the request that exist and that this node leads."""
         found: set[TopicPartition] = set()
         topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
@@ -305,7 +309,9 @@ class _Appending:
             if topic is None or topic.is_internal:
                 continue
             for data in asked.partition_data:
-                if 0 <= data.index < len(topic.partitions):
+                if 0 <= data.index < len(topic.partitions) and not isinstance(
+                    topic.partitions[data.index], Elsewhere
+                ):
                     found.add(TopicPartition(topic.name, data.index))
         return found
 

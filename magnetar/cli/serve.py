@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,10 +17,12 @@ from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.listeners import parse_address, unguarded
+from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
+    from magnetar.broker import Broker
+    from magnetar.cli.supervisor import Ties
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -44,6 +48,7 @@ class Flags(NamedTuple):
     assignments: tuple[str, ...]
     log_level: str
     log_format: str
+    workers: str = "1"
 
 
 def run(flags: Flags) -> int:
@@ -51,6 +56,8 @@ def run(flags: Flags) -> int:
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
+        if flags.workers != "1":
+            return _serve_nodes(config, flags.workers)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
             runner.run(_serve(config))
     except ConfigError as mistake:
@@ -88,20 +95,75 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig) -> None:
-    from magnetar.broker import Broker
+def _serve_nodes(config: BrokerConfig, workers: str) -> int:
+    """Serve by several nodes; return the exit code. Raises ConfigError."""
+    from magnetar.broker import complete_import, data_dir_of
+    from magnetar.cli.supervisor import Supervisor
+    from magnetar.cli.workers import broker_of, check_workers, members, parse_workers
+    from magnetar.storage.placing import placed
+
+    count = parse_workers(workers)
+    check_workers(config)
+    data_dir = data_dir_of(config)
+    # Addresses first: a taken one is reported before any partition is moved.
+    nodes = members(config, count)
+
+    def body(node_id: int, ties: Ties) -> int:
+        return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties)
+
+    def on_ready() -> None:
+        listeners = [listener for node in nodes.values() for listener in node.listeners]
+        _warn_unguarded(config, listeners)
+        _say_ready(listeners, f"nodes {min(nodes)}-{max(nodes)}, cluster {cluster_id}")
+
+    complete_import(data_dir)
+    with placed(data_dir, config, [*nodes]) as cluster_id:
+        bodies = {node_id: partial(body, node_id) for node_id in nodes}
+        code = Supervisor(bodies, on_ready).run()
+    if code == EXIT_OK:
+        _say("magnetar: stopped")
+    return code
+
+
+def _run_node(make_broker: Callable[[], Broker], ties: Ties) -> int:
+    """Serve as one of several nodes until a signal; return the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            runner.run(_serve_node(make_broker(), ties))
+    except ConfigError as mistake:
+        print(f"magnetar: error: {mistake}", file=sys.stderr)
+        return EXIT_MISTAKE
+    except (OSError, StorageFailure) as failure:
+        print(f"magnetar: fatal: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
+    return EXIT_OK
+
+
+async def _serve_node(broker: Broker, ties: Ties) -> None:
+    loop = asyncio.get_running_loop()
+    # Without its supervisor a node would never be stopped.
+    loop.add_reader(ties.alive, os._exit, EXIT_FORCED)
+    stop = _prepare(loop)
+    await _start(broker)
+    ties.tell_ready()
+    loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
+    await stop.wait()
+    await broker.stop()
+
+
+def _prepare(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Set up the process; return an event that signals set."""
     from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
 
     keep_freed_memory()
     open_files.raise_limit()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    loop = asyncio.get_running_loop()
     # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
-    stop = _set_by_signals(loop)
-    # Its address is taken first, so that a mistake in it ends the start before any log is touched.
-    metrics = _metrics_endpoint(config)
-    broker = Broker(config)
+    return _set_by_signals(loop)
+
+
+async def _start(broker: Broker) -> None:
     # The objects that recovery builds live as long as the process. Collections that look at them
     # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()
@@ -109,18 +171,31 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.set_threshold(_COLLECTED_FROM)
     gc.enable()
-    for listener in unguarded(config, broker.listeners):
-        address = _shown(listener.host, listener.port)
-        print(
-            f"magnetar: warning: {address} asks no client who it is: whoever reaches it may read,"
-            " write and delete everything. docs/security.md says how to close it.",
-            file=sys.stderr,
-        )
-    addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
-    _say(
-        f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
-        f" (node {broker.node_id}, cluster {broker.cluster_id})"
-    )
+
+
+def _gather_nodes(config: BrokerConfig) -> None:
+    """Move back what several nodes have, where they had the data directory. Raises ConfigError."""
+    from magnetar.broker import data_dir_of
+    from magnetar.storage.placing import has_nodes, placed
+
+    data_dir = data_dir_of(config)
+    if has_nodes(data_dir):
+        with placed(data_dir, config, [config.node_id]):
+            pass
+
+
+async def _serve(config: BrokerConfig) -> None:
+    from magnetar.broker import Broker
+
+    loop = asyncio.get_running_loop()
+    stop = _prepare(loop)
+    # Its address is taken first, so that a mistake in it ends the start before any log is touched.
+    metrics = _metrics_endpoint(config)
+    broker = Broker(config)
+    _gather_nodes(config)
+    await _start(broker)
+    _warn_unguarded(config, broker.listeners)
+    _say_ready(broker.listeners, f"node {broker.node_id}, cluster {broker.cluster_id}")
     if metrics is not None:
         metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
@@ -130,6 +205,21 @@ async def _serve(config: BrokerConfig) -> None:
         await metrics.stop()
     await broker.stop()
     _say("magnetar: stopped")
+
+
+def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
+    for listener in unguarded(config, listeners):
+        address = _shown(listener.host, listener.port)
+        print(
+            f"magnetar: warning: {address} asks no client who it is: whoever reaches it may read,"
+            " write and delete everything. docs/security.md says how to close it.",
+            file=sys.stderr,
+        )
+
+
+def _say_ready(listeners: Sequence[Listener], who: str) -> None:
+    addresses = ", ".join(_shown(listener.host, listener.port) for listener in listeners)
+    _say(f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms ({who})")
 
 
 def _say(line: str) -> None:

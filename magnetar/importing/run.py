@@ -10,7 +10,8 @@ from pathlib import Path
 from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
 from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
-from magnetar.storage.catalog import FILE_NAME, Catalog, TopicRow
+from magnetar.storage.catalog import FILE_NAME, Catalog
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.segment_files import segments
 
 #: (name of the step, bytes in all) -> a context that yields what to call with bytes done.

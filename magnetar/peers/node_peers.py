@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from magnetar.logging import get_logger
 from magnetar.peers.addresses import PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.listening import ListeningPeers
@@ -22,8 +21,6 @@ CALL_TIMEOUT_S = 5.0
 #: How long a change of the catalog waits for the nodes to apply it.
 CATALOG_TIMEOUT_S = 1.0
 
-_log = get_logger("peers")
-
 
 class NodePeers:
     """The other nodes of the cluster, as one of them sees them."""
@@ -33,15 +30,13 @@ class NodePeers:
         own: Own,
         cluster_secret: bytes,
         network: PeerNetwork,
-        live_peers: Callable[[], Iterable[int]],
-        fail: Callable[[BaseException], None],
+        others: Iterable[int],
     ) -> None:
-        """`live_peers` returns the ids of the other nodes that run, as far as is known."""
+        """`others` are the ids of the other nodes."""
         self._own = own
         self._key = key_of(cluster_secret)
         self._network = network
-        self._live_peers = live_peers
-        self._fail = fail
+        self._others = tuple(others)
         self._listening: ListeningPeers | None = None
         #: By node: the connection that is good, or is being dialled.
         self._dialled: dict[int, DialledPeer] = {}
@@ -50,9 +45,12 @@ class NodePeers:
         self._count = 0
         self._is_closed = False
 
-    async def listen(self, apis: PeerApis) -> None:
-        """Serve `apis` to peers from here on. Raises OSError."""
-        self._listening = ListeningPeers(self._own, self._key, apis, self._fail)
+    async def listen(self, apis: PeerApis, fail: Callable[[BaseException], None]) -> None:
+        """Serve `apis` to peers from here on. Raises OSError.
+
+        `fail` ends this node after an error that it must not go on from.
+        """
+        self._listening = ListeningPeers(self._own, self._key, apis, fail)
         await self._network.listen(self._listening.accept)
 
     def close(self) -> None:
@@ -76,27 +74,24 @@ class NodePeers:
         return await dialled.call(request, version, timeout_s)
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        """Return when the live peers have applied a version of the catalog, or after the bound.
+        """Return when all peers have applied a version of the catalog, or after the bound.
 
         Returns the ids of those that have not answered. Each finds the change at its next one, or
         when it starts.
         """
         request = CatalogChangedRequest(version=version)
-        peers = list(self._live_peers())
-        told = await asyncio.gather(*(self._told(node_id, request) for node_id in peers))
-        return [node_id for node_id, is_applied in zip(peers, told, strict=True) if not is_applied]
+        told = await asyncio.gather(*(self._told(node_id, request) for node_id in self._others))
+        return [
+            node_id
+            for node_id, is_applied in zip(self._others, told, strict=True)
+            if not is_applied
+        ]
 
     async def _told(self, node_id: int, request: CatalogChangedRequest) -> bool:
         try:
             async with asyncio.timeout(CATALOG_TIMEOUT_S):
                 await self.call(node_id, request, 0)
-        except (PeerUnreachable, TimeoutError) as unreachable:
-            _log.warning(
-                "a node has not applied a change of the catalog in time",
-                node_id=node_id,
-                version=request.version,
-                reason=str(unreachable) or f"no answer within {CATALOG_TIMEOUT_S:g} s",
-            )
+        except (PeerUnreachable, TimeoutError):
             return False
         return True
 

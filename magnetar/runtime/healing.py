@@ -109,9 +109,9 @@ class Healing:
         """Look at every open transaction of every partition once; return when all that was done
         about them is durable."""
         partitions = [
-            (TopicPartition(topic.name, index), log)
+            (TopicPartition(topic.name, log.partition), log)
             for topic in self._topics.all()
-            for index, log in enumerate(topic.partitions)
+            for log in topic.local
         ]
         ended = self._transactions.store.take_forgotten()
         for number, (partition, log) in enumerate(partitions, 1):

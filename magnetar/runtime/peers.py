@@ -31,7 +31,14 @@ class Peers(Protocol):
     """The other nodes of the cluster."""
 
     async def call(self, node_id: int, request: Message, version: int) -> Message:
-        """Return a peer's response. Raises PeerUnreachable."""
+        """Return a peer's response. Raises PeerUnreachable: the outcome is unknown."""
+        ...
+
+    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
+        """Return once all peers obey the catalog's changes up to `version`, or a second is over.
+
+        The result are the nodes that did not answer.
+        """
         ...
 
 

@@ -18,6 +18,7 @@ from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere
+from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
@@ -48,6 +49,8 @@ class Services:
     """The parts of a running broker that handlers use."""
 
     node: Node
+    #: All nodes: this one alone, but for `serve --workers`.
+    nodes: Nodes
     config: BrokerConfig
     clock: Clock
     #: Topics and their partitions; the logs beneath them, for what concerns many at once.

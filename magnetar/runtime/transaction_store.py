@@ -9,7 +9,7 @@ deadlines (`transaction_expiry`), and later COMPLETE_*. Owns no rule: they are i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from coordinator.decision import Decision, Urgency
@@ -19,7 +19,6 @@ from coordinator.transactions.epochs import takes_producer_id
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
 from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
-from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.commit import Commits
@@ -29,6 +28,7 @@ from magnetar.runtime.producer_ids import BlockSource, ProducerIds
 from magnetar.runtime.shard import RecordFormat, RunningShard, latest_of_each_key
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
+from magnetar.storage.leaders import Elsewhere, Partition
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -69,7 +69,10 @@ class TransactionStore:
         self._separator: str = config.joint_transactions_separator
         self._storage = storage
         self._stop = stop
+        #: Those of this node, in the order of their partitions.
         self.shards: list[TransactionShard] = []
+        #: By partition; None where another node has the shard.
+        self._by_partition: list[TransactionShard | None] = []
         #: Ids whose log is another shard's than their names say now, by the partition. They were
         #: first seen under another `joint.transactions.separator`, and stay where they are until
         #: they expire: so a change of that setting tears no family apart and forgets no outcome.
@@ -96,16 +99,30 @@ class TransactionStore:
         for shard in self.shards:
             yield from shard.state
 
-    def open(self, logs: list[PartitionLog]) -> None:
-        """Replay the partitions of the state topic, and begin what is due. Blocks."""
-        self.shards = [RunningShard(log, Shard(log.partition, self.index), _FORMAT) for log in logs]
+    @property
+    def is_open(self) -> bool:
+        """Whether the state topic is there: it is made with the first transactional id."""
+        return bool(self._by_partition)
+
+    def open(self, partitions: Sequence[Partition]) -> None:
+        """Replay the partitions of the state topic that are led here, and begin what is due.
+
+        Blocks.
+        """
+        self._by_partition = [
+            None
+            if isinstance(one, Elsewhere)
+            else RunningShard(one, Shard(one.partition, self.index), _FORMAT)
+            for one in partitions
+        ]
+        self.shards = [shard for shard in self._by_partition if shard is not None]
         for shard in self.shards:
             # Each record is the whole new value of its transactional id.
             shard.replay(latest_of_each_key)
         for shard in self.shards:
             end_offset = shard.log.log_end_offset
             for txn in shard.state:
-                if self.shard_of(txn.transactional_id) is not shard:
+                if self._home_of(txn.transactional_id) is not shard:
                     self._kept_in[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
                 # Read for each id: a long start must not move the deadlines of the last ones.
@@ -117,24 +134,38 @@ class TransactionStore:
     # --- where an id is
 
     def find(self, transactional_id: str) -> Txn | None:
-        """Return what is known of `transactional_id`, None if nothing."""
-        if not self.shards:
+        """Return what is known of `transactional_id`, None if nothing. Raises NOT_COORDINATOR."""
+        if not self._by_partition:
             return None
         return self.shard_of(transactional_id).state.get(transactional_id)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard that coordinates the id: of a child, its parent's."""
+        """Return the shard that coordinates the id: of a child, its parent's.
+
+        Raises NOT_COORDINATOR where another node has it.
+        """
         if self._kept_in and transactional_id in self._kept_in:
-            return self.shards[self._kept_in[transactional_id]]
-        shards = self.shards
+            shard = self._by_partition[self._kept_in[transactional_id]]
+        else:
+            shard = self._home_of(transactional_id)
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"another node coordinates {transactional_id}"
+            )
+        return shard
+
+    def _home_of(self, transactional_id: str) -> TransactionShard | None:
+        """Return the shard that the name of the id says, None where another node has it."""
+        shards = self._by_partition
         return shards[joint.coordinator_partition(transactional_id, self._separator, len(shards))]
 
     def known_shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard of an id that must be known: INVALID_REQUEST for an empty one,
-        INVALID_PRODUCER_ID_MAPPING where there are no transactional ids at all."""
+        INVALID_PRODUCER_ID_MAPPING where there are no transactional ids at all, NOT_COORDINATOR
+        where another node has the shard."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not self.shards:
+        if not self._by_partition:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown"
             )

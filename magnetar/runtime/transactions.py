@@ -37,6 +37,7 @@ from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
+from magnetar.storage.leaders import Partition
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -48,8 +49,8 @@ class PartitionsOfTopic(Protocol):
     """A topic, by its logs."""
 
     @property
-    def partitions(self) -> list[PartitionLog]:
-        """Its logs, in order."""
+    def partitions(self) -> Sequence[Partition]:
+        """Its partitions, in order."""
         ...
 
 
@@ -148,7 +149,7 @@ class Transactions:
 
     def children(self, transactional_id: str) -> list[str]:
         """Return its children that are ONGOING or VOTED, in order."""
-        if not self.store.shards:
+        if not self.store.is_open:
             return []
         return sorted(self.store.shard_of(transactional_id).state.children(transactional_id))
 
@@ -199,7 +200,7 @@ class Transactions:
         if transactional_id is None:
             return ProducerIdentity(self.store.producer_ids.take(), 0)
         init.check_timeout(timeout_ms, self._config.transaction_max_timeout_ms)
-        if not self.store.shards:
+        if not self.store.is_open:
             self.store.open(self._topics.ensure_internal(TRANSACTION_STATE).partitions)
         shard = self.store.shard_of(transactional_id)
         commits = self.store.commits
@@ -407,7 +408,7 @@ class Transactions:
         """
         transactional_id = adding.check_named(transactional_id)
         store = self.store
-        shard = store.shard_of(transactional_id) if store.shards else None
+        shard = store.shard_of(transactional_id) if store.is_open else None
         txn = None if shard is None else shard.state.get(transactional_id)
         adding.check_holds(
             txn,

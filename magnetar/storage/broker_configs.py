@@ -37,7 +37,11 @@ class BrokerConfigs:
         """Apply the catalog's configs to `config`, except those unknown to this release."""
         self._config = config
         self._catalog = catalog
-        stored = catalog.resource_configs()
+        self.reload()
+
+    def reload(self) -> None:
+        """Apply the catalog's configs: at a start, and where another node has changed them."""
+        config, stored = self._config, self._catalog.resource_configs()
         apply_texts(
             config,
             _readable(stored.get((RESOURCE_TYPE, EVERY_BROKER), {})),

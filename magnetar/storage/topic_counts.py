@@ -1,4 +1,4 @@
-"""The numbers of partitions and replicas of a topic: bounds, growth and defaults."""
+"""What a new topic gets: numbers of partitions and replicas, their bounds, defaults, growth."""
 
 from __future__ import annotations
 
@@ -74,6 +74,20 @@ def check_total(partition_count: int) -> None:
             f"{partition_count} partitions are more than the {PARTITIONS_MAX} a request may"
             " create.",
         )
+
+
+def internal_configs(name: str, config: BrokerConfig) -> dict[str, str]:
+    """Return the settings that Kafka gives the coordinators' topics."""
+    segment_bytes = (
+        config.offsets_topic_segment_bytes
+        if name == CONSUMER_OFFSETS
+        else config.transaction_state_log_segment_bytes
+    )
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer" if name == CONSUMER_OFFSETS else "uncompressed",
+        "segment.bytes": str(segment_bytes),
+    }
 
 
 def check_increase(name: str, current: int, partition_count: int) -> None:

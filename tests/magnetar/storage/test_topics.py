@@ -13,7 +13,7 @@ import pytest
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
-from magnetar.storage.catalog import TopicRow
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.logs import Opening
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import CATALOG, Topic
