@@ -97,13 +97,13 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _serve_nodes(config: BrokerConfig, workers: str) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
+    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
+
     from magnetar.apis.registry import load_apis
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import broker_of, check_workers, members, parse_workers
     from magnetar.storage.placing import placed
-
-    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
 
     load_apis()
     count = parse_workers(workers)
