@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from magnetar.apis.registry import load_apis
@@ -29,6 +30,10 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.peers.addresses import LocalSockets, PeerNetwork
+from magnetar.peers.composition import AmongPeers
+from magnetar.peers.dialling import Own
+from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
@@ -40,7 +45,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.nodes import Nodes, Peers
+from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.response_memory import ResponseMemory
@@ -123,12 +128,14 @@ class Broker:
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
         members: Mapping[int, Sequence[Listener]] | None = None,
+        peer_network: PeerNetwork | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
         of its event loop. `members`: the listeners of each node, where several share the catalog
-        that `open_storage` opens.
+        that `open_storage` opens. `peer_network`: how they reach each other; None: by sockets in
+        their directories, which lie side by side.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -141,7 +148,11 @@ class Broker:
         self._adopted: list[str] = []
         #: Of the catalog, before anything was read from it.
         self._catalog_version = 0
-        self.peers: Peers | None = None
+        self._peer_network = peer_network
+        #: The other nodes; None for a node that is alone.
+        self.peers: NodePeers | None = None
+        self.among_peers: AmongPeers | None = None
+        self._held: RememberedHolds | None = None
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self._open_storage = open_storage
@@ -201,7 +212,13 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = LocalParticipants(self.topics, self.groups, self.turns)
+        participants = LocalParticipants(self.topics, self.groups, self.turns, self._held)
+        among = None
+        if self.peers is not None and self._held is not None:
+            among = AmongPeers(
+                self.peers, self.nodes, self.topics, self._held, participants, self.clock
+            )
+        self.among_peers = among
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -211,15 +228,21 @@ class Broker:
             participants=participants,
             storage=self.logs.storage,
             stop=self._stop_for_good,
+            elsewhere=None if among is None else among.markers,
         )
         self.groups.start()
         await self.transactions.start()
         self.healing = Healing(
-            self.topics, self.clock, self.config, self.fail, self.transactions, participants
+            self.topics,
+            self.clock,
+            self.config,
+            self.fail,
+            self.transactions,
+            participants,
+            None if among is None else among.producers,
+            None if among is None else among.holds,
         )
-        # Over several nodes healing would take what another node coordinates for unknown.
-        if self._placement.is_alone:
-            await self.healing.start()
+        await self.healing.start()
         if self.watch is not None:
             await self.watch.catch_up()
             self.watch.start(self.fail)
@@ -233,6 +256,8 @@ class Broker:
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
         self.services = self._build_services(participants)
+        if among is not None:
+            await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
 
@@ -249,6 +274,14 @@ class Broker:
                 self.topics,
                 *stores,
                 self.authentication.credentials,
+            )
+            self._held = RememberedHolds()
+            self.peers = NodePeers(
+                Own(self.cluster_id, self.node_id, self.epoch),
+                self.catalog.secret(),
+                self._peer_network
+                or LocalSockets(self.node_id, lambda other: self.data_dir.parent / str(other)),
+                [other for other in self._placement.node_ids if other != self.node_id],
             )
         self.nodes = Nodes(
             self.topics, self.catalog, self.config, self._members, self.watch, self.peers
@@ -267,6 +300,8 @@ class Broker:
         await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()
+        if self.among_peers is not None:
+            self.among_peers.stop()
         self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
@@ -297,6 +332,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            holds_elsewhere=None if self.among_peers is None else self.among_peers.holds,
             whole_work=whole_work,
             batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),

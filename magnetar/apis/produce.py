@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from functools import partial
 
-from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.client_batch import CheckedBatch, TakesLong
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Whole, require
@@ -30,6 +30,7 @@ from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
 from magnetar.runtime.batch_checks import CHECKS, Steps
 from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -157,7 +158,14 @@ class _Appending:
                         if self._log_of(topic, data) is not log:
                             raise _unknown(topic, data.index) from None
                         self._has_waited = True
-                    answers.append(self._append(topic, log, checked))
+                    try:
+                        answers.append(self._append(topic, log, checked))
+                    except MustAsk as asking:
+                        yield asking.wait
+                        topic, self._has_waited = self._topic_of(asked), True
+                        if self._log_of(topic, data) is not log:
+                            raise _unknown(topic, data.index) from None
+                        answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
                     answers.append(self._refused(asked, topic, data, refusal))
 
@@ -215,7 +223,8 @@ class _Appending:
     def _append(
         self, topic: Topic, log: PartitionLog, checked: CheckedBatch
     ) -> PartitionProduceResponse:
-        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
+        """Append one batch to the page cache. Raises KafkaError, MustAsk; then nothing was
+        appended."""
         _, header, now_ms = checked
         self._services.logs.room.check(header.batch_length, now_ms)
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
@@ -234,12 +243,16 @@ class _Appending:
     def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
         """Make the producer's transaction hold the partition: the op before its data (KIP-890).
 
-        Raises KafkaError where the coordinator refuses.
+        Raises KafkaError where the coordinator refuses, MustAsk where it is another node.
         """
         version = self._context.version
         transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
+        elsewhere = self._services.holds_elsewhere
+        if elsewhere is not None and elsewhere.is_elsewhere(transactional_id):
+            self._require_elsewhere(elsewhere, log, header)
+            return
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
                 transactional_id,
@@ -261,8 +274,33 @@ class _Appending:
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)
 
+    def _require_elsewhere(
+        self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader
+    ) -> None:
+        """As `_hold`, where another node coordinates the transaction."""
+        version = self._context.version
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        partition = TopicPartition(log.topic, log.partition)
+        adds = version >= PRODUCE_ADDS_SINCE
+        if not elsewhere.holds(*producer, partition):
+            raise MustAsk(
+                partial(
+                    elsewhere.ask,
+                    self._request.transactional_id or "",
+                    producer,
+                    # One question for all partitions of the request.
+                    self._partitions() if adds else {partition},
+                    adds=adds,
+                    is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
+                    # As Kafka answers where a verification fails: no metadata is asked for.
+                    unreachable=ErrorCode.NOT_ENOUGH_REPLICAS,
+                )
+            )
+        if adds:
+            log.producers.check_beginning(header)
+
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that exist."""
+        """Return all partitions of the request that exist and that this node leads."""
         found: set[TopicPartition] = set()
         topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
@@ -271,7 +309,9 @@ class _Appending:
             if topic is None or topic.is_internal:
                 continue
             for data in asked.partition_data:
-                if 0 <= data.index < len(topic.partitions):
+                if 0 <= data.index < len(topic.partitions) and not isinstance(
+                    topic.partitions[data.index], Elsewhere
+                ):
                     found.add(TopicPartition(topic.name, data.index))
         return found
 

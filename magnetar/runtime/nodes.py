@@ -7,7 +7,6 @@ other is told of a change. `Peers` is the way to the other nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
@@ -15,35 +14,16 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.leaders import leader_id
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
-from wire.message import Message
 
 _log = get_logger("nodes")
 
 #: A node's id, and the host and port at which clients of one listener reach it.
 Address = tuple[int, str, int]
-
-
-class PeerUnreachable(Exception):
-    """A peer did not answer: it is starting again, or its connection broke."""
-
-
-class Peers(Protocol):
-    """The way to the other nodes."""
-
-    async def call(self, node_id: int, request: Message, version: int) -> Message:
-        """Return the peer's answer. Raises PeerUnreachable: the outcome is unknown."""
-        ...
-
-    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        """Return once all peers obey the catalog's changes up to `version`, or a second is over.
-
-        The result are the nodes that did not answer.
-        """
-        ...
 
 
 class Nodes:

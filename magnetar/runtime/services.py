@@ -17,6 +17,7 @@ from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
@@ -68,6 +69,8 @@ class Services:
     groups: Groups
     transactions: Transactions
     participants: LocalParticipants
+    #: What transactions that other nodes coordinate hold here; None for a node that is alone.
+    holds_elsewhere: HoldsElsewhere | None
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
     fetch_timers: SharedTimers

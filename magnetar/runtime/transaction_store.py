@@ -22,6 +22,7 @@ from coordinator.transactions.shard import Shard, TransactionIndex
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.commit import Commits
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource, ProducerIds
 from magnetar.runtime.shard import RecordFormat, RunningShard, latest_of_each_key
@@ -60,9 +61,10 @@ class TransactionStore:
         participants: Participants,
         storage: Storage,
         stop: Callable[[BaseException], None],
+        elsewhere: MarkersElsewhere | None = None,
     ) -> None:
         """`storage`: of all logs that take part. `stop` ends the broker, and lets nothing that is
-        not durable yet become so."""
+        not durable yet become so. `elsewhere`: the partitions of other nodes, if there are any."""
         self._clock = clock
         self._separator: str = config.joint_transactions_separator
         self._storage = storage
@@ -79,7 +81,10 @@ class TransactionStore:
         self.index = TransactionIndex()
         self.producer_ids = ProducerIds(producer_ids)
         self.clients = TransactionClients()
-        self.commits = Commits(participants, clock, complete=self.complete, stop=stop)
+        self._is_led_here = None if elsewhere is None else elsewhere.is_led_here
+        self.commits = Commits(
+            participants, clock, complete=self.complete, stop=stop, elsewhere=elsewhere
+        )
         self.expiry = TransactionExpiry(
             config,
             clock,
@@ -200,7 +205,13 @@ class TransactionStore:
         if not decision.records:
             return decision, shard.log.log_end_offset
         is_ending = transactional_id in self.commits.under_way
-        plan = planned(decision.records, self._storage, shard.state.get, is_ending=is_ending)
+        plan = planned(
+            decision.records,
+            self._storage,
+            shard.state.get,
+            is_ending=is_ending,
+            is_led_here=self._is_led_here,
+        )
         if plan.plan is Plan.ONE_RECORD:
             urgency = Urgency.ONE_RECORD
         end_offset = shard.append(plan.records, now_ms, urgency)

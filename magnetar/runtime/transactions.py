@@ -32,6 +32,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
@@ -79,14 +80,17 @@ class Transactions:
         participants: Participants,
         storage: Storage,
         stop: Callable[[BaseException], None],
+        elsewhere: MarkersElsewhere | None = None,
     ) -> None:
         """`offsets_partition_of`: the partition of `__consumer_offsets` that has a group.
-        `storage`, `stop`: as `TransactionStore`."""
+        `storage`, `stop`, `elsewhere`: as `TransactionStore`."""
         self._topics = topics
         self._clock = clock
         self._config = config
         self._offsets_partition_of = offsets_partition_of
-        self.store = TransactionStore(config, clock, producer_ids, participants, storage, stop)
+        self.store = TransactionStore(
+            config, clock, producer_ids, participants, storage, stop, elsewhere
+        )
         self.clients = self.store.clients  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(config, clock, self.store.index, self.clients)
         self.find = self.store.find
@@ -106,7 +110,7 @@ class Transactions:
             return
         self.store.expiry.pause()
         self.store.open(topic.partitions)
-        await self.store.commits.all_visible()
+        await self.store.commits.all_own_visible()
         self.store.commits.complete_all()
 
     async def stop(self) -> None:
@@ -353,20 +357,26 @@ class Transactions:
         `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
         """
         transactional_id = adding.check_named(transactional_id)
-        shard = self.store.known_shard_of(transactional_id)
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        held = self.add_for_data(transactional_id, identity, partitions)
+        self.store.commits.check_data_may_follow(transactional_id, held[0])
+        return held
+
+    def add_for_data(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
+    ) -> tuple[PartitionLog, int]:
+        """As `hold`, for data that is appended once this is durable: that of another node."""
         try:
-            held = self._add(
-                shard,
+            return self._add(
+                self.store.known_shard_of(transactional_id),
                 transactional_id,
-                ProducerIdentity(producer_id, producer_epoch),
+                identity,
                 partitions,
                 TRANSACTION_VERSION_2,
                 may_begin=self._active_limit.may_begin(),
             )
         except KafkaError as refusal:
             raise adding.refusal_of_data(refusal) from None
-        self.store.commits.check_data_may_follow(transactional_id, shard.log)
-        return held
 
     def hold_offsets(
         self,
