@@ -33,7 +33,10 @@ _STRICT_SINCE = 3
 
 
 @handles(
-    CreatePartitionsRequest, versions="0-3", needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")]
+    CreatePartitionsRequest,
+    versions="0-3",
+    needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")],
+    changes_catalog=True,
 )
 async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext

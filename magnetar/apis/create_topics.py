@@ -41,6 +41,7 @@ _STRICT_SINCE = 6
     CreateTopicsRequest,
     versions="2-7",
     needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=Operation.CREATE)],
+    changes_catalog=True,
 )
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext

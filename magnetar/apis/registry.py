@@ -57,11 +57,13 @@ def handles(
     versions: str,
     refuse: Refuse | None = None,
     needs: Sequence[Need] = (),
+    changes_catalog: bool = False,
 ) -> Callable[[Handler[R]], Handler[R]]:
     """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0").
 
     `refuse` says how a `KafkaError` is answered; left out, the response mirrors the request.
-    `needs` are what a client must be allowed, where there is an authorizer.
+    `needs` are what a client must be allowed, where there is an authorizer. `changes_catalog`: the
+    request is answered once all nodes obey what it has changed.
     """
     first, _, last = versions.partition("-")
     response_class = _response_class(request_class)
@@ -77,7 +79,7 @@ def handles(
             int(last or first),
             request_class,
             response_class,
-            handler,
+            _told_to_nodes(handler) if changes_catalog else handler,
             refuse or mirror(response_class),
             needs,
         )
@@ -88,6 +90,28 @@ def handles(
         return handler
 
     return enter
+
+
+def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
+    """Return a handler that begins with what other nodes have changed, and ends when all of them
+    obey what it has changed itself."""
+
+    async def handle(services: Services, request: R, context: RequestContext) -> Message | None:
+        if services.nodes.is_alone:
+            return await _awaited(handler(services, request, context))
+        await services.nodes.see_changes()
+        try:
+            return await _awaited(handler(services, request, context))
+        finally:
+            # Also where the rest of the request was refused: a part may be done.
+            await services.nodes.tell_changes()
+
+    return handle
+
+
+async def _awaited(handled: Handled) -> Message | None:
+    assert isinstance(handled, Coroutine), "what changes the catalog is no plain function"
+    return await handled
 
 
 def _response_class(request_class: type[Message]) -> type[Message]:

@@ -97,11 +97,15 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _serve_nodes(config: BrokerConfig, workers: str) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
+    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
+
+    from magnetar.apis.registry import load_apis
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import broker_of, check_workers, members, parse_workers
     from magnetar.storage.placing import placed
 
+    load_apis()
     count = parse_workers(workers)
     check_workers(config)
     data_dir = data_dir_of(config)
@@ -114,6 +118,8 @@ def _serve_nodes(config: BrokerConfig, workers: str) -> int:
     def on_ready() -> None:
         listeners = [listener for node in nodes.values() for listener in node.listeners]
         _warn_unguarded(config, listeners)
+        # A node that is started again must not wait for it.
+        logging.prepare()
         _say_ready(listeners, f"nodes {min(nodes)}-{max(nodes)}, cluster {cluster_id}")
 
     complete_import(data_dir)

@@ -1,10 +1,12 @@
 """The partitions of a data directory, placed for the nodes that are to lead them.
 
 One node keeps its partitions in DATA itself, several keep theirs in DATA/nodes/<id>/, each a whole
-log directory. (Not DATA/node-<id>/: that is how a partition of a topic `node` would be called.) A start with another number of nodes moves partitions before any node runs. The
+log directory. A start with another number of nodes moves partitions before any node runs. The
 catalog says first who leads what. Then each partition goes from where it lies to where it belongs
 (`logstore.directory.moving`). What to do follows from the catalog and from what lies on the disk
 alone, so a start after a kill in between, with any number of nodes, moves what is left.
+
+The name is not DATA/node-<id>/: a partition of a topic `node` would be called that.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def check(history: History, broker: Broker) -> list[str]:
         TopicPartition(topic.name, index): read_committed(log)
         for topic in broker.topics.all()
         if topic.name not in INTERNAL
-        for index, log in enumerate(topic.partitions)
+        for index, log in enumerate(topic.local)
     }
     return [*check_seen(history, broker, seen), *_misread(broker, seen), *_duplicated(seen)]
 
@@ -137,7 +137,7 @@ def check_seen(
 
 def _hanging(broker: Broker) -> Iterator[str]:
     for topic in broker.topics.all():
-        for index, log in enumerate(topic.partitions):
+        for index, log in enumerate(topic.local):
             if not log.last_stable_offset == log.high_watermark == log.log_end_offset:
                 yield (
                     f"hanging: {topic.name}-{index} stable {log.last_stable_offset},"
