@@ -340,7 +340,7 @@ async def test_a_node_that_was_killed_asks_again_for_the_open_transaction(
     await nodes.start_node(1)
     assert await client.produce(1) == ErrorCode.NONE
     assert await client.end(commit=True) == ErrorCode.NONE
-    assert committed(nodes, 1) == 1 and not is_open(nodes, 1)
+    assert committed(nodes, 1) == 2 and not is_open(nodes, 1)
 
 
 async def test_a_timeout_ends_a_transaction_on_every_node(nodes: NodesInOne) -> None:
