@@ -80,7 +80,7 @@ class HoldsElsewhere:
         self._coordinators = coordinators
         self._peers = peers
         self._held = held
-        self._calls: SharedCalls[Asked, Codes] = SharedCalls(self._perform)
+        self.calls: SharedCalls[Asked, Codes] = SharedCalls(self._perform)
 
     def is_elsewhere(self, transactional_id: str | None) -> bool:
         """Return whether another node coordinates the id."""
@@ -134,7 +134,7 @@ class HoldsElsewhere:
 
     def cancel(self) -> None:
         """Ask no more."""
-        self._calls.cancel()
+        self.calls.cancel()
 
     async def _answer(self, asked: Asked, unreachable: ErrorCode) -> Codes:
         """Return the codes of one question; what is held is remembered."""
@@ -142,7 +142,7 @@ class HoldsElsewhere:
         question = self._held.ask(*asked.identity, asked.partitions)
         codes: Codes = {}
         try:
-            codes = await self._calls.ask(node_id, asked)
+            codes = await self.calls.ask(node_id, asked)
         except PeerUnreachable as failure:
             raise KafkaError(unreachable, str(failure)) from None
         finally:

@@ -20,6 +20,8 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 HASH_SEED = "0"
 #: A history that takes longer is ended, and told as stuck.
@@ -38,7 +40,8 @@ def main() -> int:
     began_s = time.monotonic()
     wrong = 0
     count = 0
-    for told in tell_all(seeds, options.plant, options.processes):
+    kind = "nodes" if options.nodes else "whole"
+    for told in tell_all(seeds, options.plant, options.processes, kind):
         count += 1
         if told.is_broken:
             print(f"seed {told.seed}:", *told.witnesses)
@@ -47,6 +50,7 @@ def main() -> int:
             wrong += 1
             print(f"seed {told.seed}: {len(told.witnesses)} witnesses", *told.witnesses[:12])
             plant = f" --plant {options.plant}" if options.plant else ""
+            plant += " --nodes" if options.nodes else ""
             print(f"    again: python -m tests.simulation.run --seeds {told.seed}{plant}")
             if options.until_found:
                 break
@@ -62,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", required=True, help="A, or A-B with both ends")
     parser.add_argument("--processes", type=int, default=1, help="how many run at once")
     parser.add_argument("--plant", default="", help="a fault to plant: a name of planted_faults.py")
+    parser.add_argument("--nodes", action="store_true", help="histories of several nodes")
     parser.add_argument("--until-found", action="store_true", help="end at the first witness")
     parser.add_argument("--verbose", action="store_true", help="print every verdict")
     return parser.parse_args()
@@ -88,19 +93,21 @@ class _Running:
     said: bytes = b""
 
 
-def tell_all(seeds: range, plant: str, processes: int) -> Iterator[Told]:
-    """Yield what came of each seed, as soon as it is known."""
-    # Imported and compiled once: every process begins as a copy of this one.
-    from tests.simulation import whole_history
+def tell_all(seeds: range, plant: str, processes: int, kind: str = "whole") -> Iterator[Told]:
+    """Yield what came of each seed, as soon as it is known.
 
-    whole_history.warm_up()
+    `kind`: `whole` for histories of one broker, `nodes` for those of several.
+    """
+    # Imported and compiled once: every process begins as a copy of this one.
+    histories = import_module(f"tests.simulation.{kind}_history")
+    histories.warm_up()
     gc.freeze()
     waiting = iter(seeds)
     running: dict[int, _Running] = {}
     try:
         while True:
             while len(running) < processes and (seed := next(waiting, None)) is not None:
-                reading, one = _begin(seed, plant)
+                reading, one = _begin(seed, plant, histories)
                 running[reading] = one
             if not running:
                 return
@@ -111,24 +118,22 @@ def tell_all(seeds: range, plant: str, processes: int) -> Iterator[Told]:
             _end(reading, one)
 
 
-def _begin(seed: int, plant: str) -> tuple[int, _Running]:
+def _begin(seed: int, plant: str, histories: ModuleType) -> tuple[int, _Running]:
     reading, writing = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reading)
-        _tell_one(seed, plant, writing)
+        _tell_one(seed, plant, writing, histories)
     os.close(writing)
     return reading, _Running(process_id, seed, time.monotonic())
 
 
-def _tell_one(seed: int, plant: str, writing: int) -> None:
+def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType) -> None:
     """Tell one history and end the process, without the ceremony that would run what is left."""
-    from tests.simulation import whole_history
-
     # What the end of a process would clean up is what a dead broker has left.
     gc.disable()
     try:
-        verdict = whole_history.tell(seed, plant)
+        verdict = histories.tell(seed, plant)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
     except BaseException:
         # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.

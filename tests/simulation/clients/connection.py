@@ -8,7 +8,7 @@ from struct import Struct
 from typing import TypeVar
 
 from tests.simulation.simulated_broker import Gone
-from tests.simulation.world.network import Link, Network
+from tests.simulation.world.network import BROKER, Link, Network
 from tests.simulation.world.process import Process
 from wire.message import Message
 from wire.messages.header import RequestHeader, ResponseHeader
@@ -42,13 +42,20 @@ class Connection:
     """A client of the broker: one connection at a time, made again when it was lost."""
 
     def __init__(
-        self, network: Network, process: Process, name: str, *, may_arrive_late: bool = True
+        self,
+        network: Network,
+        process: Process,
+        name: str,
+        *,
+        may_arrive_late: bool = True,
+        address: str = BROKER,
     ) -> None:
         """`may_arrive_late`: requests of a connection that was given up may still be carried out.
 
         Of transaction version 1 they might land in the next transaction, in Kafka too.
         """
         self.name = name
+        self._address = address
         self._may_arrive_late = may_arrive_late
         self._network = network
         self._process = process
@@ -88,7 +95,9 @@ class Connection:
     ) -> asyncio.Future[Message]:
         if self._link is None:
             self._received.clear()
-            self._link = self._network.connect(self._process, self._on_data, self.drop)
+            self._link = self._network.connect(
+                self._process, self._on_data, self.drop, self._address
+            )
         if self._link is None:
             raise Gone
         self._correlation_id += 1
