@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -181,9 +183,14 @@ def _leads_everything(admin: AdminClient) -> bool:
     return bool(found.brokers) and all(each.leader in found.brokers for each in partitions)
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 class MagnetarBroker(Broker):
     """magnetar through its command line; it prints a line that begins with `ready` when it
-    serves.
+    serves. With MAGNETAR_WORKERS=3 it is a cluster of three nodes.
     """
 
     kind = "magnetar"
@@ -195,6 +202,9 @@ class MagnetarBroker(Broker):
         protocols: Sequence[str] = (),
     ) -> None:
         super().__init__(directory, settings, protocols)
+        self.workers = int(os.environ.get("MAGNETAR_WORKERS", "1"))
+        while not all(_is_free(self.port + number) for number in range(1, self.workers)):
+            self.port = free_port()
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
@@ -203,6 +213,13 @@ class MagnetarBroker(Broker):
     @property
     def log_directory(self) -> Path:
         return self.directory / "data"
+
+    def partition_directory(self, topic: str, partition: int) -> Path:
+        name = f"{topic}-{partition}"
+        for node in self.log_directory.glob("nodes/*"):
+            if (node / name).exists():
+                return node / name
+        return self.log_directory / name
 
     @property
     def pid(self) -> int:
@@ -237,6 +254,8 @@ class MagnetarBroker(Broker):
             command += ["--listen", self.bootstrap]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,

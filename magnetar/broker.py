@@ -326,7 +326,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
-            quotas=Quotas(self.client_quotas, self.config, self.clock),
+            quotas=Quotas(self.client_quotas, self.config, self.clock, len(self.nodes.ids)),
             authentication=self.authentication,
             acls=self.acls,
             groups=self.groups,

@@ -24,6 +24,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.client_batch import CheckedBatch, TakesLong
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Whole, require
+from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
@@ -34,13 +35,15 @@ from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.leaders import Elsewhere, not_leader
+from magnetar.storage.leaders import Elsewhere, NotLeader
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -52,6 +55,7 @@ from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
 
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
+_LEADERS_SINCE = 10
 _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
@@ -203,7 +207,7 @@ class _Appending:
             )
         log = topic.partitions[data.index]
         if isinstance(log, Elsewhere):
-            raise not_leader(topic.name, data.index, log)
+            raise NotLeader(topic.name, data.index, log)
         return log
 
     def _check(
@@ -327,6 +331,15 @@ class _Appending:
                 self._context.connection.close()
             return None
         response = ProduceResponse(responses=self._responses)
+        if self.is_any_refused and self._context.version >= _LEADERS_SINCE:
+            leaders = (
+                answer.current_leader.leader_id
+                for topic in self._responses
+                for answer in topic.partition_responses
+            )
+            response.node_endpoints = endpoints(
+                self._services, self._context, NodeEndpoint, leaders
+            )
 
         def make(is_late: bool) -> ProduceResponse:
             _settle(self._pending, self._held, is_late)
@@ -368,6 +381,9 @@ class _Appending:
         if isinstance(refusal, RecordsRefused):
             name = asked.name if topic is None else topic.name
             _name_records(answer, refusal, f"{name}-{data.index}")
+        elif isinstance(refusal, NotLeader) and self._context.version >= _LEADERS_SINCE:
+            node_id, epoch = refusal.leader
+            answer.current_leader = LeaderIdAndEpoch(leader_id=node_id, leader_epoch=epoch)
         return answer
 
 

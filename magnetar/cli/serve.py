@@ -103,12 +103,13 @@ def _serve_nodes(config: BrokerConfig, workers: str) -> int:
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import broker_of, check_workers, members, parse_workers
-    from magnetar.storage.placing import placed
+    from magnetar.storage.placing import await_former_nodes, placed
 
     load_apis()
     count = parse_workers(workers)
     check_workers(config)
     data_dir = data_dir_of(config)
+    await_former_nodes(data_dir)
     # Addresses first: a taken one is reported before any partition is moved.
     nodes = members(config, count)
 
@@ -147,9 +148,16 @@ def _run_node(make_broker: Callable[[], Broker], ties: Ties) -> int:
 
 async def _serve_node(broker: Broker, ties: Ties) -> None:
     loop = asyncio.get_running_loop()
-    # Without its supervisor a node would never be stopped.
-    loop.add_reader(ties.alive, os._exit, EXIT_FORCED)
-    stop = _prepare(loop)
+    _prepare()
+    # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
+    stop = asyncio.Event()
+
+    def on_order() -> None:
+        if not ties.is_stop():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop.add_reader(ties.orders, on_order)
     await _start(broker)
     ties.tell_ready()
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
@@ -157,16 +165,14 @@ async def _serve_node(broker: Broker, ties: Ties) -> None:
     await broker.stop()
 
 
-def _prepare(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Set up the process; return an event that signals set."""
+def _prepare() -> None:
+    """Set up the process."""
     from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
 
     keep_freed_memory()
     open_files.raise_limit()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
-    return _set_by_signals(loop)
 
 
 async def _start(broker: Broker) -> None:
@@ -182,10 +188,11 @@ async def _start(broker: Broker) -> None:
 def _gather_nodes(config: BrokerConfig) -> None:
     """Move back what several nodes have, where they had the data directory. Raises ConfigError."""
     from magnetar.broker import data_dir_of
-    from magnetar.storage.placing import has_nodes, placed
+    from magnetar.storage.placing import await_former_nodes, has_nodes, placed
 
     data_dir = data_dir_of(config)
     if has_nodes(data_dir):
+        await_former_nodes(data_dir)
         with placed(data_dir, config, [config.node_id]):
             pass
 
@@ -194,7 +201,9 @@ async def _serve(config: BrokerConfig) -> None:
     from magnetar.broker import Broker
 
     loop = asyncio.get_running_loop()
-    stop = _prepare(loop)
+    _prepare()
+    # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
+    stop = _set_by_signals(loop)
     # Its address is taken first, so that a mistake in it ends the start before any log is touched.
     metrics = _metrics_endpoint(config)
     broker = Broker(config)

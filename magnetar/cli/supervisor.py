@@ -33,13 +33,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ties:
-    """What a node's process shares with its supervisor: two pipes."""
+    """What a node's process shares with its supervisor: two pipes.
 
-    def __init__(self, ready: int, alive: int) -> None:
-        """`ready` is written to, `alive` ends with the supervisor."""
+    Nodes heed no signals: a terminal and service managers send them to all processes, and the
+    supervisor would then send each node a second one.
+    """
+
+    def __init__(self, ready: int, orders: int) -> None:
+        """`ready` is written to; from `orders` the node reads what it is to do."""
         self._ready = ready
-        #: Readable once the supervisor is gone.
-        self.alive = alive
+        #: Readable when the node is to stop, and when the supervisor is gone.
+        self.orders = orders
+
+    def is_stop(self) -> bool:
+        """Whether the order is to stop cleanly. False: the supervisor is gone."""
+        return bool(os.read(self.orders, 1))
 
     def tell_ready(self) -> None:
         """Tell the supervisor that clients can connect."""
@@ -55,6 +63,7 @@ class _Worker:
     node_id: int
     pid: int = 0
     ready: int = -1
+    orders: int = -1
     is_ready: bool = False
     started_s: float = 0.0
     back_off_s: float = _BACK_OFF_S[0]
@@ -76,7 +85,6 @@ class Supervisor:
         self._on_ready = on_ready
         self._workers = [_Worker(node_id) for node_id in nodes]
         self._selector = selectors.DefaultSelector()
-        self._alive_read, self._alive_write = os.pipe()
         self._wake_read, self._wake_write = os.pipe()
         self._is_stopping = False
         self._was_ready = False
@@ -146,6 +154,8 @@ class Supervisor:
 
     def _ended(self, worker: _Worker, code: int) -> None:
         worker.pid = 0
+        os.close(worker.orders)
+        worker.orders = -1
         if worker.ready >= 0:
             self._selector.unregister(worker.ready)
             os.close(worker.ready)
@@ -176,33 +186,34 @@ class Supervisor:
 
     def _start(self, worker: _Worker) -> None:
         ready_read, ready_write = os.pipe()
+        orders_read, orders_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
             os.close(ready_read)
-            self._become(worker, ready_write)
+            os.close(orders_write)
+            self._become(worker, Ties(ready_write, orders_read))
         os.close(ready_write)
-        worker.pid, worker.ready, worker.due_s = pid, ready_read, None
+        os.close(orders_read)
+        worker.pid, worker.ready, worker.orders, worker.due_s = pid, ready_read, orders_write, None
         worker.started_s, worker.is_ready = time.monotonic(), False
         self._selector.register(ready_read, selectors.EVENT_READ, worker)
 
-    def _become(self, worker: _Worker, ready: int) -> NoReturn:
+    def _become(self, worker: _Worker, ties: Ties) -> NoReturn:
         """Be a node's process from here on."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # A terminal sends it to all processes; the supervisor alone heeds it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         self._selector.close()
-        for fd in (self._alive_write, self._wake_read, self._wake_write):
+        others = [fd for other in self._workers for fd in (other.ready, other.orders) if fd >= 0]
+        # All of them: a node hears of the supervisor's end only if no other holds its pipe.
+        for fd in (self._wake_read, self._wake_write, *others):
             os.close(fd)
-        for other in self._workers:
-            if other.ready >= 0:
-                os.close(other.ready)
         code = 1
         try:
-            code = self._bodies[worker.node_id](Ties(ready, self._alive_read))
+            code = self._bodies[worker.node_id](ties)
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
@@ -213,16 +224,16 @@ class Supervisor:
         """Stop every node cleanly; `code` is what the supervisor ends with."""
         self._is_stopping = True
         self._exit_code = code
-        self._signal_all(signal.SIGTERM)
+        for worker in self._workers:
+            if worker.pid:
+                with suppress(BrokenPipeError):
+                    os.write(worker.orders, b"S")
 
     def _kill_all(self) -> None:
-        self._signal_all(signal.SIGKILL)
-
-    def _signal_all(self, number: int) -> None:
         for worker in self._workers:
             if worker.pid:
                 with suppress(ProcessLookupError):
-                    os.kill(worker.pid, number)
+                    os.kill(worker.pid, signal.SIGKILL)
 
 
 def _exit_code(code: int) -> int:

@@ -19,6 +19,8 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.leaders import leader_id
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 _log = get_logger("nodes")
 
@@ -73,6 +75,15 @@ class Nodes:
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return leader_id(found.partitions[partition], self.own_id)
+
+    def leading(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        leader = self.leader_of(topic, partition)
+        if leader is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}"
+            )
+        return leader
 
     def node_of(self, transactional_id: str) -> int:
         """Return the node that coordinates a transactional id: of a child, its parent's."""

@@ -39,11 +39,14 @@ def leader_id(partition: Partition, own_id: int) -> int:
     return partition.node_id if isinstance(partition, Elsewhere) else own_id
 
 
-def not_leader(topic: str, index: int, leader: Elsewhere) -> KafkaError:
-    """Return the refusal of a request for a partition that another node leads."""
-    return KafkaError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {leader.node_id} leads {topic}-{index}"
-    )
+class NotLeader(KafkaError):
+    """NOT_LEADER_OR_FOLLOWER: another node leads the partition."""
+
+    def __init__(self, topic: str, index: int, leader: Elsewhere) -> None:
+        super().__init__(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {leader.node_id} leads {topic}-{index}"
+        )
+        self.leader = leader
 
 
 class Placement:

@@ -12,6 +12,7 @@ The name is not DATA/node-<id>/: a partition of a topic `node` would be called t
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from logstore.disk.checkpoints import (
     RECOVERY_POINTS,
 )
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, lock_file
 from logstore.sync.journal import JournalDamaged
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -47,6 +48,7 @@ from magnetar.storage.topic_names import INTERNAL
 _log = get_logger("nodes")
 
 _NODES = "nodes"
+_FORMER_S = 3.0
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, META_PROPERTIES)
 
 
@@ -68,6 +70,21 @@ def node_directories(data_dir: Path) -> list[Path]:
 def has_nodes(data_dir: Path) -> bool:
     """Whether several nodes have used the directory last, or not all of it was moved since."""
     return (data_dir / _NODES).is_dir()
+
+
+def await_former_nodes(data_dir: Path) -> None:
+    """Return once the nodes of a supervisor that was killed have ended too, or after 3 s."""
+    deadline_s = time.monotonic() + _FORMER_S
+    while has_nodes(data_dir) and time.monotonic() < deadline_s:
+        try:
+            release = lock_file(str(data_dir / ".lock"), create=False)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except FileNotFoundError:
+            return
+        else:
+            release()
+            return
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from wire.errors import KafkaError
 #: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
 
+_ONE_REPLICA = "More than one replica cannot be had: all data is on the one disk of this machine."
+
 #: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1
 
@@ -37,10 +39,7 @@ def counts_of_new(
     # In Kafka's order, so that a request with two mistakes is told of the same one.
     _check_partition_count(partition_count)
     if replication_factor > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} replicas cannot be had from the one broker there is.",
-        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
     return partition_count, replication_factor
 
 
@@ -113,17 +112,20 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
         )
 
 
-def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` is this broker, once."""
-    others = [replica for replica in replicas if replica != node_id]
+def check_replicas(node_ids: Sequence[int], replicas: Sequence[int]) -> int:
+    """Return the one node in `replicas`. Raises INVALID_REPLICA_ASSIGNMENT unless there is one, of
+    `node_ids`, and INVALID_REPLICATION_FACTOR for several."""
+    others = [replica for replica in replicas if replica not in node_ids]
     if others:
         reason = f"broker {others[0]}, but no such broker is registered"
     elif not replicas:
         reason = "an empty replica list"
+    elif len(set(replicas)) < len(replicas):
+        reason = f"the broker {replicas[0]} more than once"
     elif len(replicas) > 1:
-        reason = f"the broker {node_id} more than once"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
     else:
-        return
+        return replicas[0]
     raise KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
     )

@@ -25,7 +25,7 @@ from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_c
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, Partition, Placement, local, not_leader
+from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
@@ -154,7 +154,7 @@ class Topics:
             )
         found = topic.partitions[index]
         if isinstance(found, Elsewhere):
-            raise not_leader(name, index, found)
+            raise NotLeader(name, index, found)
         return found
 
     def check_creation(

@@ -18,6 +18,8 @@ TLS, users and ACLs are an argument each:
         KafkaProducer(**broker.kafka_python_settings("ada"))
         broker.client_settings("ada")  # of Java's clients; properties_file() has them in a file
 
+A cluster of three nodes: `start_broker(workers=3)`.
+
 Certificates need `pip install magnetar[security]`. Users log in by PLAIN, or by
 `mechanism="SCRAM-SHA-512"`.
 
