@@ -200,9 +200,11 @@ class MagnetarBroker(Broker):
         directory: Path,
         settings: Mapping[str, str] | None = None,
         protocols: Sequence[str] = (),
+        workers: int | None = None,
     ) -> None:
+        """`workers`: how many nodes; None: as MAGNETAR_WORKERS says."""
         super().__init__(directory, settings, protocols)
-        self.workers = int(os.environ.get("MAGNETAR_WORKERS", "1"))
+        self.workers = workers or int(os.environ.get("MAGNETAR_WORKERS", "1"))
         while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
         #: What `serve` and its flags follow.
@@ -225,6 +227,16 @@ class MagnetarBroker(Broker):
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+    @property
+    def node_addresses(self) -> list[str]:
+        """The address of each node."""
+        return [f"127.0.0.1:{self.port + number}" for number in range(self.workers)]
+
+    def node_pids(self) -> list[int]:
+        """Return the processes of its nodes that run now."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
 
     @property
     def returncode(self) -> int | None:
@@ -296,10 +308,11 @@ def make_broker(
     directory: Path,
     settings: Mapping[str, str] | None = None,
     protocols: Sequence[str] = (),
+    workers: int | None = None,
 ) -> Broker:
-    """Return a broker of `kind`, not yet started."""
+    """Return a broker of `kind`, not yet started. `workers`: as `MagnetarBroker`."""
     if kind == "magnetar":
-        return MagnetarBroker(directory, settings, protocols)
+        return MagnetarBroker(directory, settings, protocols, workers)
     return KafkaBroker(directory, settings, protocols)
 
 

@@ -71,6 +71,11 @@ class DialledPeer(asyncio.Protocol):
         """The peer that was dialled."""
         return self._node_id
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may be made on the connection."""
+        return self._transport is not None and not self._transport.is_closing()
+
     # --- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -69,7 +69,8 @@ class NodePeers:
     ) -> Message:
         """Return a peer's response. Raises PeerUnreachable: it may have done what was asked."""
         dialled = self._dialled.get(node_id)
-        if dialled is None:
+        # It may have ended between its last proof and the step that kept it.
+        if dialled is None or not dialled.is_open:
             dialled = await self._dial(node_id)
         return await dialled.call(request, version, timeout_s)
 

@@ -281,23 +281,22 @@ def _internal_settings() -> Iterator[tuple[str, int]]:
 
 
 def _invisible(seen: Observations) -> Iterator[str]:
-    """A commit that has returned in time is visible to whoever reads after it, on every node."""
-    last = _returned(seen)
+    """A commit that has returned in time holds no reader back that asks after it, on any node.
+
+    An older transaction that is open may still do so: then the stable offset is that one's.
+    """
+    returned = _returned(seen)
     for fetched in seen.fetched:
-        if not fetched.is_committed:
-            continue
-        for ended_s, offset, name in last.get(fetched.partition, ()):
-            if ended_s < fetched.asked_s and fetched.last_stable_offset <= offset:
-                yield (
-                    f"invisible: {name} had returned at {ended_s}, and a reader of"
-                    f" {fetched.partition} was told {fetched.last_stable_offset} at"
-                    f" {fetched.asked_s}, not beyond {offset}"
-                )
-                break
+        found = returned.get((fetched.partition, fetched.last_stable_offset))
+        if fetched.is_committed and found is not None and found[0] < fetched.asked_s:
+            yield (
+                f"invisible: {found[1]} had returned at {found[0]}, and holds back a reader of"
+                f" {fetched.partition} at {fetched.asked_s}"
+            )
 
 
-def _returned(seen: Observations) -> dict[TopicPartition, list[tuple[float, int, str]]]:
-    """Return, by partition, the records of commits that have returned: when, offset, transaction.
+def _returned(seen: Observations) -> dict[tuple[TopicPartition, int], tuple[float, str]]:
+    """Return, by partition and first offset there, the commits that have returned: when, and which.
 
     Without those that took as long as the bound: they may have been answered before their markers.
     """
@@ -307,15 +306,16 @@ def _returned(seen: Observations) -> dict[TopicPartition, list[tuple[float, int,
         if is_committed
         for one in records
     }
-    last: dict[TopicPartition, list[tuple[float, int, str]]] = {}
+    returned: dict[tuple[TopicPartition, int], tuple[float, str]] = {}
     for one in seen.history.transactions:
         took_s = one.ended_s - one.end_asked_s
         if one.outcome is not Outcome.COMMITTED or took_s >= VISIBLE_TIMEOUT_MS / 1000:
             continue
         for partition, values in one.values.items():
             found = [offsets[value] for value in values if value in offsets]
-            last.setdefault(partition, []).extend((one.ended_s, each, one.name) for each in found)
-    return last
+            if found:
+                returned[partition, min(found)] = (one.ended_s, one.name)
+    return returned
 
 
 def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> list[Seen]:

@@ -159,6 +159,18 @@ async def test_a_node_that_has_started_again_is_asked_on_a_new_connection(cluste
     assert cluster.told == {2: [1, 3]}
 
 
+async def test_a_connection_that_ends_in_the_step_of_its_last_proof_is_dialled_again(
+    cluster: Cluster,
+) -> None:
+    one, _ = await cluster.start(1), await cluster.start(2)
+    await one.call(2, changed(1), 0)
+    ended = one._dialled[2]
+    ended.abort()
+    one._dialled[2] = ended
+    await one.call(2, changed(2), 0)
+    assert cluster.told == {2: [1, 2]}
+
+
 async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster) -> None:
     heard = asyncio.Event()
 

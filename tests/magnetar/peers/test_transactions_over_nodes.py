@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ class Client:
 
     async def send_offset(self, group_node: int, offset: int, *, adds: bool = True) -> int:
         group_id = self.nodes.group_id(group_node)
-        who = {
+        who: dict[str, Any] = {
             "transactional_id": self.transactional_id,
             "producer_id": self.identity.producer_id,
             "producer_epoch": self.identity.producer_epoch,

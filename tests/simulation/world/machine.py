@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from logstore.disk.durability import Durability
-from magnetar.broker import Broker, OpenStorage
+from magnetar.broker import Broker
 from magnetar.config.listeners import parse_listeners
 from magnetar.config.load import Given, load
 from magnetar.runtime.turns import Turns
@@ -135,14 +135,14 @@ class Machine:
         config = load([Given(name, value, "test") for name, value in values.items()]).config
         clock = ProcessClock(self._scheduler, self.wall)
         executor = ProcessExecutor(process, self.random)
-        kept = {"disk": self.disk, "stored": self.stored, "executor": executor}
-        storage: OpenStorage = partial(open_simulated, **kept)
         node, address, members, peers = self.node, BROKER, None, None
+        stored, opening = self.stored, open_simulated
         if node is not None:
-            storage = partial(open_shared, **(kept | {"stored": node.stored}))
+            stored, opening = node.stored, open_shared
             address = node.address
             members = dict.fromkeys(node.ids, parse_listeners(config))
             peers = PeerLinks(self._network, process, node.id)
+        storage = partial(opening, disk=self.disk, stored=stored, executor=executor)
 
         async def serve() -> None:
             broker = Broker(
