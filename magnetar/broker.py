@@ -35,7 +35,7 @@ from magnetar.peers.composition import AmongPeers
 from magnetar.peers.dialling import Own
 from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime.authentication import Authentication
-from magnetar.runtime.background import WholeWork
+from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cleaning import Cleaner
@@ -155,6 +155,7 @@ class Broker:
         self._held: RememberedHolds | None = None
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
+        self._announcing = Background(self.fail)
         self._open_storage = open_storage
         self._bind = bind
         self._members = members or {}
@@ -199,6 +200,8 @@ class Broker:
             self.server.unbind()
             raise
         await self.server.start(self.services)
+        if not self._placement.is_alone:
+            self._announcing.start(self.nodes.announce_start())
 
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
@@ -294,6 +297,7 @@ class Broker:
         await self.server.stop()
         await self.services.whole_work.ended()
         if self.watch is not None:
+            self._announcing.cancel()
             self.watch.stop()
         self.retention.stop()
         self.flushing.stop()

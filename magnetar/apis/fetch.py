@@ -48,6 +48,7 @@ from wire.messages.fetch import (
 )
 from wire.types import ZERO_UUID
 
+_LEADERS_SINCE = 12
 _ENDPOINTS_SINCE = 16
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 #: The tagged fields that a partition's answer leaves out. Shared: nothing changes them, and to make
@@ -158,7 +159,7 @@ async def _answer(
             if topic != key[0]:
                 topic = key[0]
                 responses.append(_topic_response(topic))
-            responses[-1].partitions.append(_partition_data(key[1], read))
+            responses[-1].partitions.append(_partition_data(key[1], read, context.version))
     response = _finish(services, session, responses)
     if not services.nodes.is_alone and context.version >= _ENDPOINTS_SINCE:
         leaders = (
@@ -242,14 +243,14 @@ def _fetched(read: PartitionRead) -> FetchedPartition:
     )
 
 
-def _leader_in(error: KafkaError) -> LeaderIdAndEpoch:
-    if not isinstance(error, NotLeader):
+def _leader_in(error: KafkaError, version: int) -> LeaderIdAndEpoch:
+    if not isinstance(error, NotLeader) or version < _LEADERS_SINCE:
         return _NO_LEADER
     node_id, epoch = error.leader
     return LeaderIdAndEpoch(leader_id=node_id, leader_epoch=epoch)
 
 
-def _partition_data(partition: int, read: PartitionRead) -> PartitionData:
+def _partition_data(partition: int, read: PartitionRead, version: int) -> PartitionData:
     result = read.result
     if result is None:
         assert read.error is not None, "only what was refused has no result"
@@ -261,7 +262,7 @@ def _partition_data(partition: int, read: PartitionRead) -> PartitionData:
             aborted_transactions=[] if read.error.code in _NOT_THERE else None,
             records=b"",
             diverging_epoch=_NO_DIVERGENCE,
-            current_leader=_leader_in(read.error),
+            current_leader=_leader_in(read.error, version),
             snapshot_id=_NO_SNAPSHOT,
         )
     aborted = None

@@ -29,6 +29,8 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
+#: The most nodes of one machine.
+WORKERS_MAX = 64
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
@@ -56,8 +58,8 @@ def run(flags: Flags) -> int:
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
-        if flags.workers != "1":
-            return _serve_nodes(config, flags.workers)
+        if (count := _worker_count(flags.workers)) > 1:
+            return _serve_nodes(config, count)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
             runner.run(_serve(config))
     except ConfigError as mistake:
@@ -95,18 +97,26 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _serve_nodes(config: BrokerConfig, workers: str) -> int:
+def _worker_count(text: str) -> int:
+    """Return how many nodes `--workers` asks for: a number, or `auto` for one a core."""
+    if text == "auto":
+        return min(len(os.sched_getaffinity(0)), WORKERS_MAX)
+    if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
+        raise ConfigError(f"--workers {text}: neither auto nor a number from 1 to {WORKERS_MAX}")
+    return int(text)
+
+
+def _serve_nodes(config: BrokerConfig, count: int) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
     import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
 
     from magnetar.apis.registry import load_apis
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
-    from magnetar.cli.workers import broker_of, check_workers, members, parse_workers
+    from magnetar.cli.workers import broker_of, check_workers, members
     from magnetar.storage.placing import await_former_nodes, placed
 
     load_apis()
-    count = parse_workers(workers)
     check_workers(config)
     data_dir = data_dir_of(config)
     await_former_nodes(data_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +20,6 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
 
-#: The most nodes of one machine.
-WORKERS_MAX = 64
-
 
 class Member(NamedTuple):
     """One node: its settings, and the sockets and listeners that it serves."""
@@ -31,15 +27,6 @@ class Member(NamedTuple):
     config: BrokerConfig
     listeners: list[Listener]
     sockets: list[socket.socket]
-
-
-def parse_workers(text: str) -> int:
-    """Return how many nodes `--workers` asks for: a number, or `auto` for one a core."""
-    if text == "auto":
-        return min(len(os.sched_getaffinity(0)), WORKERS_MAX)
-    if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
-        raise ConfigError(f"--workers {text}: neither auto nor a number from 1 to {WORKERS_MAX}")
-    return int(text)
 
 
 def check_workers(config: BrokerConfig) -> None:

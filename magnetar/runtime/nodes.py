@@ -110,6 +110,11 @@ class Nodes:
         """Obey what other nodes have changed; return the version of the catalog that is obeyed."""
         return 0 if self._watch is None else await self._watch.catch_up()
 
+    async def announce_start(self) -> None:
+        """Tell the others of this start, and so of new leader epochs. They may be starting too."""
+        if self._peers is not None:
+            await self._peers.tell_catalog_changed(self._catalog.change_count())
+
     async def tell_changes(self) -> None:
         """Return once every node obeys what the catalog says now, or a second is over.
 

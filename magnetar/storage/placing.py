@@ -242,4 +242,6 @@ class _Moves:
 
 
 def _is_spent(name: str) -> bool:
-    return name.startswith(".") or name in _CHECKPOINTS or name.endswith((DELETE_SUFFIX, ".sock"))
+    if name.removesuffix(".tmp") in _CHECKPOINTS:
+        return True
+    return name.startswith(".") or name.endswith((DELETE_SUFFIX, ".sock"))
