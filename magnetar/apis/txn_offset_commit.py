@@ -173,9 +173,7 @@ def _commit(
 
     is_abortable_known = context.version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
     try:
-        if refusal_before is not None:
-            raise refusal_before
-        committed, held = _commit_all(services, request, commits, context.version)
+        committed, held = _commit_all(services, request, commits, context.version, refusal_before)
     except KafkaError as refusal:
         log_refused_request(services, context, request, refusal)
         code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
@@ -192,10 +190,16 @@ def _commit(
 
 
 def _commit_all(
-    services: Services, request: TxnOffsetCommitRequest, commits: list[Commit], version: int
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    commits: list[Commit],
+    version: int,
+    refusal_before: KafkaError | None,
 ) -> tuple[Committed, list[tuple[PartitionLog, int]]]:
     """Make the commits pending; return also the log and the end that the hold rests on, if it is
     in a log of this node."""
+    if refusal_before is not None:
+        raise refusal_before
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,
