@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from logstore.directory.moving import StillDirectory
+from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
-from magnetar.storage import placing
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.placing import await_former_nodes, has_nodes, node_directories, placed
 from tests.logstore.partitions import batch_of
@@ -157,7 +157,7 @@ async def test_a_kill_at_any_step_loses_nothing(
         for name in ("prepare", "expect", "take"):
             counted(name, StillDirectory)
         counted("place", Catalog)
-        counted("rename", placing.DiskFiles)
+        counted("rename", DiskFiles)
         try:
             place(data_dir, 3)
         except Killed:
