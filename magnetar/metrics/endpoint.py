@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
-from magnetar.metrics.of_nodes import NodesCollector
+from magnetar.metrics.of_nodes import Gather, NodesCollector
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-#: Returns every metric as it is now; runs on the event loop.
-Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 
 
 class OtherNodes(NamedTuple):

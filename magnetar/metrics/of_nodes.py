@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.logging import get_logger
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from magnetar.metrics.endpoint import Gather
 
+#: Returns every metric as it is now; runs on the event loop.
+Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 #: How long a node has for its metrics.
 ANSWER_SECONDS = 2.0
 _LABEL = "node"
