@@ -207,7 +207,7 @@ class MagnetarBroker(Broker):
         """`workers`: how many nodes; None: as MAGNETAR_WORKERS says."""
         super().__init__(directory, settings, protocols)
         self.workers = workers or int(os.environ.get("MAGNETAR_WORKERS", "1"))
-        while not all(_is_free(self.port + number) for number in range(1, self.workers)):
+        while not all(_is_free(self.port + number) for number in range(1, WORKERS)):
             self.port = free_port()
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
