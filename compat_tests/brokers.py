@@ -206,8 +206,8 @@ class MagnetarBroker(Broker):
     ) -> None:
         """`workers`: how many nodes; None: as MAGNETAR_WORKERS says."""
         super().__init__(directory, settings, protocols)
-        self.workers = workers or int(os.environ.get("MAGNETAR_WORKERS", "1"))
-        while not all(_is_free(self.port + number) for number in range(1, WORKERS)):
+        self.workers = workers or WORKERS
+        while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
@@ -268,8 +268,8 @@ class MagnetarBroker(Broker):
             command += ["--listen", self.bootstrap]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        if WORKERS > 1:
-            command += ["--workers", str(WORKERS)]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
