@@ -403,6 +403,12 @@ class Connection:
         answer = self.call(ApiVersionsRequest[0](), ApiVersionsResponse)
         return any(each.api_key == api_key for each in answer.api_keys)
 
+    def coordinator_address(self, transactional_id: str) -> str:
+        """Return where the coordinator of a transactional id is."""
+        request = FindCoordinatorRequest[2](key=transactional_id, key_type=1)
+        found = self.call(request, FindCoordinatorResponse)
+        return f"{found.host}:{found.port}"
+
     def _find_coordinator(self, key: str, key_type: int = 1) -> None:
         """Wait until the coordinator of a transactional id, or (type 0) of a group, is there."""
         deadline = time.monotonic() + TIMEOUT_S

@@ -30,10 +30,6 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.peers.addresses import LocalSockets, PeerNetwork
-from magnetar.peers.composition import AmongPeers
-from magnetar.peers.dialling import Own
-from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
@@ -68,6 +64,10 @@ from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from magnetar.peers.addresses import PeerNetwork
+    from magnetar.peers.composition import AmongPeers
+    from magnetar.peers.node_peers import NodePeers
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -216,12 +216,7 @@ class Broker:
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
         participants = LocalParticipants(self.topics, self.groups, self.turns, self._held)
-        among = None
-        if self.peers is not None and self._held is not None:
-            among = AmongPeers(
-                self.peers, self.nodes, self.topics, self._held, participants, self.clock
-            )
-        self.among_peers = among
+        among = self.among_peers = self._among_peers(participants)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -278,17 +273,36 @@ class Broker:
                 *stores,
                 self.authentication.credentials,
             )
-            self._held = RememberedHolds()
-            self.peers = NodePeers(
-                Own(self.cluster_id, self.node_id, self.epoch),
-                self.catalog.secret(),
-                self._peer_network
-                or LocalSockets(self.node_id, lambda other: self.data_dir.parent / str(other)),
-                [other for other in self._placement.node_ids if other != self.node_id],
-            )
+            self.peers = self._meet_peers()
         self.nodes = Nodes(
             self.topics, self.catalog, self.config, self._members, self.watch, self.peers
         )
+
+    def _meet_peers(self) -> NodePeers:
+        """Return the way to the other nodes. They cannot reach this one yet."""
+        # Imported by nodes that are not alone: the others start faster without.
+        from magnetar.peers.addresses import LocalSockets
+        from magnetar.peers.dialling import Own
+        from magnetar.peers.node_peers import NodePeers
+
+        self._held = RememberedHolds()
+        network = self._peer_network or LocalSockets(
+            self.node_id, lambda other: self.data_dir.parent / str(other)
+        )
+        return NodePeers(
+            Own(self.cluster_id, self.node_id, self.epoch),
+            self.catalog.secret(),
+            network,
+            [other for other in self._placement.node_ids if other != self.node_id],
+        )
+
+    def _among_peers(self, participants: LocalParticipants) -> AmongPeers | None:
+        """Return what this node asks of its peers and does for them; None where it is alone."""
+        if self.peers is None or self._held is None:
+            return None
+        from magnetar.peers.composition import AmongPeers
+
+        return AmongPeers(self.peers, self.nodes, self.topics, self._held, participants, self.clock)
 
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""

@@ -73,8 +73,9 @@ class Soak:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
-        self.writers = [Participant(job, report) for job in writers(broker.bootstrap, self.name)]
-        self.copiers = [Participant(job, report) for job in copiers(broker.bootstrap, self.name)]
+        everywhere = ",".join(_addresses(broker))
+        self.writers = [Participant(job, report) for job in writers(everywhere, self.name)]
+        self.copiers = [Participant(job, report) for job in copiers(everywhere, self.name)]
         self.faults: list[str] = []
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 

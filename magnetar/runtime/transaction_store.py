@@ -21,6 +21,7 @@ from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
 from magnetar.runtime.commit import Commits
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
@@ -107,7 +108,8 @@ class TransactionStore:
     def open(self, partitions: Sequence[Partition]) -> None:
         """Replay the partitions of the state topic that are led here, and begin what is due.
 
-        Blocks.
+        Blocks. Raises ConfigError where the separator of joint transactions was changed so that
+        another node would have to know an id of this one.
         """
         self._by_partition = [
             None
@@ -122,7 +124,9 @@ class TransactionStore:
         for shard in self.shards:
             end_offset = shard.log.log_end_offset
             for txn in shard.state:
-                if self._home_of(txn.transactional_id) is not shard:
+                if (home := self._home_of(txn.transactional_id)) is not shard:
+                    if home is None:
+                        raise _strayed(txn.transactional_id)
                     self._kept_in[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
                 # Read for each id: a long start must not move the deadlines of the last ones.
@@ -301,3 +305,12 @@ class TransactionStore:
         self._kept_in.pop(transactional_id, None)
         self.commits.forget(transactional_id)
         self.clients.forget(transactional_id)
+
+
+def _strayed(transactional_id: str) -> ConfigError:
+    """Return why a node does not start: FindCoordinator would send an id to another one."""
+    return ConfigError(
+        f"joint.transactions.separator was changed, and another node would coordinate the"
+        f" transactional id {transactional_id} now. Set it back, or start without --workers until"
+        " such ids have expired (transactional.id.expiration.ms)."
+    )

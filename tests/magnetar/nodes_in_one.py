@@ -53,9 +53,10 @@ class NodesInOne:
         self.nodes[0].topics.create("a", 2 * number)
         await self.nodes[0].nodes.tell_changes()
 
-    async def start_node(self, node_id: int) -> Broker:
-        """Start a node that does not run."""
+    async def start_node(self, node_id: int, settings: dict[str, str] | None = None) -> Broker:
+        """Start a node that does not run; `settings` are changed since its last start."""
         member = self._members[node_id]
+        config = BrokerConfig({**member.config.static, **(settings or {})})
         sockets = dict(zip((one.name for one in member.listeners), member.sockets, strict=True))
 
         def bind(listener: Listener) -> object:
@@ -64,7 +65,7 @@ class NodesInOne:
             return bound if bound.fileno() >= 0 else bind_socket(replace(listener))
 
         broker = Broker(
-            member.config,
+            config,
             on_failure=self.failures.append,
             open_storage=partial(_open_storage, self._data_dir),
             bind=bind,  # type: ignore[arg-type]  # a socket, as the sockets of a member are

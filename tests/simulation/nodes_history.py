@@ -32,6 +32,7 @@ from tests.simulation.clients.topics import create_topics
 from tests.simulation.history import Outcome, check_nodes
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
+from tests.simulation.planted_faults import check_plant, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.whole_history import Client, Verdict
 from tests.simulation.workers import AGAIN, TARGETS, TIMEOUT_MS, Worker
@@ -328,14 +329,16 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
 
 
 def tell(seed: int, plant: str = "") -> Verdict:
-    """Return what came of the history of this seed; nothing can be planted in it yet."""
-    assert not plant, "faults are planted in histories of one broker"
+    """Return what came of the history of this seed, with the fault of that name planted."""
     nodes = _Nodes(seed)
-    with recorded_logs(nodes.log), seeded_entropy(nodes.random_of("entropy")):
+    with recorded_logs(nodes.log), planted(plant), seeded_entropy(nodes.random_of("entropy")):
         try:
             nodes.scheduler.run(nodes.process, nodes.story())
         except Exception:
             nodes.observations.witnesses.append(f"stuck: {traceback.format_exc()}")
+        if plant:
+            failed = [one for each in nodes.machines.values() for one in each.failures]
+            check_plant((*failed, *nodes.log.errors()))
         verdict = nodes.verdict()
         nodes.scheduler.end()
     return verdict

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, State
+from magnetar.config.load import ConfigError
 from magnetar.runtime import commit
 from tests.logstore.partitions import batch_of
 from tests.magnetar.nodes_in_one import NodesInOne
@@ -363,6 +365,34 @@ async def test_a_topic_that_is_deleted_meanwhile_holds_up_no_commit(nodes: Nodes
     await topics.delete([topic])
     assert await client.end(commit=True) == ErrorCode.NONE
     await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+
+
+async def test_a_separator_that_would_move_ids_to_other_nodes_is_refused_at_the_start(
+    nodes: NodesInOne,
+) -> None:
+    node_of = nodes.any().nodes.node_of
+    child_id = next(
+        name
+        for number in range(100)
+        if node_of(name := f"parent-{number}~>c") != node_of_whole(nodes, name)
+    )
+    home = node_of(child_id)
+    request = InitProducerIdRequest(transactional_id=child_id, transaction_timeout_ms=60_000)
+    answer = await (await nodes.client(home)).ask(request, 4, InitProducerIdResponse)
+    assert answer.error_code == ErrorCode.NONE
+    await nodes.kill(home)
+    with pytest.raises(ConfigError, match="another node would coordinate"):
+        await nodes.start_node(home, {"joint.transactions.separator": ""})
+
+
+def node_of_whole(nodes: NodesInOne, transactional_id: str) -> int:
+    """Return the node of an id in which no separator is looked for."""
+    topic = nodes.any().topics.by_name("__transaction_state")
+    assert topic is not None
+    partition = partition_for(transactional_id, len(topic.partitions))
+    leader = nodes.any().nodes.leader_of("__transaction_state", partition)
+    assert leader is not None
+    return leader
 
 
 # --- healing
