@@ -22,6 +22,8 @@ from tools.reference_kafka.process import answers, end
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+#: The nodes of each magnetar. Of what one process shows, not all is shown by three.
+WORKERS = int(os.environ.get("MAGNETAR_WORKERS", "1"))
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
 #: Both kinds run with these. Few internal partitions and fast heartbeats keep tests fast; sessions
@@ -204,7 +206,7 @@ class MagnetarBroker(Broker):
     ) -> None:
         """`workers`: how many nodes; None: as MAGNETAR_WORKERS says."""
         super().__init__(directory, settings, protocols)
-        self.workers = workers or int(os.environ.get("MAGNETAR_WORKERS", "1"))
+        self.workers = workers or WORKERS
         while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
         #: What `serve` and its flags follow.

@@ -23,6 +23,7 @@ from magnetar.config.load import ConfigError, Given, load, read_assignments, rea
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.cli.supervisor import Ties
+    from magnetar.cli.workers import NodeMetrics
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -113,7 +114,7 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     from magnetar.apis.registry import load_apis
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
-    from magnetar.cli.workers import broker_of, check_workers, members
+    from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
     from magnetar.storage.placing import await_former_nodes, placed
 
     load_apis()
@@ -123,8 +124,11 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     # Addresses first: a taken one is reported before any partition is moved.
     nodes = members(config, count)
 
+    metrics = _metrics_endpoint(config)
+
     def body(node_id: int, ties: Ties) -> int:
-        return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties)
+        node = NodeMetrics(node_id, data_dir, nodes, metrics)
+        return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties, node)
 
     def on_ready() -> None:
         listeners = [listener for node in nodes.values() for listener in node.listeners]
@@ -142,11 +146,11 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     return code
 
 
-def _run_node(make_broker: Callable[[], Broker], ties: Ties) -> int:
+def _run_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> int:
     """Serve as one of several nodes until a signal; return the exit code."""
     try:
         with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve_node(make_broker(), ties))
+            runner.run(_serve_node(make_broker(), ties, metrics))
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
@@ -156,7 +160,7 @@ def _run_node(make_broker: Callable[[], Broker], ties: Ties) -> int:
     return EXIT_OK
 
 
-async def _serve_node(broker: Broker, ties: Ties) -> None:
+async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
     loop = asyncio.get_running_loop()
     _prepare()
     # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
@@ -169,9 +173,11 @@ async def _serve_node(broker: Broker, ties: Ties) -> None:
 
     loop.add_reader(ties.orders, on_order)
     await _start(broker)
+    await metrics.start(broker)
     ties.tell_ready()
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
+    await metrics.stop()
     await broker.stop()
 
 

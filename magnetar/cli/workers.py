@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,15 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.metrics import of_nodes
+from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
+from magnetar.peers.addresses import bind_local, connect_local
 from magnetar.server.listening import bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
+
+_METRICS_SOCKET = "metrics.sock"
 
 
 class Member(NamedTuple):
@@ -104,6 +110,48 @@ def broker_of(node_id: int, nodes: dict[int, Member], data_dir: Path) -> Broker:
         bind=lambda listener: sockets[listener.name],
         members={each: member.listeners for each, member in nodes.items()},
     )
+
+
+class NodeMetrics:
+    """What a node does for the one endpoint of all: the first serves it, the others answer it."""
+
+    def __init__(
+        self,
+        node_id: int,
+        data_dir: Path,
+        node_ids: Iterable[int],
+        endpoint: MetricsEndpoint | None,
+    ) -> None:
+        """`endpoint`: bound before the nodes were forked; None: no metrics are asked for."""
+        self._node_id = node_id
+        self._data_dir = data_dir
+        self._others = [each for each in node_ids if each != node_id]
+        self._endpoint = endpoint
+        self._serves = all(node_id < each for each in self._others)
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, broker: Broker) -> None:
+        """Serve what the broker has."""
+        if self._endpoint is None:
+            return
+        if self._serves:
+            connect = {
+                each: partial(connect_local, node_directory(self._data_dir, each), _METRICS_SOCKET)
+                for each in self._others
+            }
+            self._endpoint.start(broker.gather_metrics, OtherNodes(self._node_id, connect))
+        else:
+            self._endpoint.close()
+            own = node_directory(self._data_dir, self._node_id)
+            listening = bind_local(own, _METRICS_SOCKET)
+            self._server = await of_nodes.serve(listening, broker.gather_metrics)
+
+    async def stop(self) -> None:
+        """Serve no more; before the broker, whose figures are read, stops."""
+        if self._server is not None:
+            self._server.close()
+        elif self._endpoint is not None:
+            await self._endpoint.stop()
 
 
 def _open_storage(

@@ -11,21 +11,27 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
+from magnetar.metrics.of_nodes import Gather, NodesCollector
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-#: Returns every metric as it is now; runs on the event loop.
-Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
+
+class OtherNodes(NamedTuple):
+    """The nodes whose metrics the endpoint serves beside its own: how each is reached."""
+
+    own_id: int
+    connect: Mapping[int, Callable[[], socket.socket]]
+
 
 SILENCE_SECONDS = 5.0
 #: How long the event loop may take; then the scrape fails, and the next one asks again.
@@ -56,12 +62,12 @@ class MetricsEndpoint:
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
-    def start(self, gather: Gather) -> None:
-        """Answer scrapes with what `gather` returns; returns at once."""
+    def start(self, gather: Gather, others: OtherNodes | None = None) -> None:
+        """Answer scrapes with what `gather` returns, and `others` have; returns at once."""
         loop = asyncio.get_running_loop()
         # A daemon: a scrape that hangs must not keep the process alive.
         self._thread = threading.Thread(
-            target=self._serve, args=(gather, loop), name="metrics", daemon=True
+            target=self._serve, args=(gather, loop, others), name="metrics", daemon=True
         )
         self._thread.start()
 
@@ -73,7 +79,13 @@ class MetricsEndpoint:
             await HOUSEKEEPING.run(partial(self._thread.join, SILENCE_SECONDS))
         self._socket.close()
 
-    def _serve(self, gather: Gather, loop: asyncio.AbstractEventLoop) -> None:
+    def close(self) -> None:
+        """Give the address back, in a process that does not serve it."""
+        self._socket.close()
+
+    def _serve(
+        self, gather: Gather, loop: asyncio.AbstractEventLoop, others: OtherNodes | None
+    ) -> None:
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
         from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -100,8 +112,12 @@ class MetricsEndpoint:
 
         # With `auto_describe` registering would gather once, before the first scrape.
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(gather, loop))
-        ProcessCollector(registry=registry)
+        own = (_Collector(gather, loop), ProcessCollector(registry=None))
+        if others is None:
+            for each in own:
+                registry.register(each)
+        else:
+            registry.register(NodesCollector(others.own_id, own, others.connect))
         server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
         # The server's own socket is not bound; the bound one is older than the broker.
         server.socket.close()

@@ -41,16 +41,7 @@ class LocalSockets:
         self._server: asyncio.AbstractServer | None = None
 
     async def listen(self, accept: Callable[[], asyncio.Protocol]) -> None:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Before the bind: the socket's file has these rights from its first moment on.
-        os.fchmod(listening.fileno(), _MODE)
-        with _short(self._directory_of(self._own_id)) as path:
-            # The directory is locked by this process, so what is left there is of a dead one.
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-            listening.bind(path)
-        listening.listen(_BACKLOG)
-        listening.setblocking(False)
+        listening = bind_local(self._directory_of(self._own_id), SOCKET_NAME)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(accept, sock=listening)
 
@@ -59,7 +50,7 @@ class LocalSockets:
         dialling.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
-            with _short(self._directory_of(node_id)) as path:
+            with short_path(self._directory_of(node_id), SOCKET_NAME) as path:
                 await loop.sock_connect(dialling, path)
             await loop.create_unix_connection(lambda: protocol, sock=dialling)
         except BaseException:
@@ -71,15 +62,45 @@ class LocalSockets:
         if self._server is None:
             return
         self._server.close()
-        with suppress(FileNotFoundError), _short(self._directory_of(self._own_id)) as path:
+        with (
+            suppress(FileNotFoundError),
+            short_path(self._directory_of(self._own_id), SOCKET_NAME) as path,
+        ):
             os.unlink(path)
 
 
+def bind_local(directory: Path, name: str) -> socket.socket:
+    """Return a socket in a directory that this process has locked; it listens. Raises OSError."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Before the bind: the socket's file has these rights from its first moment on.
+    os.fchmod(listening.fileno(), _MODE)
+    with short_path(directory, name) as path:
+        # The directory is locked by this process, so what is left there is of a dead one.
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        listening.bind(path)
+    listening.listen(_BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def connect_local(directory: Path, name: str) -> socket.socket:
+    """Return a connection to such a socket. Raises OSError."""
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(directory, name) as path:
+            connected.connect(path)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
 @contextmanager
-def _short(directory: Path) -> Iterator[str]:
-    """Return a path to the directory's socket that is short enough for an address: 107 bytes."""
+def short_path(directory: Path, name: str) -> Iterator[str]:
+    """Return a path to a socket in the directory that is short enough for an address: 107 bytes."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+        yield f"/proc/self/fd/{descriptor}/{name}"
     finally:
         os.close(descriptor)

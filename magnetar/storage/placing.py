@@ -47,21 +47,22 @@ from magnetar.storage.topic_names import INTERNAL
 
 _log = get_logger("nodes")
 
-_NODES = "nodes"
+#: The directory below DATA that has those of the nodes.
+NODES = "nodes"
 _FORMER_S = 3.0
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, META_PROPERTIES)
 
 
 def node_directory(data_dir: Path, node_id: int) -> Path:
     """Return the log directory of one of several nodes."""
-    return data_dir / _NODES / str(node_id)
+    return data_dir / NODES / str(node_id)
 
 
 def node_directories(data_dir: Path) -> list[Path]:
     """Return the log directories of nodes that there are, in the order of their ids."""
     if not has_nodes(data_dir):
         return []
-    found = (data_dir / _NODES).iterdir()
+    found = (data_dir / NODES).iterdir()
     return sorted(
         (path for path in found if path.name.isdecimal()), key=lambda path: int(path.name)
     )
@@ -69,7 +70,7 @@ def node_directories(data_dir: Path) -> list[Path]:
 
 def has_nodes(data_dir: Path) -> bool:
     """Whether several nodes have used the directory last, or not all of it was moved since."""
-    return (data_dir / _NODES).is_dir()
+    return (data_dir / NODES).is_dir()
 
 
 def await_former_nodes(data_dir: Path) -> None:
@@ -238,7 +239,7 @@ class _Moves:
             else:
                 shutil.rmtree(path)
         if not self._wanted and has_nodes(self._data_dir) and not node_directories(self._data_dir):
-            (self._data_dir / _NODES).rmdir()
+            (self._data_dir / NODES).rmdir()
 
 
 def _is_spent(name: str) -> bool:

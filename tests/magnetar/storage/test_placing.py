@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from logstore.directory.moving import StillDirectory
+from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
+from magnetar.checking.run import NotCheckable, check_directory, is_note
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
-from magnetar.storage import placing
+from magnetar.dumping.directory import files_of
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.placing import await_former_nodes, has_nodes, node_directories, placed
 from tests.logstore.partitions import batch_of
@@ -157,7 +159,7 @@ async def test_a_kill_at_any_step_loses_nothing(
         for name in ("prepare", "expect", "take"):
             counted(name, StillDirectory)
         counted("place", Catalog)
-        counted("rename", placing.DiskFiles)
+        counted("rename", DiskFiles)
         try:
             place(data_dir, 3)
         except Killed:
@@ -205,3 +207,20 @@ async def test_no_wait_where_no_former_node_runs(tmp_path: Path) -> None:
     place(tmp_path / "data", 2)
     await_former_nodes(tmp_path / "data")
     await_former_nodes(tmp_path / "missing")
+
+
+async def test_a_check_wants_all_partitions_together(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    for path in (data_dir, data_dir / "nodes" / "0"):
+        with pytest.raises(NotCheckable, match="without --workers moves"):
+            [*check_directory(path, lambda _: None)]
+    place(data_dir, 1)
+    assert all(map(is_note, check_directory(data_dir, lambda _: None)))
+
+
+async def test_a_dump_shows_the_files_of_all_nodes(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    shown = {path.parent.name for path in files_of(data_dir) if path.suffix == ".log"}
+    assert {name for name in shown if name.startswith("a-")} == {f"a-{n}" for n in range(RECORDS)}
