@@ -367,6 +367,23 @@ async def test_a_topic_that_is_deleted_meanwhile_holds_up_no_commit(nodes: Nodes
     await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
 
 
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_joint_transaction_ends_on_every_node_at_once(
+    nodes: NodesInOne, commits: bool
+) -> None:
+    parent, child = Client(nodes, 0, V2), Client(nodes, 0, V1)
+    child.transactional_id = f"{parent.transactional_id}~>child"
+    await parent.init()
+    await child.init()
+    await child.write(0, 1)
+    assert await child.end(commit=True) == ErrorCode.NONE
+    assert is_open(nodes, 0) and is_open(nodes, 1), "it is a vote"
+    await parent.write(1)
+    assert await parent.end(commit=commits) == ErrorCode.NONE
+    assert not is_open(nodes, 0) and not is_open(nodes, 1)
+    assert [committed(nodes, one) for one in (0, 1)] == ([1, 2] if commits else [0, 0])
+
+
 async def test_a_separator_that_would_move_ids_to_other_nodes_is_refused_at_the_start(
     nodes: NodesInOne,
 ) -> None:
