@@ -52,7 +52,7 @@ _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_M
 class _Commit:
     """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
 
-    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work")
+    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work", "works")
 
     def __init__(
         self,
@@ -63,6 +63,8 @@ class _Commit:
         after: Sequence[asyncio.Task[None]],
     ) -> None:
         self.work = work
+        #: Its work, and that of each vote that it decides.
+        self.works = (work, *work.votes)
         self.plan = plan
         self.log = log
         #: Resolves when the decision is durable. None: it is already.
@@ -72,11 +74,6 @@ class _Commit:
         #: Those appended that may not be durable yet.
         self.markers: list[AppendedMarker] = []
         self.task: asyncio.Task[None] | None = None
-
-    @property
-    def works(self) -> tuple[MarkerWork, ...]:
-        """Its work, and that of each vote that it decides."""
-        return (self.work, *self.work.votes)
 
 
 class Commits:

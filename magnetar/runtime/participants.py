@@ -133,14 +133,15 @@ class LocalParticipants:
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         continue
-                    log, end_offset = self._append_decided(one, partition, marker, now_ms)
+                    log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
                     if refusal.code in self._not_ours:
                         continue
                     if refusal.code in _NOTHING_OPEN:
                         _report_skipped(one, partition, refusal)
                         continue
-                    raise  # It ends the broker: a decision would be without its marker.
+                    # Any other ends the broker: a decision would be without its marker.
+                    log, end_offset = self._append_fenced(one, partition, marker, refusal, now_ms)
                 markers.append((one, partition, log, end_offset))
                 room -= 1
                 # A marker that makes files, or opens them again, takes as long as twenty others.
@@ -166,29 +167,28 @@ class LocalParticipants:
             log = self._topics.partition(*partition)
             return log, log.log_end_offset
         marker = _marker_of(work, coordinator_epoch)
-        return self._append_decided(work, partition, marker, now_ms)
-
-    def _append_decided(
-        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
-    ) -> tuple[PartitionLog, int]:
-        """Append a marker whose decision is made, whatever coordinator was here before."""
         try:
             return self.append_marker(partition, marker, now_ms)
         except KafkaError as refusal:
-            if refusal.code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                raise
-            return self._append_fenced(work, partition, marker, now_ms)
+            return self._append_fenced(work, partition, marker, refusal, now_ms)
 
     def _append_fenced(
-        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+        self,
+        work: MarkerWork,
+        partition: TopicPartition,
+        marker: TransactionMarker,
+        refusal: KafkaError,
+        now_ms: int,
     ) -> tuple[PartitionLog, int]:
         """Append a marker to a log that knows a later coordinator of the producer; as
-        `append_marker`.
+        `append_marker`. Raises `refusal` where that is not why the log has refused it.
 
         The nodes of a cluster agree on who coordinates a producer. So the later one is another
         cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
         marker the outcome would be missing in this partition alone.
         """
+        if refusal.code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            raise refusal
         state = self._topics.partition(*partition).producers[marker.producer_id]
         self.fenced_markers += 1
         _log.error(
