@@ -16,6 +16,7 @@ from __future__ import annotations
 import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,6 +97,7 @@ def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
     """Return a handler that begins with what other nodes have changed, and ends when all of them
     obey what it has changed itself."""
 
+    @wraps(handler)
     async def handle(services: Services, request: R, context: RequestContext) -> Message | None:
         if services.nodes.is_alone:
             return await _awaited(handler(services, request, context))

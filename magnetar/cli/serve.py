@@ -40,6 +40,11 @@ _COLLECTED_FROM = 10_000
 _SWITCH_INTERVAL_S = 0.0005
 #: After the first clients, so that their requests do not wait for it.
 _LOGGING_PREPARED_AFTER_S = 1.0
+#: A minute of which the event loop has computed for more than this part calls for more processes.
+_LOOK_AT_LOAD_S = 60.0
+_BUSY = 0.8
+
+_log = logging.get_logger("server")
 
 
 class Flags(NamedTuple):
@@ -230,12 +235,28 @@ async def _serve(config: BrokerConfig) -> None:
     if metrics is not None:
         metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
+    _hint_when_busy(loop, time.thread_time())
     await stop.wait()
     if metrics is not None:
         # Before the broker, whose figures it reads.
         await metrics.stop()
     await broker.stop()
     _say("magnetar: stopped")
+
+
+def _hint_when_busy(loop: asyncio.AbstractEventLoop, used_s: float) -> None:
+    """Log once that more processes would help, after a minute in which this one was busy.
+
+    `used_s`: the CPU time of the event loop's thread at the minute's beginning.
+    """
+    busy = (time.thread_time() - used_s) / _LOOK_AT_LOAD_S
+    if busy > _BUSY and len(os.sched_getaffinity(0)) > 1:
+        _log.warning(
+            "one core is busy, and this process uses no other: docs/scaling.md on --workers",
+            busy_percent=round(busy * 100),
+        )
+        return
+    loop.call_later(_LOOK_AT_LOAD_S, _hint_when_busy, loop, time.thread_time())
 
 
 def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
