@@ -91,6 +91,8 @@ async def _create(
     services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     partition_count, replication_factor, leaders = _counts(services, asked)
+    # A client that is told "already exists" goes on to use the topic.
+    await services.topics.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
     # `validate_only` and a creation share every check, so that they refuse the same.
     row = services.topics.check_creation(

@@ -105,8 +105,10 @@ def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
         try:
             return await _awaited(handler(services, request, context))
         finally:
-            # Also where the rest of the request was refused: a part may be done.
+            # Also where the rest of the request was refused: a part may be done. And a client that
+            # is told that another node was faster finds what that one has made.
             await services.nodes.tell_changes()
+            await services.nodes.see_changes()
 
     return handle
 

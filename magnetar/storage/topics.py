@@ -102,8 +102,9 @@ class Topics:
         #: Held by a change that takes many turns of the event loop: there is one at a time.
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
-        #: Names of topics that may be in the catalog already, but are not found yet.
-        self._coming: set[str] = set()
+        #: Names of topics that may be in the catalog already, but are not found yet. The futures
+        #: resolve when they are, or when their creation has failed.
+        self._coming: dict[str, asyncio.Future[None]] = {}
         #: Ids of topics that may have left the catalog already, but are found still.
         self._leaving: set[UUID] = set()
         #: Ids of the topics deleted last, whose files are durably gone.
@@ -223,7 +224,7 @@ class Topics:
         """
         if row.name in self._by_name or row.name in self._coming:
             raise _already_exists(row.name)
-        self._coming.add(row.name)
+        self._coming[row.name] = asyncio.get_running_loop().create_future()
         return await self._whole(self._create(row))
 
     async def _create(self, row: TopicRow) -> Topic:
@@ -237,7 +238,15 @@ class Topics:
                     raise _already_exists(row.name) from None
                 return await self._open_topic(row)
         finally:
-            self._coming.remove(row.name)
+            self._coming.pop(row.name).set_result(None)
+
+    async def until_made(self, name: str) -> None:
+        """Return when no other request is creating a topic of that name.
+
+        A client that is then told that the topic exists finds it.
+        """
+        while (coming := self._coming.get(name)) is not None:
+            await asyncio.shield(coming)
 
     async def _open_topic(self, row: TopicRow) -> Topic:
         """Open the logs of a topic that the catalog has, and let it be found."""

@@ -11,6 +11,7 @@ from logstore.disk.durability import Durability
 from tests.logstore.simulated_disk import PowerLost
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.network import Network
+from tests.simulation.world.process import ProcessEnded
 
 #: A broker that has not started by then never will.
 START_S = 120.0
@@ -81,7 +82,8 @@ class Nemesis:
         while self.machine.is_alive:
             await asyncio.sleep(0.01)
         if stopping.done():
-            with suppress(PowerLost):
+            # A stop that failed is among the failures of the machine.
+            with suppress(PowerLost, ProcessEnded):
                 stopping.result()
         await self.revive()
 

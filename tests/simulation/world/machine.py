@@ -212,7 +212,12 @@ class Machine:
         assert process is not None and broker is not None
 
         async def stop() -> None:
-            await broker.stop()
+            try:
+                await broker.stop()
+            except PowerLost:
+                raise
+            except Exception as error:
+                self._fail(process, error)
             self._ended(process)
 
         return process.spawn(stop())

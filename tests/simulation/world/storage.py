@@ -63,7 +63,9 @@ class ProcessExecutor:
         # A thread finishes what it is at, and everything before the end of its queue.
         self._is_closed = True
         while self._waiting:
-            failure_of(self._waiting.popleft()[0])
+            # As the thread does, hold `done` until the work is over: the files are its to close.
+            work, _done = self._waiting.popleft()
+            failure_of(work)
 
     def _begin(self) -> None:
         self._is_busy = True
