@@ -127,7 +127,7 @@ class MarkersElsewhere:
         except PeerUnreachable as unreachable:
             if node_id not in self._silent:
                 self._silent.add(node_id)
-                _log.warning("markers wait for a node", node_id=node_id, reason=str(unreachable))
+                _log.warning("markers wait for a node", node_id=node_id, reason=unreachable.reason)
             return [work]
         self._silent.discard(node_id)
         gone = [one for one in work.partitions if codes.get(one) == _UNKNOWN]

@@ -25,6 +25,7 @@ class PeerUnreachable(Exception):
     def __init__(self, node_id: int, reason: str) -> None:
         super().__init__(f"node {node_id} does not answer: {reason}")
         self.node_id = node_id
+        self.reason = reason
 
 
 class Peers(Protocol):
@@ -91,7 +92,7 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         except PeerUnreachable as unreachable:
             for _, future in asked:
                 if not future.done():
-                    future.set_exception(PeerUnreachable(node_id, str(unreachable)))
+                    future.set_exception(PeerUnreachable(node_id, unreachable.reason))
             return
         except BaseException as failure:
             # A bug, or the end of the loop: who waits must hear of it.
