@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from tools.fuzz import batches, files, journal, logins, messages, requests, stored_records, texts
+from tools.fuzz import (
+    batches,
+    files,
+    journal,
+    logins,
+    messages,
+    peers,
+    requests,
+    stored_records,
+    texts,
+)
 from tools.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
     module.TARGET.name: module.TARGET
-    for module in (requests, messages, batches, journal, files, stored_records, texts, logins)
+    for module in (
+        requests,
+        messages,
+        batches,
+        journal,
+        files,
+        stored_records,
+        texts,
+        logins,
+        peers,
+    )
 }
