@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from logstore.directory.moving import StillDirectory
 from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
 from magnetar.checking.run import NotCheckable, check_directory, is_note
+from magnetar.cli.main import main
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.dumping.directory import files_of
@@ -217,6 +219,15 @@ async def test_a_check_wants_all_partitions_together(tmp_path: Path) -> None:
             [*check_directory(path, lambda _: None)]
     place(data_dir, 1)
     assert all(map(is_note, check_directory(data_dir, lambda _: None)))
+
+
+async def test_an_import_wants_all_partitions_together(tmp_path: Path) -> None:
+    place(tmp_path / "data", 2)
+    result = CliRunner().invoke(
+        main, ["import", str(tmp_path), "--data-dir", str(tmp_path / "data")]
+    )
+    assert result.exit_code != 0
+    assert "without --workers moves" in result.stderr
 
 
 async def test_a_dump_shows_the_files_of_all_nodes(tmp_path: Path) -> None:
