@@ -110,9 +110,9 @@ class MarkersElsewhere:
                     unknown.append(theirs)
                 else:
                     asked.append((node_id, theirs))
-        left = await asyncio.gather(
-            *(self._ask(node_id, work, part, coordinator_epoch) for node_id, work in asked)
-        )
+        asking = [self._ask(node_id, work, part, coordinator_epoch) for node_id, work in asked]
+        # Mostly there is one node, which needs no task of its own.
+        left = [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
         return [*chain.from_iterable(left), *await self._not_gone(unknown)]
 
     async def _ask(
