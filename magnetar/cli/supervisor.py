@@ -217,6 +217,8 @@ class Supervisor:
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
+            if (failure := sys.exc_info()) != (None, None, None):
+                sys.excepthook(*failure)
             # Nothing of the supervisor's may run in this process.
             os._exit(code)
 

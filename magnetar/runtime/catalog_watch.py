@@ -21,7 +21,7 @@ from magnetar.storage.catalog_rows import Change
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
-from magnetar.storage.topics import CATALOG, Topics
+from magnetar.storage.topics import Topics
 
 #: How long a change may go unseen whose message was lost.
 LOOK_AGAIN_S = 1.0
@@ -106,6 +106,7 @@ class CatalogWatch:
                 self._client_quotas.reload()
             case "acls":
                 if self._acls is not None:
-                    self._acls.take_over(await CATALOG.run(self._catalog.acls))
+                    # Not in a thread: this node's own changes would be newer than what was read.
+                    self._acls.take_over(self._catalog.acls())
             case "scram":
                 self._scram.reload(change.name)

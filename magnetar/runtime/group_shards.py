@@ -122,9 +122,11 @@ class GroupShards:
 
     async def durable(self, group_ids: Iterable[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
-        shards = {shard.log.partition: shard for shard in map(self.of, group_ids)}
-        # Before the first wait: what is appended meanwhile is no part of what was read.
-        ends = [(shard, shard.log.log_end_offset) for shard in shards.values()]
+        partitions = {self.partition_of(group_id) for group_id in group_ids}
+        shards = [self._shards[partition] for partition in partitions]
+        # Before the first wait: what is appended meanwhile is no part of what was read. Of groups
+        # that another node coordinates nothing was read here.
+        ends = [(shard, shard.log.log_end_offset) for shard in shards if shard is not None]
         for shard, end_offset in ends:
             await shard.durable(end_offset)
 

@@ -334,7 +334,8 @@ class Topics:
 
     async def _refresh(self, topic_id: UUID) -> None:
         async with self._changing:
-            row = await CATALOG.run(partial(self._catalog.topic, topic_id))
+            # Not in a thread: from here on this node's own changes would be newer than what is read.
+            row = self._catalog.topic(topic_id)
             topic = self._by_id.get(topic_id)
             if row is None:
                 if topic is not None:
@@ -343,11 +344,11 @@ class Topics:
                 await self._logs.free_all()
                 await self._open_topic(row)
             else:
+                if row.configs != topic.configs:
+                    self._apply_configs(topic, row.configs, self._settings(row))
                 if row.partition_count > len(topic.partitions):
                     await self._logs.free_all()
                     await self._open_more(topic, row)
-                if row.configs != topic.configs:
-                    self._apply_configs(topic, row.configs, self._settings(row))
 
     def see_epochs(self, epochs: Mapping[int, int]) -> None:
         """Note the leader epochs of nodes, each the number of its last start."""
